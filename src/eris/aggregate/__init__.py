@@ -1,0 +1,1 @@
+"""④ What an aggregator makes of the contributions to its shard."""

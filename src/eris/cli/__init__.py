@@ -1,0 +1,45 @@
+"""
+The command line: one file for each verb.
+
+A verb's module has `register(app)`, which adds its command. Heavy imports stay inside the commands, so that
+`eris --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+
+from eris.errors import ErisError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="eris",
+    help="Federated learning without a server.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+
+def _register() -> None:
+    from eris.cli import version
+
+    for verb in (version,):
+        verb.register(app)
+
+
+def main() -> None:
+    """Run the command line; an error eris can explain ends in one sentence and exit code 2, not in a traceback."""
+    _register()
+    try:
+        app()
+    except ErisError as error:
+        Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,138 @@
+"""
+Every way eris can fail, in one tree.
+
+    ErisError
+    ├── ConfigError        a setting is unknown, of the wrong type or impossible in combination
+    ├── InputError         an array, weight or number handed in cannot be used
+    │   ├── SpecError      tensors do not fit the model spec
+    │   └── PlanError      a shard plan is impossible or does not fit the vector
+    ├── Refused            a message or plan was rejected; carries a typed `Reason`
+    ├── FloorError         a round plan asks for more than this member is willing to show
+    ├── DataError          a data set is missing, damaged or not what it claims to be
+    ├── TaskError          the user's own training code failed
+    ├── CheckpointError    saved state is missing, damaged or belongs to another run
+    ├── RunStopped         the run ended early and says why (quorum lost, stopped by hand)
+    └── MissingExtra       an optional dependency is needed for what was asked
+
+Each error says **what** happened, **where** (peer, round, shard, key) and **what to do**:
+
+>>> print(InputError("weight is negative", fix="give a weight > 0", peer=3, round=7))
+weight is negative [peer=3, round=7]: give a weight > 0
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "DataError",
+    "ErisError",
+    "FloorError",
+    "InputError",
+    "MissingExtra",
+    "PlanError",
+    "Reason",
+    "Refused",
+    "RunStopped",
+    "SpecError",
+    "TaskError",
+]
+
+
+class ErisError(Exception):
+    """Something eris can explain: what happened, where, and what to do about it."""
+
+    def __init__(self, what: str, *, fix: str = "", **where: object) -> None:
+        self.what, self.fix, self.where = what, fix, where
+        place = f" [{', '.join(f'{key}={value}' for key, value in where.items())}]" if where else ""
+        super().__init__(f"{what}{place}" + (f": {fix}" if fix else ""))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Survive the way back from a worker process (keyword arguments included)."""
+        return (_rebuild, (type(self), self.what, self.fix, self.where, self.__dict__))
+
+
+def _rebuild(
+    kind: type[ErisError], what: str, fix: str, where: dict[str, object], state: dict[str, object]
+) -> ErisError:
+    error = kind.__new__(kind)
+    ErisError.__init__(error, what, fix=fix, **where)
+    error.__dict__.update(state)
+    return error
+
+
+class ConfigError(ErisError):
+    """A setting is unknown, of the wrong type or impossible in combination."""
+
+
+class InputError(ErisError):
+    """An array, weight or number handed in cannot be used."""
+
+
+class SpecError(InputError):
+    """Tensors do not fit the model spec."""
+
+
+class PlanError(InputError):
+    """A shard plan is impossible or does not fit the vector."""
+
+
+class Reason(StrEnum):
+    """Why a message was rejected. One word each, counted by the receiver and told to the sender."""
+
+    DUPLICATE = "duplicate"  # the same contribution again: harmless, the same receipt is given
+    CONFLICT = "conflict"  # a different contribution from a member that is already in
+    LATE = "late"  # the shard was cut before it was complete
+    WRONG_RUN = "wrong-run"
+    WRONG_EPOCH = "wrong-epoch"
+    WRONG_ROUND = "wrong-round"
+    WRONG_PLAN = "wrong-plan"
+    WRONG_CHAIN = "wrong-chain"
+    WRONG_SHARD = "wrong-shard"  # this peer does not own that shard in this round
+    WRONG_SIZE = "wrong-size"
+    WRONG_DIGEST = "wrong-digest"
+    WRONG_SPEC = "wrong-spec"
+    NOT_A_MEMBER = "not-a-member"  # the sender is not a participant of this round
+    NON_FINITE = "non-finite"
+    MALFORMED = "malformed"
+    TOO_FEW = "too-few"  # fewer contributors than min_contributors
+    EQUIVOCATION = "equivocation"  # two different signed manifests for one shard
+    BAD_SIGNATURE = "bad-signature"
+
+
+class Refused(ErisError):
+    """A message or plan was rejected; `reason` says which rule it broke."""
+
+    def __init__(self, reason: Reason, what: str, *, fix: str = "", **where: object) -> None:
+        self.reason = reason
+        super().__init__(f"refused ({reason.value}): {what}", fix=fix, **where)
+
+
+class FloorError(ErisError):
+    """A round plan asks for more than this member is willing to show."""
+
+
+class DataError(ErisError):
+    """A data set is missing, damaged or not what it claims to be."""
+
+
+class TaskError(ErisError):
+    """The user's own training code failed."""
+
+
+class CheckpointError(ErisError):
+    """Saved state is missing, damaged or belongs to another run."""
+
+
+class RunStopped(ErisError):
+    """The run ended early and says why."""
+
+
+class MissingExtra(ErisError):
+    """An optional dependency is needed for what was asked."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        self.package, self.extra = package, extra
+        super().__init__(f"{purpose} needs the package {package}", fix=f"pip install 'eris-fl[{extra}]'")

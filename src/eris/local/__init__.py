@@ -1,0 +1,1 @@
+"""① What happens at one peer before anything is sent: model spec, update, task."""

@@ -1,0 +1,34 @@
+"""One way to write a frozen dataclass as bytes, so that all peers compute the same digest of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from blake3 import blake3
+
+__all__ = ["canonical_bytes", "digest_of", "plain"]
+
+
+def plain(value: Any) -> Any:
+    """Return a value of dicts, lists, strings and numbers that says the same (bytes as hex)."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    return value
+
+
+def canonical_bytes(value: Any) -> bytes:
+    """Return sorted, compact JSON; floats as their shortest exact form, never NaN."""
+    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def digest_of(value: Any) -> str:
+    """Return the BLAKE3 digest (hex) of the canonical bytes."""
+    return str(blake3(canonical_bytes(value)).hexdigest())

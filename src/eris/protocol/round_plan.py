@@ -1,0 +1,134 @@
+"""
+What a round will be: who takes part with which weight, who aggregates what, under which seed and deadlines.
+
+The plan has a digest; every data message carries it. A message made for another plan is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.errors import InputError
+from eris.protocol.canonical import digest_of
+
+__all__ = ["Deadlines", "Normalisation", "RosterEntry", "RoundPlan", "roster_weights"]
+
+# How the mean treats members that are missing from a shard: c = 1/W_P, c = 1/q, or c = 1 (methods: B.4 and H).
+Normalisation = Literal["contributors", "participation", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class RosterEntry:
+    """One member of the federation as all others know it."""
+
+    peer: int
+    name: str
+    weight: float  # samples, or 1 for a plain mean; fixed within a reference epoch
+    fingerprint: str = ""
+    organisation: str = ""
+    can_aggregate: bool = True
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.weight, int | float) and math.isfinite(self.weight) and 0 < self.weight <= 2.0**53):
+            raise InputError(
+                f"weight is {self.weight}", fix="use a finite weight in (0, 2⁵³]; leave out members without samples",
+                peer=self.name,
+            )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Durations in seconds from the start of the round."""
+
+    contribute: float = 60.0  # an aggregator cuts its shard
+    report: float = 90.0  # the coordinator writes the verdict
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """One round, as every peer must see it."""
+
+    run: str
+    epoch: int  # rises at every start of the coordinator
+    round: int
+    chain: str  # digest of the last verdict: whoever lags behind notices
+    spec: str  # digest of the model spec
+    roster: tuple[RosterEntry, ...]  # ascending peer id
+    participants: tuple[int, ...]  # who trains in this round, ascending
+    assignment: tuple[int, ...]  # shard → aggregating peer
+    draw: int = 0  # which draw of the shard plan is in force (0: the first, for the whole run)
+    reference_epoch: int = 0
+    normalisation: Normalisation = "contributors"
+    participation: float = 1.0  # q, for normalisation = "participation"
+    min_contributors: int = 3
+    checkpoint: bool = False
+    deadlines: Deadlines = Deadlines()
+
+    def __post_init__(self) -> None:
+        peers = [entry.peer for entry in self.roster]
+        if peers != sorted(set(peers)):
+            raise InputError("the roster is not in ascending order of peer ids without repeats", round=self.round)
+        if list(self.participants) != sorted(set(self.participants) & set(peers)):
+            raise InputError("participants are not an ascending part of the roster", round=self.round)
+        if not self.assignment or not set(self.assignment) <= set(peers):
+            raise InputError("a shard is assigned to nobody on the roster", round=self.round)
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of everything above."""
+        return digest_of(self)
+
+    @property
+    def shards(self) -> int:
+        """Number of shards A."""
+        return len(self.assignment)
+
+    @cached_property
+    def weights(self) -> dict[int, np.float32]:
+        """w_k of every member on the roster, participant or not; they sum to one up to rounding."""
+        weights = roster_weights([entry.weight for entry in self.roster])
+        return {entry.peer: weight for entry, weight in zip(self.roster, weights, strict=True)}
+
+    def shards_of(self, peer: int) -> tuple[int, ...]:
+        """Return the shards a peer aggregates in this round."""
+        return tuple(shard for shard, owner in enumerate(self.assignment) if owner == peer)
+
+    def scale(self, contributors: tuple[int, ...]) -> np.float32:
+        """Return the scalar c of a shard with these contributors."""
+        if self.normalisation == "none":
+            return np.float32(1.0)
+        if self.normalisation == "participation":
+            return np.float32(1.0 / self.participation)
+        total = math.fsum(float(self.weights[peer]) for peer in contributors)
+        return np.float32(1.0 / total) if total > 0 else np.float32(1.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> RoundPlan:
+        """Rebuild a plan from `to_dict`."""
+        fields = dict(data)
+        fields["roster"] = tuple(RosterEntry(**entry) for entry in fields["roster"])
+        fields["participants"] = tuple(fields["participants"])
+        fields["assignment"] = tuple(fields["assignment"])
+        fields["deadlines"] = Deadlines(**fields["deadlines"])
+        return cls(**fields)
+
+
+def roster_weights(weights: list[float]) -> NDArray[np.float32]:
+    """
+    Normalise weights over the whole roster, each rounded once to float32.
+
+    >>> roster_weights([1, 1, 2]).tolist()
+    [0.25, 0.25, 0.5]
+    """
+    total = math.fsum(weights)
+    return np.array([weight / total for weight in weights], dtype=np.float32)

@@ -1,0 +1,71 @@
+"""How a round ended. State advances on the verdict only."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from eris.protocol.canonical import digest_of
+
+__all__ = ["GENESIS", "ShardVerdict", "Verdict"]
+
+GENESIS = "0" * 64  # the chain before the first verdict
+
+
+@dataclass(frozen=True, slots=True)
+class ShardVerdict:
+    """One shard: committed with the hash of what was published and its contributors, or lost with the reason why."""
+
+    shard: int
+    aggregator: int
+    hash: str = ""  # BLAKE3 of the published payload; empty if lost
+    contributors: tuple[int, ...] = ()
+    lost: str = ""  # why; empty if committed
+
+    @property
+    def committed(self) -> bool:
+        """Whether peers apply this shard."""
+        return not self.lost
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The one statement all peers follow."""
+
+    run: str
+    epoch: int
+    round: int
+    plan: str  # digest of the round plan
+    previous: str  # digest of the verdict before this one
+    shards: tuple[ShardVerdict, ...]
+    late: tuple[int, ...] = ()  # peers that had not reported in time
+    new_reference_epoch: bool = False  # the next round begins with s_k := s
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of everything above: the chain the next plan carries."""
+        return digest_of(self)
+
+    @property
+    def lost_shards(self) -> tuple[int, ...]:
+        """Shards whose coordinates stay frozen in this round."""
+        return tuple(entry.shard for entry in self.shards if not entry.committed)
+
+    def missing(self, member: int) -> tuple[int, ...]:
+        """Return the shards that were lost or committed without this member."""
+        return tuple(e.shard for e in self.shards if not e.committed or member not in e.contributors)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, for JSON lines."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Verdict:
+        """Rebuild a verdict from `to_dict`."""
+        fields = dict(data)
+        fields["shards"] = tuple(
+            ShardVerdict(**{**entry, "contributors": tuple(entry["contributors"])}) for entry in fields["shards"]
+        )
+        fields["late"] = tuple(fields["late"])
+        return cls(**fields)

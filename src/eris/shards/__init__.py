@@ -1,0 +1,1 @@
+"""③ Who sees which coordinates: shard plans, split and reassemble, assignment to aggregators."""

@@ -1,0 +1,1 @@
+"""⑤ Server optimizers: every peer runs them on its own copy, aggregators do not."""

@@ -1,0 +1,81 @@
+"""
+Compressors and the transform that applies one.
+
+A compressor turns a vector into a `Packed`. It says whether it is unbiased and with which variance constant ω
+(E‖C(x) − x‖² ≤ ω‖x‖²), whether the receiver can redraw its support (then no index travels), and whether its result is
+independent of the shard plan (then any number of aggregators gives the same bits as one).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from eris.local.spec import Vector
+from eris.seeds import Seed
+from eris.shards.plan import Coordinates, ShardPlan
+from eris.transforms.packed import Code, Packed
+from eris.transforms.transform import SendContext, State, Transform
+
+__all__ = ["Compress", "Compressor"]
+
+
+class Compressor(Protocol):
+    """Makes a vector smaller."""
+
+    @property
+    def unbiased(self) -> bool:
+        """Whether E C(x) = x."""
+        ...
+
+    @property
+    def plan_invariant(self) -> bool:
+        """Whether the result is the same for every shard plan."""
+        ...
+
+    @property
+    def sparse(self) -> bool:
+        """Whether it drops coordinates (a median of such messages means nothing)."""
+        ...
+
+    @property
+    def shared_support(self) -> bool:
+        """Whether all members keep the same coordinates in a round (then the published mean is as short)."""
+        ...
+
+    def omega(self, n: int) -> float | None:
+        """Return the variance constant for vectors of length n, None if biased."""
+        ...
+
+    def code(self, tensor_sizes: tuple[int, ...]) -> Code:
+        """Return how values are written; both ends build the same one."""
+        ...
+
+    def support(self, shard: int, plan: ShardPlan, public: Seed, mask_key: bytes) -> Coordinates | None:
+        """
+        Return the coordinates of this shard that a message carries, as the receiver redraws them.
+
+        None: all of them. Compressors whose support depends on the data (it travels with the message) raise Refused.
+        """
+        ...
+
+    def compress(self, vector: Vector, context: SendContext) -> Packed:
+        """Return the packed vector. Must not change `vector`."""
+        ...
+
+
+class Compress(Transform):
+    """Apply a compressor, without a shift."""
+
+    packs = True
+
+    def __init__(self, compressor: Compressor) -> None:
+        self.compressor = compressor
+        self.needs_linear_rule = compressor.sparse  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        return repr(self.compressor)
+
+    def outgoing(self, update: Vector, private: State, public: State, context: SendContext) -> Packed:
+        """Compress the update."""
+        del private, public
+        return self.compressor.compress(update, context)

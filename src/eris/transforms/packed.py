@@ -1,0 +1,137 @@
+"""
+What a compressor makes of a vector, and how it is cut into the parts that leave for each shard.
+
+A packed vector has a *support* (which coordinates carry a value), a *symbol* for each of them, and a *code* that turns
+symbols back into float32. The sender decodes its own message with the same code as the receiver, so both know the same
+bits.
+
+Random supports never travel: the receiver redraws them from a seed. Only data-dependent ones (top-k) are `explicit`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.local.spec import Vector
+from eris.shards.plan import Coordinates, ShardPlan
+
+__all__ = ["Code", "Float32", "Packed", "Part"]
+
+NO_SCALES: Vector = np.empty(0, np.float32)
+
+
+class Code(Protocol):
+    """How one value is written: a symbol of so many bits, decoded with a few scales that travel beside it."""
+
+    @property
+    def name(self) -> str:
+        """A stable name; sender and receiver compare it."""
+        ...
+
+    @property
+    def bits(self) -> int:
+        """Bits a symbol takes on the wire."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The numpy type of a symbol in memory."""
+        ...
+
+    def decode(self, symbols: NDArray[Any], scales: Vector, coordinates: Coordinates | None) -> Vector:
+        """Return the float32 values; `coordinates` tells which (None: all of them, in order)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Float32:
+    """Values as they are."""
+
+    name: str = "float32"
+    bits: int = 32
+    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype("<f4"))
+
+    def decode(self, symbols: NDArray[Any], scales: Vector, coordinates: Coordinates | None) -> Vector:
+        """Return the symbols: they are the values."""
+        del scales, coordinates
+        return np.asarray(symbols, np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The part of a packed vector that goes to one shard."""
+
+    shard: int
+    size: int  # coordinates of the shard, kept or not
+    coordinates: Coordinates | None  # of the whole vector, ascending; None: every coordinate of the shard
+    symbols: NDArray[Any]
+    scales: Vector
+    code: Code
+    explicit: bool = False
+    mask_key: bytes = b""
+
+    def values(self) -> Vector:
+        """
+        Return the float32 values, as the receiver will have them.
+
+        Codes with more than one scale need to know which coordinates they decode: see `Packed.parts`.
+        """
+        return self.code.decode(self.symbols, self.scales, self.coordinates)
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes that say which coordinates are kept: 0 unless explicit, then the shorter of list and bitmap."""
+        return min(4 * self.symbols.size, -(-self.size // 8)) if self.explicit else 0
+
+    @property
+    def payload_bytes(self) -> int:
+        """Exact size on the wire without the header: indices, bit-packed symbols, scales."""
+        return self.index_bytes + -(-self.symbols.size * self.code.bits // 8) + 4 * self.scales.size
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A compressed vector before it is cut into shards."""
+
+    n: int
+    support: Coordinates | None  # ascending; None: every coordinate
+    symbols: NDArray[Any]
+    scales: Vector = field(default_factory=lambda: NO_SCALES)
+    code: Code = field(default_factory=Float32)
+    explicit: bool = False
+    mask_keys: tuple[bytes, ...] = ()  # one for each shard where member and aggregator share a secret mask
+
+    def values(self) -> Vector:
+        """Return the float32 value of every supported coordinate."""
+        return self.code.decode(self.symbols, self.scales, self.support)
+
+    def dense(self) -> Vector:
+        """Return all n values, zero outside the support."""
+        if self.support is None:
+            return self.values()
+        vector = np.zeros(self.n, np.float32)
+        vector[self.support] = self.values()
+        return vector
+
+    def parts(self, plan: ShardPlan) -> list[Part]:
+        """Cut into one part for each shard: one copy of the symbols in all."""
+        if self.support is None:
+            whole = self.scales.size > 1  # only then does a code look at coordinates
+            return [
+                self._part(plan, a, plan.coordinates(a) if whole else None, plan.gather(self.symbols, a))
+                for a in range(plan.shards)
+            ]
+        owners = plan.owners_of(self.support)
+        order = np.argsort(owners, kind="stable")
+        bounds = np.searchsorted(owners[order], np.arange(plan.shards + 1))
+        kept = [order[bounds[a] : bounds[a + 1]] for a in range(plan.shards)]
+        return [self._part(plan, a, self.support[kept[a]], self.symbols[kept[a]]) for a in range(plan.shards)]
+
+    def _part(self, plan: ShardPlan, shard: int, coordinates: Coordinates | None, symbols: NDArray[Any]) -> Part:
+        key = self.mask_keys[shard] if self.mask_keys else b""
+        size = int(plan.sizes[shard])
+        return Part(shard, size, coordinates, symbols, self.scales, self.code, self.explicit, key)

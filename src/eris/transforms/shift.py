@@ -1,0 +1,128 @@
+"""
+Distributed shifted compression (DSC): compress the difference to a reference, so that compression error fades.
+
+    member k:     v_k = C(g_k − s_k)                 s_k ← s_k + γ v_k     (on accepted coordinates)
+    every peer:   u   = s + c·v̄,  v̄ = Σ w_k v_k      s   ← s + γ v̄
+
+The invariant s = Σ_k w_k s_k (over *all* members) survives partial participation and lost messages because only the
+direction is normalised by c; the reference never is. s follows from what is published, so aggregators hold no state and
+any peer can take over any shard. Membership or weight changes begin a reference epoch: all members set s_k := s.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+
+from eris.errors import ConfigError
+from eris.local.spec import Vector
+from eris.transforms.compress import Compressor
+from eris.transforms.packed import Packed
+from eris.transforms.transform import Accepted, Mean, SendContext, State, Transform
+
+__all__ = ["Gamma", "Shift", "gamma_diana", "gamma_paper", "shift"]
+
+Gamma = Literal["paper", "diana"] | float
+
+
+def gamma_paper(omega: float) -> float:
+    """
+    Return γ = √((1+2ω) / (2(1+ω)³)).
+
+    >>> round(gamma_paper(9), 8)
+    0.09746794
+    """
+    return math.sqrt((1 + 2 * omega) / (2 * (1 + omega) ** 3))
+
+
+def gamma_diana(omega: float) -> float:
+    """Return γ = 1/(1+ω)."""
+    return 1 / (1 + omega)
+
+
+class Shift(Transform):
+    """Shift by a reference, then compress."""
+
+    packs = True
+    needs_linear_rule = True  # s = Σ w_k s_k holds for means only
+
+    def __init__(self, compressor: Compressor, *, gamma: Gamma = "paper", shared_reference: bool = False) -> None:
+        if isinstance(gamma, str) and gamma not in ("paper", "diana"):
+            raise ConfigError(f"gamma is {gamma!r}", fix="use 'paper', 'diana' or a number in (0, 1]")
+        if isinstance(gamma, int | float) and not 0 < gamma <= 1:
+            raise ConfigError(f"gamma is {gamma}", fix="use 'paper', 'diana' or a number in (0, 1]")
+        if not compressor.unbiased and gamma != 1:
+            raise ConfigError(
+                f"{compressor!r} is biased and gamma is {gamma!r}",
+                fix="use gamma = 1 (that is EF21), or an unbiased compressor",
+            )
+        self.compressor, self.gamma, self.shared_reference = compressor, gamma, shared_reference
+
+    def __repr__(self) -> str:
+        shared = ", shared_reference=True" if self.shared_reference else ""
+        return f"shift({self.compressor!r}, gamma={self.gamma}{shared})"
+
+    def reference_step(self, n: int) -> np.float32:
+        """Return γ for vectors of length n."""
+        if not isinstance(self.gamma, str):
+            return np.float32(self.gamma)
+        omega = self.compressor.omega(n)
+        if omega is None:
+            raise ConfigError(f"{self.compressor!r} has no ω", fix="use gamma = 1")
+        return np.float32(gamma_paper(omega) if self.gamma == "paper" else gamma_diana(omega))
+
+    def private_state(self, n: int) -> State:
+        """Return s_k = 0; with a shared reference a member keeps nothing."""
+        return {} if self.shared_reference else {"reference": np.zeros(n, np.float32)}
+
+    def public_state(self, n: int) -> State:
+        """Return s = 0."""
+        return {"reference": np.zeros(n, np.float32)}
+
+    def outgoing(self, update: Vector, private: State, public: State, context: SendContext) -> Packed:
+        """Return C(g − s_k)."""
+        reference = public["reference"] if self.shared_reference else private["reference"]
+        return self.compressor.compress(update - reference, context)
+
+    def settle(self, update: Vector, sent: Vector | Packed, private: State, accepted: Accepted) -> None:
+        """Advance s_k where the verdict accepted this member."""
+        del update
+        if self.shared_reference:
+            return
+        assert isinstance(sent, Packed)
+        advance(private["reference"], sent, self.reference_step(sent.n), accepted)
+
+    def incoming(self, direction: Vector, public: State, mean: Mean) -> None:
+        """Add s to the direction, then advance s."""
+        reference = public["reference"]
+        direction += reference
+        step = self.reference_step(reference.size)
+        if mean.support is None:
+            reference += step * mean.values
+        else:
+            reference[mean.support] += step * mean.values[mean.support]
+
+    def new_epoch(self, private: State, public: State) -> None:
+        """Begin a reference epoch: s_k := s."""
+        if not self.shared_reference:
+            np.copyto(private["reference"], public["reference"])
+
+
+def advance(reference: Vector, sent: Packed, step: np.float32, accepted: Accepted) -> None:
+    """Do s_k ← s_k + γ v_k in place, on accepted coordinates only."""
+    values, support = step * sent.values(), sent.support
+    chosen = accepted.selects(support)
+    if chosen is not None:
+        values = values[chosen]
+        support = np.flatnonzero(chosen) if support is None else support[chosen]
+    if support is None:
+        reference += values
+    else:
+        reference[support] += values
+
+
+def shift(compressor: Compressor, *, gamma: Gamma = "paper", shared_reference: bool = False) -> Shift:
+    """Shift by a reference, then compress with `compressor` (DSC)."""
+    return Shift(compressor, gamma=gamma, shared_reference=shared_reference)

@@ -1,0 +1,204 @@
+"""
+A transform has two halves in one place: what a member does before an update leaves, what every peer does after.
+
+    member:      update ──outgoing──▶ … ──outgoing──▶ packed parts
+    every peer:  direction ◀──incoming── … ◀──incoming── published mean
+
+State comes in two kinds and is passed, never hidden. **Private** state belongs to one member (its reference s_k, what
+it withheld). **Public** state is the same at every peer, because it follows from what was published (the reference s).
+Nothing moves before the round's verdict: `settle` advances private state, `incoming` public state.
+
+>>> from eris.transforms import chain, clip_by_norm, rand_k, shift
+>>> chain(clip_by_norm(1.0), shift(rand_k(0.5))).describe()
+'clip_by_norm(1.0) → shift(rand_k(0.5), gamma=paper)'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.errors import ConfigError
+from eris.local.spec import Vector
+from eris.seeds import Seed
+from eris.shards.plan import Coordinates, ShardPlan
+from eris.transforms.packed import Packed
+
+__all__ = ["Accepted", "Chain", "Mean", "SendContext", "State", "Transform", "chain"]
+
+State = dict[str, Vector]
+ONE = np.float32(1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SendContext:
+    """What a member knows when it prepares an update."""
+
+    round: int
+    member: int
+    plan: ShardPlan  # over the trainable coordinates
+    public: Seed  # of this round: shared masks
+    private: Seed  # of this member and round: noise, rounding, secret masks
+    tensor_sizes: tuple[int, ...] = ()
+    steps: float = 1.0  # local steps τ_k (FedNova)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Which shards of a member's update the verdict committed with this member among the contributors."""
+
+    plan: ShardPlan
+    missing: tuple[int, ...] = ()  # shards that were lost, or came without this member
+
+    def selects(self, support: Coordinates | None) -> NDArray[np.bool_] | None:
+        """Return which supported coordinates were accepted; None means all."""
+        if not self.missing:
+            return None
+        coordinates = np.arange(self.plan.n, dtype=np.int64) if support is None else support
+        return ~np.isin(self.plan.owners_of(coordinates), self.missing)
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """What all committed shards of a round say together, before it is corrected: v̄ with the scalar c of each shard."""
+
+    values: Vector  # v̄ on all trainable coordinates; zero where nothing was sent or the shard was lost
+    c: np.float32 | Vector = ONE
+    steps: np.float32 | Vector = ONE  # weighted mean of the members' local steps (FedNova)
+    support: Coordinates | None = None  # where v̄ can be non-zero, if that is few
+    lost: tuple[int, ...] = ()  # shards whose coordinates stay frozen
+
+
+class Transform:
+    """A neutral transform: subclasses override the halves they need."""
+
+    needs_linear_rule: ClassVar[bool] = False  # a median of what it sends would mean nothing
+    adds_noise: ClassVar[bool] = False
+    packs: ClassVar[bool] = False  # ends the chain: returns a Packed
+
+    def private_state(self, n: int) -> State:
+        """Return a member's initial private state."""
+        del n
+        return {}
+
+    def public_state(self, n: int) -> State:
+        """Return the initial state that all peers share."""
+        del n
+        return {}
+
+    def start(self, model: Vector, private: State) -> None:
+        """Change, in place, the model this member begins its local training with."""
+
+    def outgoing(self, update: Vector, private: State, public: State, context: SendContext) -> Vector | Packed:
+        """Return what the member sends instead of `update`. Must not change update or states."""
+        del private, public, context
+        return update
+
+    def settle(self, update: Vector, sent: Vector | Packed, private: State, accepted: Accepted) -> None:
+        """Advance the member's state after the verdict; `update` went in, `sent` came out of `outgoing`."""
+
+    def incoming(self, direction: Vector, public: State, mean: Mean) -> None:
+        """Correct the direction in place, then advance the public state. Lost shards are zero in mean.values."""
+
+    def new_epoch(self, private: State, public: State) -> None:
+        """Begin a reference epoch: forget what only held for the old members and weights."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Transforms in the order of the way out; the last one packs."""
+
+    transforms: tuple[Transform, ...]
+
+    def describe(self) -> str:
+        """Return the chain in one line."""
+        return " → ".join(repr(transform) for transform in self.transforms)
+
+    @property
+    def needs_linear_rule(self) -> bool:
+        """Whether aggregation must be a (weighted) mean."""
+        return any(t.needs_linear_rule for t in self.transforms)
+
+    @property
+    def adds_noise(self) -> bool:
+        """Whether a privacy claim rests on this chain (so buffers must not slip past it)."""
+        return any(t.adds_noise for t in self.transforms)
+
+    def private_state(self, n: int) -> State:
+        """Return a member's initial private state."""
+        return self._merged([t.private_state(n) for t in self.transforms])
+
+    def public_state(self, n: int) -> State:
+        """Return the initial state that all peers share."""
+        return self._merged([t.public_state(n) for t in self.transforms])
+
+    def start(self, model: Vector, private: State) -> None:
+        """Change, in place, the model this member begins its local training with."""
+        for number, transform in enumerate(self.transforms):
+            transform.start(model, self._of(number, private))
+
+    def outgoing(self, update: Vector, private: State, public: State, context: SendContext) -> Outgoing:
+        """Run the way out; keep every stage, because `settle` needs them."""
+        stages: list[Vector | Packed] = [update]
+        for number, transform in enumerate(self.transforms):
+            value = stages[-1]
+            assert isinstance(value, np.ndarray)
+            stages.append(transform.outgoing(value, self._of(number, private), self._of(number, public), context))
+        packed = stages[-1]
+        assert isinstance(packed, Packed)
+        return Outgoing(tuple(stages), packed)
+
+    def settle(self, outgoing: Outgoing, private: State, accepted: Accepted) -> None:
+        """Advance a member's private state, on the verdict only."""
+        for number, transform in enumerate(self.transforms):
+            value, sent = outgoing.stages[number], outgoing.stages[number + 1]
+            assert isinstance(value, np.ndarray)
+            transform.settle(value, sent, self._of(number, private), accepted)
+
+    def incoming(self, mean: Mean, public: State, *, out: Vector | None = None) -> Vector:
+        """Return the direction u; the way back runs through the chain in reverse."""
+        direction = np.multiply(mean.values, mean.c, out=out)
+        for number, transform in reversed(list(enumerate(self.transforms))):
+            transform.incoming(direction, self._of(number, public), mean)
+        return direction
+
+    def new_epoch(self, private: State, public: State) -> None:
+        """Begin a reference epoch for one member."""
+        for number, transform in enumerate(self.transforms):
+            transform.new_epoch(self._of(number, private), self._of(number, public))
+
+    @staticmethod
+    def _merged(states: Sequence[State]) -> State:
+        return {f"{number}.{name}": value for number, state in enumerate(states) for name, value in state.items()}
+
+    @staticmethod
+    def _of(number: int, state: State) -> State:
+        prefix = f"{number}."
+        return {name[len(prefix) :]: value for name, value in state.items() if name.startswith(prefix)}
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """An update on its way out: every stage of the chain, the last of them packed."""
+
+    stages: tuple[Vector | Packed, ...] = field(repr=False)
+    packed: Packed
+
+
+def chain(*transforms: Transform) -> Chain:
+    """Compose transforms; the last may pack (a compressor, or `shift` around one), otherwise values go as they are."""
+    from eris.transforms.compress import Compress
+    from eris.transforms.exact import identity
+
+    for transform in transforms[:-1]:
+        if transform.packs:
+            raise ConfigError(
+                f"{transform!r} must be the last of a chain", fix="move it to the end; one packs, no more"
+            )
+    if not transforms or not transforms[-1].packs:
+        transforms = (*transforms, Compress(identity()))
+    return Chain(tuple(transforms))
