@@ -26,6 +26,11 @@ app = typer.Typer(
 )
 
 
+@app.callback()
+def _root() -> None:
+    """Federated learning without a server."""
+
+
 def _register() -> None:
     from eris.cli import version
 
