@@ -1,0 +1,91 @@
+"""What every peer holds alike: model, optimizer state, public transform state. It moves only here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from blake3 import blake3
+
+from eris.local.spec import Vector, as_vector
+from eris.protocol.recipe import Recipe
+from eris.shards.plan import Coordinates
+from eris.shards.policy import Layout
+from eris.step.optimizer import State
+from eris.transforms import Mean
+
+__all__ = ["BufferMean", "Replica"]
+
+
+@dataclass(frozen=True, slots=True)
+class BufferMean:
+    """The mean change of the buffers, already normalised; zero where a shard was lost."""
+
+    values: Vector
+
+
+@dataclass
+class Replica:
+    """The state a server would have, held by every peer. Two replicas that saw the same verdicts are equal bit for bit."""
+
+    recipe: Recipe
+    model: Vector
+    optimizer: State
+    public: State
+
+    @classmethod
+    def start(cls, recipe: Recipe, model: Vector) -> Replica:
+        """Return the replica before the first round."""
+        n = recipe.spec.n_trainable
+        model = as_vector(model, recipe.spec.n, what="initial model").copy()
+        return cls(recipe, model, recipe.optimizer.init(n), recipe.chain.public_state(n))
+
+    def apply(self, mean: Mean, buffers: BufferMean, layout: Layout) -> None:
+        """Take one step: correct the mean, run the server optimizer, average the buffers; lost shards stay as they are."""
+        trainable, rest = np.split(self.model, [self.recipe.spec.n_trainable])
+        direction = self.recipe.chain.incoming(mean, self.public)
+        with _Frozen([trainable, *self.optimizer.values()], _coordinates(layout, mean.lost)):
+            self.recipe.optimizer.apply(trainable, direction, self.optimizer)
+        rest -= buffers.values
+
+    def state(self) -> dict[str, Vector]:
+        """Return every vector by name (views, for checkpoints and snapshots)."""
+        named = {"model": self.model}
+        named |= {f"optimizer.{name}": value for name, value in self.optimizer.items()}
+        return named | {f"public.{name}": value for name, value in self.public.items()}
+
+    def load(self, state: Mapping[str, Vector]) -> None:
+        """Take over every vector of a snapshot; nothing changes unless all of them fit."""
+        mine = self.state()
+        for name, value in mine.items():
+            as_vector(state[name], value.size, what=name)
+        for name, value in mine.items():
+            np.copyto(value, state[name])
+
+    def digest(self) -> str:
+        """Return the BLAKE3 digest of the whole state."""
+        hasher = blake3()
+        for name, value in sorted(self.state().items()):
+            hasher.update(name.encode())
+            hasher.update(memoryview(np.ascontiguousarray(value, "<f4")).cast("B"))
+        return str(hasher.hexdigest())
+
+
+class _Frozen:
+    """Put back, after a step, what the vectors held at some coordinates before it."""
+
+    def __init__(self, vectors: list[Vector], coordinates: Coordinates) -> None:
+        self._vectors, self._coordinates = vectors, coordinates
+
+    def __enter__(self) -> None:
+        self._before = [vector[self._coordinates] for vector in self._vectors]
+
+    def __exit__(self, *_: object) -> None:
+        for vector, before in zip(self._vectors, self._before, strict=True):
+            vector[self._coordinates] = before
+
+
+def _coordinates(layout: Layout, shards: tuple[int, ...]) -> Coordinates:
+    parts = [layout.trainable.coordinates(shard) for shard in shards]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
