@@ -1,0 +1,67 @@
+"""
+Rules by name, and which of them make sense together with what.
+
+Shards are aggregated by peers that see nothing but their shard. A rule therefore has to work coordinate by coordinate.
+Rules that look at whole updates (distances, norms, cosines) are known here by name so that asking for one gives a
+reason instead of "unknown".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eris.aggregate.mean import WeightedMean
+from eris.aggregate.robust import Median, TrimmedMean
+from eris.aggregate.rule import Rule
+from eris.errors import ConfigError
+from eris.transforms.transform import Chain
+
+__all__ = ["RULES", "check_rule", "rule_by_name"]
+
+RULES: dict[str, Callable[..., Rule]] = {"mean": WeightedMean, "median": Median, "trimmed_mean": TrimmedMean}
+
+_LOOKS_AT_WHOLE_UPDATES = {
+    "fltrust": "weighs members by the cosine between whole updates",
+    "geometric_median": "minimises distances between whole updates",
+    "krum": "picks the member whose whole update is nearest to the others",
+    "multi_krum": "picks the members whose whole updates are nearest to each other",
+    "norm_clipping": "scales each member by the norm of its whole update",
+}
+
+
+def rule_by_name(name: str, **params: float) -> Rule:
+    """
+    Return the rule of that name.
+
+    >>> rule_by_name("trimmed_mean", beta=0.2)
+    TrimmedMean(beta=0.2)
+    """
+    if name in _LOOKS_AT_WHOLE_UPDATES:
+        raise ConfigError(
+            f"rule {name!r} {_LOOKS_AT_WHOLE_UPDATES[name]}; an aggregator only has its shard of them",
+            fix=f"use a coordinate-wise rule: {sorted(RULES)}" + _member_side(name),
+        )
+    if name not in RULES:
+        raise ConfigError(f"there is no rule {name!r}", fix=f"use one of {sorted(RULES)}")
+    try:
+        return RULES[name](**params)
+    except TypeError:
+        raise ConfigError(f"rule {name!r} does not take {sorted(params)}", fix="see its documentation") from None
+
+
+def check_rule(rule: Rule, *, aggregators: int, chain: Chain) -> None:
+    """Refuse a rule that would not mean the same over these shards, or after this chain."""
+    if aggregators > 1 and not rule.coordinate_wise:
+        raise ConfigError(
+            f"rule {rule.name!r} is not coordinate-wise: over {aggregators} shards it would give another result",
+            fix=f"use one aggregator, or a coordinate-wise rule: {sorted(RULES)}",
+        )
+    if chain.needs_linear_rule and not rule.linear:
+        raise ConfigError(
+            f"rule {rule.name!r} is not linear, but the updates are sent as {chain.describe()}",
+            fix="use rule 'mean' with shifts and sparsifiers (a median of what they keep means nothing)",
+        )
+
+
+def _member_side(name: str) -> str:
+    return ", or clip at the members with clip_by_norm" if name == "norm_clipping" else ""
