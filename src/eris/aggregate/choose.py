@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eris.aggregate.mean import WeightedMean
+from eris.aggregate.mean import Mean
 from eris.aggregate.robust import Median, TrimmedMean
 from eris.aggregate.rule import Rule
 from eris.errors import ConfigError
@@ -18,7 +18,7 @@ from eris.transforms.transform import Chain
 
 __all__ = ["RULES", "check_rule", "rule_by_name"]
 
-RULES: dict[str, Callable[..., Rule]] = {"mean": WeightedMean, "median": Median, "trimmed_mean": TrimmedMean}
+RULES: dict[str, Callable[..., Rule]] = {"mean": Mean, "median": Median, "trimmed_mean": TrimmedMean}
 
 _LOOKS_AT_WHOLE_UPDATES = {
     "fltrust": "weighs members by the cosine between whole updates",

@@ -7,7 +7,7 @@ of the published shard, not this rule's work, because DSC's reference needs the 
 >>> half = np.float32(0.5)
 >>> given = [Contribution(1, half, np.array([4, 6], np.float32)), Contribution(0, half, np.array([2, 2], np.float32))]
 >>> out = np.empty(2, np.float32)
->>> WeightedMean().fold(given, out)
+>>> Mean().fold(given, out)
 >>> out.tolist()
 [3.0, 4.0]
 """
@@ -25,11 +25,11 @@ from eris.aggregate.rule import Contribution
 from eris.local.spec import Vector
 from eris.shards.plan import Coordinates
 
-__all__ = ["WeightedMean"]
+__all__ = ["Mean"]
 
 
 @dataclass(frozen=True)
-class WeightedMean:
+class Mean:
     """Sum w_k·v_k in ascending member id, from +0: the product is rounded, then the sum."""
 
     name: ClassVar[str] = "mean"

@@ -1,0 +1,222 @@
+"""
+Contributions on their way in: in chunks, in any order, of many members at once.
+
+A contribution is atomic. Its bytes are staged until all of them are there, read, and checked to be finite; only then is
+it handed over, whole. One that is not complete when the shard is cut costs nothing but its bytes.
+
+A receiver asks for `room`, lets the socket fill it in place, and says `filled`. Chunks may come again: the same bytes
+are harmless, different ones are refused, and so are bytes for a contribution that is already complete.
+
+>>> staging = Staging([0, 1], size=8)
+>>> values = np.array([1.5, 2.5], np.float32)
+>>> staging.write(1, 4, values.tobytes()[4:], total=8), staging.write(1, 0, values.tobytes()[:4], total=8)
+(False, True)
+>>> staging.cut()
+(1,)
+>>> [contribution] = staging.contributions({1: np.float32(0.5)})
+>>> contribution.values.tolist()
+[1.5, 2.5]
+
+The memory a chunk is received into belongs to one caller at a time; all calls together must be serialised by a lock
+where several links share a staging area (the filling itself need not be).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from eris.aggregate.coverage import Coverage
+from eris.aggregate.rule import Contribution
+from eris.aggregate.spill import Bytes, Room
+from eris.errors import InputError, Reason, Refused
+from eris.local.spec import Vector
+from eris.shards.plan import Coordinates
+
+__all__ = ["Contents", "Reader", "Staging", "all_finite", "float32_values"]
+
+DEFAULT_BUDGET = 1 << 30
+_MOST_STRETCHES = 4096  # a sender that scatters single bytes must not make our bookkeeping outgrow its message
+
+
+class Contents(NamedTuple):
+    """What a complete message says."""
+
+    values: Vector
+    positions: Coordinates | None = None  # inside the shard, ascending; None: every coordinate
+    buffers: Vector = np.empty(0, np.float32)
+
+
+Reader = Callable[[int, Bytes], Contents]
+
+
+def float32_values(member: int, payload: Bytes) -> Contents:
+    """Read a message that is nothing but float32 values, without copying them."""
+    if payload.size % 4:
+        raise Refused(Reason.WRONG_SIZE, f"{payload.size} bytes are no float32 values", member=member)
+    return Contents(payload.view("<f4"))
+
+
+@dataclass
+class _Arriving:
+    """One member's message so far."""
+
+    payload: Bytes = field(repr=False)
+    coverage: Coverage
+    given: dict[tuple[int, int], Bytes] = field(default_factory=dict)  # memory handed out and not yet filled
+    contents: Contents | None = None
+
+
+class Staging:
+    """
+    The contributions to one shard in one round.
+
+    `size` is the exact length of a message in bytes where it is known beforehand (it is unless indices travel), `limit`
+    the longest one accepted where it is not. `read` turns a member's complete bytes into `Contents`.
+    """
+
+    def __init__(
+        self,
+        members: Iterable[int],
+        *,
+        size: int | None = None,
+        limit: int | None = None,
+        read: Reader = float32_values,
+        budget: int = DEFAULT_BUDGET,
+        folder: Path | None = None,
+    ) -> None:
+        if size is None and limit is None:
+            raise InputError("neither the size nor the limit of a message is given", fix="give one of them in bytes")
+        self.members, self.size, self.limit = frozenset(members), size, limit
+        self.space = Room(budget, folder)
+        self._read, self._arriving, self._cut = read, dict[int, _Arriving](), False
+
+    @property
+    def complete(self) -> tuple[int, ...]:
+        """Members whose contribution is there, read and finite, ascending."""
+        return tuple(sorted(member for member, entry in self._arriving.items() if entry.contents is not None))
+
+    def room(self, member: int, start: int, stop: int, *, total: int) -> memoryview:
+        """Return memory to receive bytes [start, stop) of a member's message of `total` bytes into."""
+        entry = self._entry(member, start, stop, total)
+        if any(start < end and begin < stop for begin, end in entry.given):
+            raise Refused(Reason.CONFLICT, "the same bytes are on their way already", member=member)
+        again = entry.coverage.overlaps(start, stop)  # what is there already stays as it is until it was compared
+        entry.given[start, stop] = np.empty(stop - start, np.uint8) if again else entry.payload[start:stop]
+        return entry.given[start, stop].data
+
+    def filled(self, member: int, start: int, stop: int) -> bool:
+        """Note that the memory given for [start, stop) is filled; return whether the contribution is now complete."""
+        entry = self._arriving.get(member)
+        chunk = None if entry is None else entry.given.pop((start, stop), None)
+        if entry is None or chunk is None:  # forgotten, or cut away, while the bytes were on their way
+            raise Refused(Reason.LATE, "the contribution was given up before it was complete", member=member)
+        _merge(entry, chunk, start, stop, member)
+        if entry.contents is not None:
+            raise Refused(Reason.DUPLICATE, "this contribution is already complete", member=member)
+        entry.coverage.add(start, stop)
+        if len(entry.coverage.stretches) > _MOST_STRETCHES:
+            self.forget(member)
+            raise Refused(Reason.MALFORMED, "the chunks are too scattered", fix="send in order", member=member)
+        if entry.coverage.complete:
+            self._finish(member, entry)
+        return entry.coverage.complete
+
+    def write(self, member: int, start: int, data: bytes | memoryview, *, total: int) -> bool:
+        """Copy a chunk in, where there is no socket to receive from; return whether the contribution is complete."""
+        stop = start + len(data)
+        self.room(member, start, stop, total=total)[:] = data
+        return self.filled(member, start, stop)
+
+    def forget(self, member: int) -> None:
+        """Drop what a member sent so far, unless it is complete (a broken link begins again from nothing)."""
+        entry = self._arriving.get(member)
+        if entry is not None and entry.contents is None:
+            del self._arriving[member]
+            self.space.give_back(entry.payload)
+
+    def cut(self) -> tuple[int, ...]:
+        """Accept no more, free what is incomplete, and return whose contributions are in."""
+        self._cut = True
+        for member in list(self._arriving):
+            self.forget(member)
+        return self.complete
+
+    def payload(self, member: int) -> Bytes:
+        """Return the bytes of a complete contribution, as they came."""
+        return self._arriving[member].payload
+
+    def contributions(self, weights: Mapping[int, np.float32]) -> list[Contribution]:
+        """Return the complete contributions in ascending member id."""
+        return [Contribution(m, weights[m], read.values, read.positions) for m, read in self._contents()]
+
+    def buffers(self, weights: Mapping[int, np.float32]) -> list[Contribution]:
+        """Return the dense buffers that came with the complete contributions."""
+        return [Contribution(m, weights[m], read.buffers) for m, read in self._contents()]
+
+    def _contents(self) -> list[tuple[int, Contents]]:
+        entries = sorted(self._arriving.items())
+        return [(member, entry.contents) for member, entry in entries if entry.contents is not None]
+
+    def _entry(self, member: int, start: int, stop: int, total: int) -> _Arriving:
+        if member not in self.members:
+            raise Refused(Reason.NOT_A_MEMBER, "this peer does not contribute in this round", member=member)
+        entry = self._arriving.get(member)
+        if self._cut and entry is None:
+            raise Refused(Reason.LATE, "the shard was cut before this was complete", member=member)
+        expected = self.size if entry is None else entry.payload.size
+        if expected not in (None, total) or not 0 <= start <= stop <= total:
+            what = f"bytes {start} to {stop} of {total}, {expected} are expected"
+            raise Refused(Reason.WRONG_SIZE, what, member=member)
+        if entry is None:
+            entry = self._arriving[member] = self._open(member, total)
+        return entry
+
+    def _open(self, member: int, total: int) -> _Arriving:
+        if self.limit is not None and total > self.limit:
+            raise Refused(Reason.WRONG_SIZE, f"{total} bytes, at most {self.limit} are accepted", member=member)
+        return _Arriving(self.space.take(total), Coverage(total))
+
+    def _finish(self, member: int, entry: _Arriving) -> None:
+        try:
+            contents = self._read(member, entry.payload)
+            _require_finite(contents, member)
+        except Refused:
+            self.forget(member)
+            raise
+        entry.contents = contents._replace(values=self._kept(contents.values, entry.payload))
+
+    def _kept(self, values: Vector, payload: Bytes) -> Vector:
+        """Put decoded values (not a view of the payload) under the same budget."""
+        if np.may_share_memory(values, payload):
+            return values
+        place: Vector = self.space.take(values.nbytes).view(np.float32)
+        place[:] = values
+        return place
+
+
+def all_finite(values: Vector) -> bool:
+    """Whether no value is infinite or NaN: a finite sum of squares proves it in one fast pass."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(np.dot(values, values)):
+            return True
+    return bool(np.isfinite(values).all())  # the squares may merely have overflowed
+
+
+def _require_finite(contents: Contents, member: int) -> None:
+    if not (all_finite(contents.values) and all_finite(contents.buffers)):
+        raise Refused(Reason.NON_FINITE, "a value is not finite", fix="look for a diverging loss", member=member)
+
+
+def _merge(entry: _Arriving, chunk: Bytes, start: int, stop: int, member: int) -> None:
+    """Compare a chunk with what is already there, then copy in what is new."""
+    there = entry.coverage.common(start, stop)
+    for begin, end in there:
+        if not np.array_equal(chunk[begin - start : end - start], entry.payload[begin:end]):
+            raise Refused(Reason.CONFLICT, "other bytes came before for the same contribution", member=member)
+    if there and entry.contents is None:
+        entry.payload[start:stop] = chunk
