@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
 
 from eris.aggregate.rule import Rule
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec
+from eris.protocol.round_plan import RoundPlan
 from eris.seeds import Seed
+from eris.shards.plan import Coordinates
 from eris.shards.policy import Layout, ShardPolicy
 from eris.step.optimizer import ServerOptimizer
 from eris.transforms import Chain, Compress, Compressor, Shift
@@ -15,7 +20,7 @@ from eris.transforms import Chain, Compress, Compressor, Shift
 __all__ = ["Recipe"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recipe:
     """Transforms × shards × rule × server step: one method, for one model."""
 
@@ -31,7 +36,7 @@ class Recipe:
             raise ConfigError("the recipe's seed is private", fix="plans and shared masks come from public_root(...)")
         if self.policy.shards > 1 and not self.rule.coordinate_wise:
             raise ConfigError(
-                f"rule {self.rule.name!r} looks at all coordinates together, {self.policy.shards} aggregators see parts",
+                f"rule {self.rule.name!r} looks at all coordinates at once, {self.policy.shards} aggregators see parts",
                 fix="use one aggregator, or mean, median or trimmed_mean",
             )
         if self.chain.needs_linear_rule and not self.rule.linear:
@@ -55,9 +60,29 @@ class Recipe:
         """Whether members hold private references, so that leaving or returning needs a reference epoch."""
         return bool(self.chain.private_state(0))
 
+    def scale(self, plan: RoundPlan, contributors: tuple[int, ...]) -> np.float32:
+        """Return the scalar c of a shard; a median needs none."""
+        return plan.scale(contributors) if self.rule.linear else np.float32(1.0)
+
     def layout(self, round: int) -> Layout:
         """Return the shards of a round."""
         return self.policy.layout(round)
+
+    def published_support(self, round: int, shard: int) -> Coordinates | None:
+        """Return which coordinates a published shard carries: the round's shared support, or None for all."""
+        return self._supports(round)[shard]
+
+    def shared_mask(self, round: int) -> Coordinates | None:
+        """Return all coordinates that the round's published shards carry, ascending; None for all."""
+        supports = [support for support in self._supports(round) if support is not None]
+        return np.sort(np.concatenate(supports)) if supports else None
+
+    @lru_cache(maxsize=2)  # noqa: B019 - a recipe lives as long as its run
+    def _supports(self, round: int) -> tuple[Coordinates | None, ...]:
+        plan, seed = self.layout(round).trainable, self.round_seed(round)
+        if not self.compressor.shared_support:
+            return (None,) * plan.shards
+        return tuple(self.compressor.support(shard, plan, seed, b"") for shard in range(plan.shards))
 
     def round_seed(self, round: int) -> Seed:
         """Return the public seed of a round: shared masks."""

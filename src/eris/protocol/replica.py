@@ -27,7 +27,7 @@ class BufferMean:
 
 @dataclass
 class Replica:
-    """The state a server would have, held by every peer. Two replicas that saw the same verdicts are equal bit for bit."""
+    """The state a server would have, held by every peer; equal bit for bit wherever the same verdicts were seen."""
 
     recipe: Recipe
     model: Vector
@@ -42,7 +42,7 @@ class Replica:
         return cls(recipe, model, recipe.optimizer.init(n), recipe.chain.public_state(n))
 
     def apply(self, mean: Mean, buffers: BufferMean, layout: Layout) -> None:
-        """Take one step: correct the mean, run the server optimizer, average the buffers; lost shards stay as they are."""
+        """Take one step: correct the mean, run the server optimizer, average the buffers; freeze lost shards."""
         trainable, rest = np.split(self.model, [self.recipe.spec.n_trainable])
         direction = self.recipe.chain.incoming(mean, self.public)
         with _Frozen([trainable, *self.optimizer.values()], _coordinates(layout, mean.lost)):
@@ -68,7 +68,7 @@ class Replica:
         hasher = blake3()
         for name, value in sorted(self.state().items()):
             hasher.update(name.encode())
-            hasher.update(memoryview(np.ascontiguousarray(value, "<f4")).cast("B"))
+            hasher.update(value.view(np.uint8).data)
         return str(hasher.hexdigest())
 
 

@@ -64,6 +64,7 @@ class RoundPlan:
     assignment: tuple[int, ...]  # shard → aggregating peer
     draw: int = 0  # which draw of the shard plan is in force (0: the first, for the whole run)
     reference_epoch: int = 0
+    reference_begins: int = 0  # the round that opened this epoch: in it, and only in it, all members set s_k := s
     normalisation: Normalisation = "contributors"
     participation: float = 1.0  # q, for normalisation = "participation"
     min_contributors: int = 3

@@ -1,0 +1,324 @@
+"""
+The member: checks the plan, cuts its update, holds what is published, and moves on the verdict only.
+
+    begin(plan) → start() → [train] → contribute(result) → receive(published)… → report() → conclude(verdict)
+
+A member that lacks a committed shard says so (`Missing`), fetches it by hash from whoever holds it, and concludes then.
+One that lost its place (another chain) takes a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from eris.errors import Reason, Refused
+from eris.local.spec import Vector
+from eris.local.task import LocalResult
+from eris.protocol.floor import Floor
+from eris.protocol.messages import Equivocation, Manifest, Published, Report, Upload, Withheld, payload_hash
+from eris.protocol.recipe import Recipe
+from eris.protocol.replica import BufferMean, Replica
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.verdict import GENESIS, Verdict
+from eris.seeds import Seed
+from eris.shards.policy import Layout
+from eris.step.optimizer import State
+from eris.transforms import Accepted, Mean, SendContext
+from eris.transforms.transform import Outgoing
+
+__all__ = ["NO_REFERENCE", "Member", "Missing", "Snapshot", "Verify", "gather_mean", "trust_everybody"]
+
+NO_REFERENCE = -1  # the reference epoch of a member whose s_k was lost
+Verify = Callable[[int, bytes, str], bool]
+
+
+def trust_everybody(peer: int, message: bytes, signature: str) -> bool:
+    """Accept any signature: for simulations, where nobody can pretend to be somebody else."""
+    del peer, message, signature
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Committed shards this member must fetch before it can move: shard → digest of the payload."""
+
+    round: int
+    hashes: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything a newcomer needs to stand where this member stands."""
+
+    round: int  # the next one
+    chain: str
+    state: dict[str, Vector] = field(repr=False)
+
+
+class Member:
+    """One peer's training role."""
+
+    def __init__(
+        self,
+        peer: int,
+        recipe: Recipe,
+        model: Vector,
+        private: Seed,
+        *,
+        floor: Floor | None = None,
+        verify: Verify = trust_everybody,
+    ) -> None:
+        self.peer, self.recipe = peer, recipe
+        self.floor, self._verify, self._seed = floor or Floor(), verify, private.require_private("a member's root")
+        self.replica = Replica.start(recipe, model)
+        self.private: State = recipe.chain.private_state(recipe.spec.n_trainable)
+        self.round, self.chain, self.reference_epoch = 0, GENESIS, 0
+        self.plan: RoundPlan | None = None
+        self._outgoing: Outgoing | None = None
+        self._held: dict[int, Published] = {}
+        self._withheld: set[int] = set()
+        self._last_held: dict[str, Published] = {}  # of the last round, by hash, for peers that lack them
+
+    # ── the round ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, plan: RoundPlan) -> None:
+        """Accept a round plan, or refuse it; nothing of this member has left before this."""
+        where: dict[str, Any] = {"peer": self.peer, "round": plan.round}
+        self.recipe.spec.require_same(plan.spec, where=f"the plan of round {plan.round}")
+        if plan.shards != self.recipe.policy.shards:
+            raise Refused(
+                Reason.WRONG_PLAN, f"{plan.shards} shards, the recipe has {self.recipe.policy.shards}", **where
+            )
+        if plan.draw != self.recipe.policy.draw(plan.round):
+            raise Refused(Reason.WRONG_PLAN, f"shard plan number {plan.draw} is not this round's", **where)
+        if (plan.round, plan.chain) != (self.round, self.chain):
+            raise Refused(
+                Reason.WRONG_CHAIN, f"this member stands before round {self.round}", fix="take a snapshot", **where
+            )
+        self._check_reference_epoch(plan)
+        self.floor.check(plan, self.recipe, self.peer)
+        if plan.reference_epoch != self.reference_epoch:
+            self.recipe.chain.new_epoch(self.private, self.replica.public)
+            self.reference_epoch = plan.reference_epoch
+        self.plan, self._outgoing = plan, None
+        self._held, self._withheld = {}, set()
+
+    def start(self) -> Vector:
+        """Return a copy of the model to begin local training with."""
+        model = self.replica.model.copy()
+        self.recipe.chain.start(model[: self.recipe.spec.n_trainable], self.private)
+        return model
+
+    def contribute(self, result: LocalResult) -> list[Upload]:
+        """Transform an update and cut it into one upload for each shard."""
+        plan, spec = self._open_plan(), self.recipe.spec
+        update = result.update
+        layout = self.recipe.layout(plan.round)
+        trainable, buffers = np.split(update, [spec.n_trainable])
+        context = SendContext(
+            round=plan.round,
+            member=self.peer,
+            plan=layout.trainable,
+            public=self.recipe.round_seed(plan.round),
+            private=self._seed.child("round", plan.round),
+            tensor_sizes=spec.trainable_sizes,
+            steps=result.steps,
+        )
+        self._outgoing = self.recipe.chain.outgoing(trainable, self.private, self.replica.public, context)
+        parts, rest = self._outgoing.packed.parts(layout.trainable), layout.buffers.split(buffers)
+        header = (plan.run, plan.epoch, plan.round, plan.digest, plan.chain, self.peer)
+        return [Upload(*header, part.shard, part, rest[part.shard], result.steps) for part in parts]
+
+    def receive(self, published: Published) -> Equivocation | None:
+        """Hold a published shard aside; refuse what is not what the plan asks for."""
+        manifest = published.manifest
+        self._check_manifest(manifest)
+        if (earlier := self._held.get(manifest.shard)) is not None:
+            same = earlier.manifest.digest == manifest.digest
+            return None if same else Equivocation(earlier.manifest, manifest)
+        self._check_payload(published)
+        self._held[manifest.shard] = published
+        return None
+
+    def withhold(self, notice: Withheld) -> None:
+        """Note that a shard will not come in this round."""
+        if self.plan is not None and notice.plan == self.plan.digest:
+            self._withheld.add(notice.shard)
+
+    def report(self) -> Report:
+        """Say which published shards are here."""
+        plan = self._open_plan()
+        held = {shard: published.manifest.digest for shard, published in sorted(self._held.items())}
+        state = self.replica.digest() if plan.checkpoint else ""
+        return Report(plan.digest, self.peer, held, len(held) + len(self._withheld) == plan.shards, state)
+
+    def manifest(self, shard: int) -> Manifest | None:
+        """Return the manifest of a held shard (the coordinator may ask for it)."""
+        return self._held[shard].manifest if shard in self._held else None
+
+    def conclude(self, verdict: Verdict) -> Missing | None:
+        """Move on the verdict; if a committed shard is not here, change nothing and say which."""
+        plan = self._open_plan()
+        if verdict.plan != plan.digest or verdict.previous != self.chain:
+            raise Refused(Reason.WRONG_CHAIN, "the verdict is about another plan", peer=self.peer, round=verdict.round)
+        committed = [entry for entry in verdict.shards if entry.committed]
+        lacking = {e.shard: e.hash for e in committed if self._hash(e.shard) != e.hash}
+        if lacking:
+            return Missing(verdict.round, lacking)
+        layout = self.recipe.layout(plan.round)
+        chosen = [self._held[entry.shard] for entry in committed]
+        mean, buffers = gather_mean(chosen, plan, self.recipe, layout)
+        self.replica.apply(mean, buffers, layout)
+        self._settle(verdict)
+        self._last_held = {published.manifest.hash: published for published in chosen}
+        self.round, self.chain = verdict.round + 1, verdict.digest
+        self.plan, self._outgoing, self._held = None, None, {}
+        return None
+
+    # ── helping others, catching up ──────────────────────────────────────────────────────────────────────────────
+
+    def serve(self, digest: str) -> Published | None:
+        """Return a published shard of this or the last round by the hash of its payload."""
+        current = {published.manifest.hash: published for published in self._held.values()}
+        return current.get(digest) or self._last_held.get(digest)
+
+    def accept_fetched(self, published: Published, verdict: Verdict) -> None:
+        """Take a committed shard from any peer: the verdict's hash proves it, whoever sent it."""
+        entry = verdict.shards[published.manifest.shard]
+        if payload_hash(published.values, published.buffers) != entry.hash:
+            raise Refused(Reason.WRONG_DIGEST, "not what the verdict committed", peer=self.peer, shard=entry.shard)
+        self._held.pop(entry.shard, None)
+        self.receive(published)
+
+    def snapshot(self) -> Snapshot:
+        """Return a copy of the public state, for a newcomer. Private references are not part of it."""
+        return Snapshot(self.round, self.chain, {name: value.copy() for name, value in self.replica.state().items()})
+
+    def restore(self, snapshot: Snapshot, *, missed: Verdict | None = None, private_intact: bool = True) -> None:
+        """
+        Stand where the snapshot stands.
+
+        Private state stays, settled by the `missed` verdict of the round that was open here. Where it was lost
+        (`private_intact=False`) this member holds no reference any more: the coordinator, told of it by `returned`,
+        begins a reference epoch, and until a plan says so this member takes part in nothing.
+        """
+        if missed is not None and self.plan is not None and missed.plan == self.plan.digest:
+            self._settle(missed)
+        self.replica.load(snapshot.state)
+        self.round, self.chain = snapshot.round, snapshot.chain
+        self.plan, self._outgoing, self._held, self._last_held = None, None, {}, {}
+        if not private_intact:
+            self.reference_epoch = NO_REFERENCE
+
+    def disown(self) -> None:
+        """Give up this round's update: an aggregator holds another one of ours, from before a restart."""
+        self._outgoing = None
+
+    @property
+    def lost_reference(self) -> bool:
+        """Whether the coordinator must be told that this member has no valid reference."""
+        return self.recipe.keeps_references and self.reference_epoch == NO_REFERENCE
+
+    def _settle(self, verdict: Verdict) -> None:
+        missing = verdict.missing(self.peer)
+        if self._outgoing is not None:
+            accepted = Accepted(self.recipe.layout(verdict.round).trainable, missing)
+            self.recipe.chain.settle(self._outgoing, self.private, accepted)
+        elif len(missing) < len(verdict.shards):
+            self.reference_epoch = NO_REFERENCE  # something of ours was committed that we do not remember sending
+
+    # ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _open_plan(self) -> RoundPlan:
+        if self.plan is None:
+            raise Refused(Reason.WRONG_ROUND, "no round is open", fix="begin(plan) first", peer=self.peer)
+        return self.plan
+
+    def _check_reference_epoch(self, plan: RoundPlan) -> None:
+        """Refuse to invent a reference: s_k := s is right only in the round in which all members do it."""
+        begins = plan.reference_begins == plan.round
+        if self.recipe.keeps_references and plan.reference_epoch != self.reference_epoch and not begins:
+            raise Refused(
+                Reason.WRONG_EPOCH,
+                f"reference epoch {plan.reference_epoch} began in round {plan.reference_begins}, without this member",
+                fix="tell the coordinator that this member returned without its reference",
+                peer=self.peer,
+                round=plan.round,
+            )
+
+    def _hash(self, shard: int) -> str:
+        return self._held[shard].manifest.hash if shard in self._held else ""
+
+    def _check_manifest(self, manifest: Manifest) -> None:
+        plan = self._open_plan()
+        where: dict[str, Any] = {"peer": manifest.aggregator, "round": manifest.round, "shard": manifest.shard}
+        if manifest.plan != plan.digest:
+            raise Refused(Reason.WRONG_PLAN, "published under another plan", **where)
+        if not 0 <= manifest.shard < plan.shards or plan.assignment[manifest.shard] != manifest.aggregator:
+            raise Refused(Reason.WRONG_SHARD, "this peer does not own the shard", **where)
+        if not self._verify(manifest.aggregator, manifest.signed_bytes, manifest.signature):
+            raise Refused(Reason.BAD_SIGNATURE, "the manifest is not signed by its aggregator", **where)
+        contributors = manifest.contributors
+        if list(contributors) != sorted(set(contributors) & set(plan.participants)):
+            raise Refused(Reason.MALFORMED, "contributors are not ascending participants", **where)
+        if len(contributors) < max(plan.min_contributors, self.floor.min_contributors, 1):
+            raise Refused(Reason.TOO_FEW, f"published with {len(contributors)} contributors", **where)
+        if manifest.c != float(self.recipe.scale(plan, contributors)):
+            raise Refused(Reason.MALFORMED, f"c is {manifest.c}, not what the contributors' weights give", **where)
+
+    def _check_payload(self, published: Published) -> None:
+        manifest, plan = published.manifest, self._open_plan()
+        where: dict[str, Any] = {"peer": manifest.aggregator, "round": manifest.round, "shard": manifest.shard}
+        layout = self.recipe.layout(plan.round)
+        kept = self.recipe.published_support(plan.round, manifest.shard)
+        expected = int(layout.trainable.sizes[manifest.shard]) if kept is None else kept.size
+        buffers = int(layout.buffers.sizes[manifest.shard])
+        if published.values.size != expected or published.buffers.size != buffers:
+            raise Refused(Reason.WRONG_SIZE, f"{published.values.size} values, expected {expected}", **where)
+        if payload_hash(published.values, published.buffers) != manifest.hash:
+            raise Refused(Reason.WRONG_DIGEST, "the payload is not what the manifest says", **where)
+
+
+def gather_mean(shards: list[Published], plan: RoundPlan, recipe: Recipe, layout: Layout) -> tuple[Mean, BufferMean]:
+    """Reassemble committed shards into the mean of the round; lost ones stay zero."""
+    values, buffers = np.zeros(layout.trainable.n, np.float32), np.zeros(layout.buffers.n, np.float32)
+    c, steps = _PerShard(layout), _PerShard(layout)
+    for published in shards:
+        manifest = published.manifest
+        support = recipe.published_support(plan.round, manifest.shard)
+        if support is None:
+            layout.trainable.scatter(published.values, manifest.shard, values)
+        else:
+            values[support] = published.values
+        scaled = published.buffers * plan.scale(manifest.contributors)
+        layout.buffers.scatter(scaled, manifest.shard, buffers)
+        c.set(manifest.shard, manifest.c)
+        steps.set(manifest.shard, manifest.steps)
+    committed = {published.manifest.shard for published in shards}
+    lost = tuple(shard for shard in range(plan.shards) if shard not in committed)
+    support = recipe.shared_mask(plan.round)
+    return Mean(values, c.value(), steps.value(), support, lost), BufferMean(buffers)
+
+
+class _PerShard:
+    """A number for each shard: a scalar while all agree (the usual case), else a vector over the coordinates."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout, self._numbers = layout, dict[int, np.float32]()
+
+    def set(self, shard: int, number: float) -> None:
+        self._numbers[shard] = np.float32(number)
+
+    def value(self) -> np.float32 | Vector:
+        distinct = set(self._numbers.values())
+        if len(distinct) <= 1:
+            return distinct.pop() if distinct else np.float32(1.0)
+        vector = np.ones(self._layout.trainable.n, np.float32)
+        for shard, number in self._numbers.items():
+            size = int(self._layout.trainable.sizes[shard])
+            self._layout.trainable.scatter(np.full(size, number, np.float32), shard, vector)
+        return vector

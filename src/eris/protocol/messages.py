@@ -1,0 +1,141 @@
+"""
+What the three roles say to each other.
+
+member ──Upload──▶ aggregator ──Receipt──▶ member
+aggregator ──Published (with its Manifest)──▶ every member;  ──Manifest or Withheld──▶ coordinator
+member ──Report──▶ coordinator ──Verdict──▶ everybody
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from blake3 import blake3
+
+from eris.errors import Reason
+from eris.local.spec import Vector
+from eris.protocol.canonical import canonical_bytes, digest_of
+from eris.protocol.round_plan import RoundPlan
+from eris.transforms.packed import Part
+
+__all__ = ["Equivocation", "Manifest", "Published", "Receipt", "Report", "Upload", "Withheld", "payload_hash"]
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """One member's contribution to one shard."""
+
+    run: str
+    epoch: int
+    round: int
+    plan: str  # digest of the round plan
+    chain: str  # digest of the last verdict
+    member: int
+    shard: int
+    part: Part = field(repr=False)
+    buffers: Vector = field(repr=False)
+    steps: float = 1.0
+
+    def same_content(self, other: Upload) -> bool:
+        """Whether both carry the same values (a repeated upload is harmless, a different one is not)."""
+        mine, theirs = self.part, other.part
+        return (
+            np.array_equal(mine.symbols, theirs.symbols)
+            and np.array_equal(mine.scales, theirs.scales)
+            and mine.mask_key == theirs.mask_key
+            and np.array_equal(self.buffers, other.buffers)
+            and self.steps == other.steps
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Complete, checked and staged. It means that bytes arrived, not that they were committed."""
+
+    plan: str
+    member: int
+    shard: int
+    aggregator: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """An aggregator's signed statement of what it published for a shard."""
+
+    plan: str
+    round: int
+    shard: int
+    aggregator: int
+    contributors: tuple[int, ...]  # ascending
+    c: float
+    steps: float  # weighted mean of the contributors' local steps
+    hash: str  # of values and buffers
+    signature: str = ""
+
+    @property
+    def signed_bytes(self) -> bytes:
+        """Everything but the signature."""
+        return canonical_bytes(replace(self, signature=""))
+
+    @cached_property
+    def digest(self) -> str:
+        """What members report; the signature does not count."""
+        return digest_of(replace(self, signature=""))
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """v̄ on one shard (on the shared support where there is one, else on every coordinate), with its manifest."""
+
+    manifest: Manifest
+    values: Vector = field(repr=False)
+    buffers: Vector = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """An aggregator will not publish a shard in this round, and why."""
+
+    plan: str
+    shard: int
+    aggregator: int
+    reason: Reason
+    contributors: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Which published shards a peer holds: shard → digest of the manifest."""
+
+    plan: str
+    peer: int
+    held: dict[int, str]
+    complete: bool = False  # this peer expects nothing more in this round
+    state: str = ""  # digest of its replica before the round, at checkpoint rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Equivocation:
+    """Two manifests for one shard, both signed by the same aggregator: proof of foul play."""
+
+    first: Manifest
+    second: Manifest
+
+    @property
+    def aggregator(self) -> int:
+        """Who signed both."""
+        return self.first.aggregator
+
+
+def payload_hash(values: Vector, buffers: Vector) -> str:
+    """Return the BLAKE3 digest of a published shard."""
+    hasher = blake3(values.view(np.uint8).data)
+    hasher.update(buffers.view(np.uint8).data)
+    return str(hasher.hexdigest())
+
+
+def expected_header(plan: RoundPlan) -> tuple[str, int, int, str, str]:
+    """Return what every upload of a round must carry: run, epoch, round, plan digest, chain."""
+    return plan.run, plan.epoch, plan.round, plan.digest, plan.chain
