@@ -1,5 +1,4 @@
-"""
-Every way eris can fail, in one tree.
+"""Every way eris can fail, in one tree.
 
     ErisError
     ├── ConfigError        a setting is unknown, of the wrong type or impossible in combination

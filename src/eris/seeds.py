@@ -1,5 +1,4 @@
-"""
-Randomness has an address: run → round → peer → purpose.
+"""Randomness has an address: run → round → peer → purpose.
 
 A `Seed` is a node of a tree. Its key comes from hashing the path that leads to it, its numbers from a counter-based
 generator (Philox 4×64-10) under that key. No global state, no order of calls to respect: the same address gives the
@@ -23,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import operator
 import secrets
 from dataclasses import dataclass, field
 
@@ -55,9 +55,10 @@ class Seed:
         """Return the seed at this path below: `seed.child("round", 3)` and `seed.child("round").child(3)` are one."""
         seed = self
         for label in labels:
-            kind = b"i" if isinstance(label, int) else b"s"
-            digest = hashlib.blake2b(kind + str(label).encode(), key=seed.key, digest_size=_KEY_BYTES).digest()
-            seed = Seed(f"{seed.path}/{label}", digest, seed.private)
+            text = label if isinstance(label, str) else str(operator.index(label))  # numpy's integers count as integers
+            kind = b"s" if isinstance(label, str) else b"i"
+            digest = hashlib.blake2b(kind + text.encode(), key=seed.key, digest_size=_KEY_BYTES).digest()
+            seed = Seed(f"{seed.path}/{text}", digest, seed.private)
         return seed
 
     def require_private(self, purpose: str) -> Seed:
@@ -95,8 +96,7 @@ class Seed:
         return np.argsort(self.words(n), kind="stable").astype(np.int64, copy=False)
 
     def subset(self, n: int, k: int) -> Integers:
-        """
-        Return k distinct integers of 0 … n−1 in ascending order, every k-subset equally likely, in O(k log k).
+        """Return k distinct integers of 0 … n−1 in ascending order, every k-subset equally likely, in O(k log k).
 
         The first k distinct values of a stream of integers; for k > n/2 the complement is drawn.
         """

@@ -1,5 +1,4 @@
-"""
-Rules by name, and which of them make sense together with what.
+"""Rules by name, and which of them make sense together with what.
 
 Shards are aggregated by peers that see nothing but their shard. A rule therefore has to work coordinate by coordinate.
 Rules that look at whole updates (distances, norms, cosines) are known here by name so that asking for one gives a
@@ -30,8 +29,7 @@ _LOOKS_AT_WHOLE_UPDATES = {
 
 
 def rule_by_name(name: str, **params: float) -> Rule:
-    """
-    Return the rule of that name.
+    """Return the rule of that name.
 
     >>> rule_by_name("trimmed_mean", beta=0.2)
     TrimmedMean(beta=0.2)

@@ -8,8 +8,7 @@ __all__ = ["Coverage"]
 
 
 class Coverage:
-    """
-    The stretches of [0, size) that are there, disjoint and in order; neighbours are merged.
+    """The stretches of [0, size) that are there, disjoint and in order; neighbours are merged.
 
     >>> arrived = Coverage(10)
     >>> arrived.add(4, 6)

@@ -1,5 +1,4 @@
-"""
-The weighted mean: what FedAvg does, shard by shard.
+"""The weighted mean: what FedAvg does, shard by shard.
 
 v̄ = Σ w_k v_k with the weights of the roster. Members that are missing lower the sum; making up for them is the scalar c
 of the published shard, not this rule's work, because DSC's reference needs the sum as it is.

@@ -1,5 +1,4 @@
-"""
-Rules that survive a few wild contributions: the coordinate-wise median and the trimmed mean.
+"""Rules that survive a few wild contributions: the coordinate-wise median and the trimmed mean.
 
 Both count every contributor once: a weight can be claimed, so it must not buy influence here, and w_k is ignored. Both
 give a value of the contributions' own scale, so the published scalar c is 1. Neither is linear: what sparsifiers and
@@ -31,8 +30,7 @@ Rows = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Median:
-    """
-    Take the middle value of each coordinate; of an even number, half the sum of the middle two.
+    """Take the middle value of each coordinate; of an even number, half the sum of the middle two.
 
     >>> given = [Contribution(k, np.float32(0.25), np.array([v], np.float32)) for k, v in enumerate([9, 1, 3, 1000])]
     >>> out = np.empty(1, np.float32)
@@ -58,8 +56,7 @@ class Median:
 
 @dataclass(frozen=True)
 class TrimmedMean:
-    """
-    Drop the ⌊βK⌋ smallest and largest values of each coordinate, average the rest.
+    """Drop the ⌊βK⌋ smallest and largest values of each coordinate, average the rest.
 
     >>> given = [Contribution(k, np.float32(0.2), np.array([v], np.float32)) for k, v in enumerate([9, 1, 3, 1000, 0])]
     >>> out = np.empty(1, np.float32)

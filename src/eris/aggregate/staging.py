@@ -1,5 +1,4 @@
-"""
-Contributions on their way in: in chunks, in any order, of many members at once.
+"""Contributions on their way in: in chunks, in any order, of many members at once.
 
 A contribution is atomic. Its bytes are staged until all of them are there, read, and checked to be finite; only then is
 it handed over, whole. One that is not complete when the shard is cut costs nothing but its bytes.
@@ -72,8 +71,7 @@ class _Arriving:
 
 
 class Staging:
-    """
-    The contributions to one shard in one round.
+    """The contributions to one shard in one round.
 
     `size` is the exact length of a message in bytes where it is known beforehand (it is unless indices travel), `limit`
     the longest one accepted where it is not. `read` turns a member's complete bytes into `Contents`.

@@ -1,5 +1,4 @@
-"""
-The command line: one file for each verb.
+"""The command line: one file for each verb.
 
 A verb's module has `register(app)`, which adds its command. Heavy imports stay inside the commands, so that
 `eris --help` answers at once.

@@ -1,5 +1,4 @@
-"""
-Tasks in plain numpy, for tests, documentation and anyone who wants to see a federation without a deep-learning library.
+"""Tasks in plain numpy, for tests, documentation and anyone who wants to see a federation without a deep-learning library.
 
 `QuadraticTask` has an optimum in closed form; `LogisticTask` is softmax regression on arrays. Both use elementwise
 operations and numpy's own `einsum` loops, no BLAS: their bits do not depend on the number of threads.
@@ -62,8 +61,7 @@ class Descent:
 
 
 class QuadraticTask:
-    """
-    Member k minimises f_k(x) = ½ Σ_i h_k,i (x_i − c_k,i)², with its own centre c_k and curvature h_k > 0.
+    """Member k minimises f_k(x) = ½ Σ_i h_k,i (x_i − c_k,i)², with its own centre c_k and curvature h_k > 0.
 
     Coordinate by coordinate, so every result can be written down: `optimum` is the minimum of Σ w_k f_k. With a `spec`
     of its own the vector may have buffers; they move towards their centre like everything else.
@@ -148,8 +146,7 @@ class QuadraticTask:
 
 
 class LogisticTask:
-    """
-    Softmax regression: each member has its own rows of (features, labels); all are tested on the same held-out rows.
+    """Softmax regression: each member has its own rows of (features, labels); all are tested on the same held-out rows.
 
     One full-batch step a round, or `epochs` passes in mini-batches whose order comes from the member's private seed.
     """

@@ -1,5 +1,4 @@
-"""
-Named tensors ⇄ one flat float32 vector.
+"""Named tensors ⇄ one flat float32 vector.
 
 Every tensor of a model has a role:
 
@@ -41,6 +40,7 @@ Role = Literal["trainable", "buffer", "frozen", "local"]
 
 # float32 holds these without loss; a float64 tensor would be rounded silently, so it is refused instead.
 _EXACT_IN_FLOAT32 = ("float32", "float16", "bfloat16")
+_COUNTERS = "iub"  # numpy's kinds of integers and booleans
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,7 @@ class ModelSpec:
         described = []
         for name, value in tensors.items():
             array = np.asarray(value)
-            floating = np.issubdtype(array.dtype, np.floating)
-            role = roles.get(name, "trainable" if floating else "local")
+            role = roles.get(name, "local" if array.dtype.kind in _COUNTERS else "trainable")
             described.append(TensorSpec(name, array.shape, array.dtype.name, role))
         return cls(tuple(described))
 

@@ -1,5 +1,4 @@
-"""
-What a member trains: the one protocol between eris and a learning problem.
+"""What a member trains: the one protocol between eris and a learning problem.
 
 A task knows the model's spec, how many samples each member has, how to train locally and how to evaluate. It holds no
 state between rounds: what an optimizer must remember (momentum) lives in `memory`, which the engine stores for it.

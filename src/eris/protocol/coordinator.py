@@ -1,5 +1,4 @@
-"""
-The coordinator: roster, round clock, verdicts. It never sees an update, a shard or a model.
+"""The coordinator: roster, round clock, verdicts. It never sees an update, a shard or a model.
 
     plan(now) → [manifests, notices and reports come in] → decide(now) → Verdict → plan(now) …
 
@@ -125,8 +124,7 @@ class Coordinator:
         self.absent.add(peer)
 
     def returned(self, peer: int, *, private_round: int, reference_epoch: int) -> None:
-        """
-        Take a peer back; its private state is that of the beginning of `private_round`.
+        """Take a peer back; its private state is that of the beginning of `private_round`.
 
         A new reference epoch begins for all if its reference is not the right one any more: it belongs to an earlier
         epoch, or a contribution of this peer was committed since, so that the reference lacks that step.
@@ -264,8 +262,7 @@ class Coordinator:
         return self.rules.quorum or members // 2 + 1
 
     def _assignment(self, present: set[int]) -> tuple[int, ...]:
-        """
-        Give every shard to its home, or, while that is away, to the least loaded peer within the largest share.
+        """Give every shard to its home, or, while that is away, to the least loaded peer within the largest share.
 
         Where no peer may take it, the shard stays with its absent home and is lost until that returns.
         """

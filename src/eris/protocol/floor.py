@@ -1,5 +1,4 @@
-"""
-The least a member insists on, whatever the coordinator says.
+"""The least a member insists on, whatever the coordinator says.
 
 The coordinator is trusted for liveness, never for privacy: before anything is sent, every member checks the round plan
 against its own floor and refuses a plan that would show more of its update than it allows.

@@ -1,5 +1,4 @@
-"""
-The member: checks the plan, cuts its update, holds what is published, and moves on the verdict only.
+"""The member: checks the plan, cuts its update, holds what is published, and moves on the verdict only.
 
     begin(plan) → start() → [train] → contribute(result) → receive(published)… → report() → conclude(verdict)
 
@@ -199,8 +198,7 @@ class Member:
         return Snapshot(self.round, self.chain, {name: value.copy() for name, value in self.replica.state().items()})
 
     def restore(self, snapshot: Snapshot, *, missed: Verdict | None = None, private_intact: bool = True) -> None:
-        """
-        Stand where the snapshot stands.
+        """Stand where the snapshot stands.
 
         Private state stays, settled by the `missed` verdict of the round that was open here. Where it was lost
         (`private_intact=False`) this member holds no reference any more: the coordinator, told of it by `returned`,

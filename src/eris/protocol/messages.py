@@ -1,5 +1,4 @@
-"""
-What the three roles say to each other.
+"""What the three roles say to each other.
 
 member ──Upload──▶ aggregator ──Receipt──▶ member
 aggregator ──Published (with its Manifest)──▶ every member;  ──Manifest or Withheld──▶ coordinator

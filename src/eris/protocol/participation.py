@@ -11,8 +11,7 @@ __all__ = ["draw_participants"]
 
 
 def draw_participants(peers: Sequence[int], fraction: float, public: Seed, round: int) -> tuple[int, ...]:
-    """
-    Draw a share of the peers for a round, the same on every machine: at least one, ascending.
+    """Draw a share of the peers for a round, the same on every machine: at least one, ascending.
 
     >>> from eris.seeds import public_root
     >>> draw_participants(range(10), 0.3, public_root(1), round=0)

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from eris.aggregate.choose import check_rule
 from eris.aggregate.rule import Rule
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec
@@ -34,16 +35,7 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.public.private:
             raise ConfigError("the recipe's seed is private", fix="plans and shared masks come from public_root(...)")
-        if self.policy.shards > 1 and not self.rule.coordinate_wise:
-            raise ConfigError(
-                f"rule {self.rule.name!r} looks at all coordinates at once, {self.policy.shards} aggregators see parts",
-                fix="use one aggregator, or mean, median or trimmed_mean",
-            )
-        if self.chain.needs_linear_rule and not self.rule.linear:
-            raise ConfigError(
-                f"rule {self.rule.name!r} cannot follow {self.chain.describe()}",
-                fix="use the mean: sparsified messages have a median of zero, and a reference needs s = Σ w_k s_k",
-            )
+        check_rule(self.rule, aggregators=self.policy.shards, chain=self.chain)
         if self.chain.adds_noise:
             self.spec.require_noise_is_possible()
 

@@ -1,5 +1,4 @@
-"""
-What a round will be: who takes part with which weight, who aggregates what, under which seed and deadlines.
+"""What a round will be: who takes part with which weight, who aggregates what, under which seed and deadlines.
 
 The plan has a digest; every data message carries it. A message made for another plan is refused.
 """
@@ -125,8 +124,7 @@ class RoundPlan:
 
 
 def roster_weights(weights: list[float]) -> NDArray[np.float32]:
-    """
-    Normalise weights over the whole roster, each rounded once to float32.
+    """Normalise weights over the whole roster, each rounded once to float32.
 
     >>> roster_weights([1, 1, 2]).tolist()
     [0.25, 0.25, 0.5]

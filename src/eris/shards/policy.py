@@ -42,8 +42,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class ShardPolicy:
-    """
-    How the model is cut: kind of plan, number of shards, block length, capacities, and when it changes.
+    """How the model is cut: kind of plan, number of shards, block length, capacities, and when it changes.
 
     ``fixed``: one plan for the run. ``redraw``: a new one every `every` rounds (over time an aggregator then sees every
     coordinate). ``rotate``: the shards stay, their aggregators move on by one every `every` rounds.
@@ -63,6 +62,10 @@ class ShardPolicy:
             raise ConfigError(f"shard plan is {self.kind!r}", fix=f"use one of {get_args(PlanKind)}")
         if self.schedule not in get_args(Schedule):
             raise ConfigError(f"shard schedule is {self.schedule!r}", fix=f"use one of {get_args(Schedule)}")
+        if self.shards < 1 or self.block < 1:
+            raise ConfigError(f"{self.shards} shards in blocks of {self.block}", fix="use 1 or more of each")
+        if self.capacities is not None and len(self.capacities) != self.shards:
+            raise ConfigError(f"{len(self.capacities)} capacities for {self.shards} shards", fix="give one for each")
         if self.every < 1:
             raise ConfigError(f"shards change every {self.every} rounds", fix="use 1 or more")
         if self.schedule == "rotate" and self.capacities is not None:

@@ -1,5 +1,4 @@
-"""
-Compressors and the transform that applies one.
+"""Compressors and the transform that applies one.
 
 A compressor turns a vector into a `Packed`. It says whether it is unbiased and with which variance constant ω
 (E‖C(x) − x‖² ≤ ω‖x‖²), whether the receiver can redraw its support (then no index travels), and whether its result is
@@ -51,8 +50,7 @@ class Compressor(Protocol):
         ...
 
     def support(self, shard: int, plan: ShardPlan, public: Seed, mask_key: bytes) -> Coordinates | None:
-        """
-        Return the coordinates of this shard that a message carries, as the receiver redraws them.
+        """Return the coordinates of this shard that a message carries, as the receiver redraws them.
 
         None: all of them. Compressors whose support depends on the data (it travels with the message) raise Refused.
         """

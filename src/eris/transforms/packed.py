@@ -1,5 +1,4 @@
-"""
-What a compressor makes of a vector, and how it is cut into the parts that leave for each shard.
+"""What a compressor makes of a vector, and how it is cut into the parts that leave for each shard.
 
 A packed vector has a *support* (which coordinates carry a value), a *symbol* for each of them, and a *code* that turns
 symbols back into float32. The sender decodes its own message with the same code as the receiver, so both know the same
@@ -75,8 +74,7 @@ class Part:
     mask_key: bytes = b""
 
     def values(self) -> Vector:
-        """
-        Return the float32 values, as the receiver will have them.
+        """Return the float32 values, as the receiver will have them.
 
         Codes with more than one scale need to know which coordinates they decode: see `Packed.parts`.
         """

@@ -1,5 +1,4 @@
-"""
-Distributed shifted compression (DSC): compress the difference to a reference, so that compression error fades.
+"""Distributed shifted compression (DSC): compress the difference to a reference, so that compression error fades.
 
     member k:     v_k = C(g_k − s_k)                 s_k ← s_k + γ v_k     (on accepted coordinates)
     every peer:   u   = s + c·v̄,  v̄ = Σ w_k v_k      s   ← s + γ v̄
@@ -28,8 +27,7 @@ Gamma = Literal["paper", "diana"] | float
 
 
 def gamma_paper(omega: float) -> float:
-    """
-    Return γ = √((1+2ω) / (2(1+ω)³)).
+    """Return γ = √((1+2ω) / (2(1+ω)³)).
 
     >>> round(gamma_paper(9), 8)
     0.09746794

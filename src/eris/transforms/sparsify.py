@@ -1,5 +1,4 @@
-"""
-Random sparsifiers: the kept coordinates come from a seed, so a message is nothing but its kept values.
+"""Random sparsifiers: the kept coordinates come from a seed, so a message is nothing but its kept values.
 
 With **shared** masks (the default) all members keep the same coordinates in a round: the published mean is always over
 all contributors and is as short as the upload. **Independent** masks are keyed by a secret of one member and one
@@ -117,8 +116,7 @@ class Bernoulli(_Sparsifier):
 
 @dataclass(frozen=True)
 class StratifiedRandK(_Sparsifier):
-    """
-    Keep k_a = max(1, ⌊p|I_a|⌋) coordinates of every shard, times |I_a|/k_a: every message has a fixed length.
+    """Keep k_a = max(1, ⌊p|I_a|⌋) coordinates of every shard, times |I_a|/k_a: every message has a fixed length.
 
     The result depends on the shard plan, so it is not bit-equal to the run with one aggregator. With
     `independent=True` each member draws its own, under a secret it shares with the aggregator alone.

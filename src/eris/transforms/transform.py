@@ -1,5 +1,4 @@
-"""
-A transform has two halves in one place: what a member does before an update leaves, what every peer does after.
+"""A transform has two halves in one place: what a member does before an update leaves, what every peer does after.
 
     member:      update ──outgoing──▶ … ──outgoing──▶ packed parts
     every peer:  direction ◀──incoming── … ◀──incoming── published mean
