@@ -1,0 +1,90 @@
+"""A stretch of the vector in blocks of equal length, each with an owner: what every shard plan is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Coordinates", "Owners", "Segment"]
+
+Coordinates = NDArray[np.int64]
+Owners = NDArray[np.unsignedinteger]
+
+_AT_ONCE = 1 << 20  # owners counted at a time: numpy widens what it counts to eight bytes each
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """A stretch [start, stop) of the vector; the last block may be shorter. `owners` names the shard of each block."""
+
+    start: int
+    stop: int
+    block: int
+    owners: Owners = field(repr=False)
+
+    @property
+    def whole_blocks(self) -> int:
+        """Number of blocks of full length."""
+        return (self.stop - self.start) // self.block
+
+    @property
+    def tail(self) -> int:
+        """Length of the shorter block at the end, 0 if there is none."""
+        return (self.stop - self.start) % self.block
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """How many blocks each shard owns, up to the last shard that owns any."""
+        counts = np.zeros(int(self.owners.max(initial=0)) + 1, np.int64)
+        for first in range(0, self.owners.size, _AT_ONCE):
+            counts += np.bincount(self.owners[first : first + _AT_ONCE], minlength=counts.size)
+        return counts
+
+    @cached_property
+    def _by_owner(self) -> tuple[Coordinates, list[int]]:
+        """All block numbers ordered by owner (ascending within one), and where each owner begins: one sort for all."""
+        return np.argsort(self.owners, kind="stable"), [0, *np.cumsum(self.counts).tolist()]
+
+    def blocks_of(self, shard: int) -> Coordinates:
+        """Return the numbers of the blocks that `shard` owns, ascending."""
+        order, begins = self._by_owner
+        if shard >= len(begins) - 1:
+            return order[:0]
+        return order[begins[shard] : begins[shard + 1]]
+
+    def size_of(self, blocks: Coordinates) -> int:
+        """Return how many coordinates these blocks hold."""
+        return blocks.size * self.block - (self.block - self.tail if self._ends_short(blocks) else 0)
+
+    def gather(self, vector: NDArray[Any], blocks: Coordinates, out: NDArray[Any]) -> None:
+        """Copy the values of these blocks, in order, to `out`."""
+        source = vector[self.start : self.stop]
+        if self.block == 1:
+            np.take(source, blocks, out=out, mode="clip")  # "clip" spares numpy a buffer; all indices are valid
+            return
+        rows, whole = self._rows(source), blocks.size - self._ends_short(blocks)
+        body = out[: whole * self.block].reshape(whole, self.block)
+        np.take(rows, blocks[:whole], axis=0, out=body, mode="clip")
+        out[body.size :] = source[rows.size : rows.size + out.size - body.size]
+
+    def scatter(self, values: NDArray[Any], blocks: Coordinates, into: NDArray[Any]) -> None:
+        """Copy values to the places of these blocks in the vector `into`."""
+        target = into[self.start : self.stop]
+        if self.block == 1:
+            target[blocks] = values
+            return
+        rows, whole = self._rows(target), blocks.size - self._ends_short(blocks)
+        body = values[: whole * self.block]
+        rows[blocks[:whole]] = body.reshape(whole, self.block)
+        target[rows.size : rows.size + values.size - body.size] = values[body.size :]
+
+    def _rows(self, stretch: NDArray[Any]) -> NDArray[Any]:
+        """Return the blocks of full length as the rows of a matrix, without a copy."""
+        return stretch[: self.whole_blocks * self.block].reshape(self.whole_blocks, self.block)
+
+    def _ends_short(self, blocks: Coordinates) -> bool:
+        return blocks.size > 0 and int(blocks[-1]) == self.whole_blocks
