@@ -1,0 +1,11 @@
+"""Real data sets and their division among members.
+
+`mnist-sample` lies inside the package and needs no network; `load` finds the others in the cache that `eris data get`
+fills. Nothing here imports torch.
+"""
+
+from eris.data.dataset import ArrayExamples, Dataset, Images, Texts
+from eris.data.digits import mnist_sample
+from eris.data.partition import Partition, partition
+
+__all__ = ["ArrayExamples", "Dataset", "Images", "Partition", "Texts", "mnist_sample", "partition"]

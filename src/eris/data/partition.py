@@ -1,0 +1,188 @@
+"""Who has which samples.
+
+A way of dividing gives every member a part; from its part a member takes, in random order, N training samples and
+`validation`·N more for validation. All of it follows from one public seed, so every peer can compute it.
+
+>>> from eris.seeds import public_root
+>>> labels = np.arange(1000) % 10
+>>> shares = partition(labels, members=4, seed=public_root(1), samples=20, validation=0.3)
+>>> [len(part) for part in shares.train], [len(part) for part in shares.validation]
+([20, 20, 20, 20], [6, 6, 6, 6])
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.data.dataset import Indices, Labels
+from eris.errors import ConfigError, DataError
+from eris.seeds import Seed
+
+__all__ = ["Partition", "PartitionKind", "partition"]
+
+PartitionKind = Literal["iid", "dirichlet", "label-skew", "quantity-skew", "natural"]
+Parts = list[Indices]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Partition:
+    """For each member the places of its training and its validation samples in the train split."""
+
+    kind: PartitionKind
+    train: tuple[Indices, ...]
+    validation: tuple[Indices, ...]
+
+    def __repr__(self) -> str:
+        sizes = [len(part) for part in self.train]
+        return f"Partition({self.kind}, {self.members} members × {min(sizes)}…{max(sizes)} samples)"
+
+    @property
+    def members(self) -> int:
+        """How many members have data."""
+        return len(self.train)
+
+
+def partition(
+    labels: Labels,
+    members: int,
+    seed: Seed,
+    *,
+    kind: PartitionKind = "iid",
+    alpha: float = 0.5,
+    classes_per_member: int = 2,
+    ids: NDArray[np.int64] | None = None,
+    samples: int | None = None,
+    validation: float = 0.0,
+) -> Partition:
+    """Divide a train split among members.
+
+    ``iid``: a random order cut into equal parts. ``dirichlet``: each class is spread over the members in proportions
+    drawn from Dir(α). ``label-skew``: a member has `classes_per_member` classes. ``quantity-skew``: the sizes of the
+    parts are drawn from Dir(α), classes are mixed. ``natural``: `ids` (writer, speaker, hospital) stay whole.
+
+    `samples` is N for each member (all it has, if that is less); `validation` = 0.3 adds 3 validation samples to every
+    10 training samples.
+    """
+    _check(len(labels), members, samples, validation)
+    seed = seed.child("partition")
+    parts = _parts(labels, members, seed.child(kind), kind, alpha, classes_per_member, ids)
+    shares = [_share(part, seed.child("member", k), samples, validation) for k, part in enumerate(parts)]
+    if empty := [k for k, (train, _) in enumerate(shares) if not len(train)]:
+        raise DataError(
+            f"{len(empty)} of {members} members have no samples (first: member {empty[0]})",
+            fix="use fewer members, a larger alpha, less validation or another seed",
+        )
+    return Partition(kind, tuple(train for train, _ in shares), tuple(held for _, held in shares))
+
+
+def _check(count: int, members: int, samples: int | None, validation: float) -> None:
+    if not 0 < members <= count:
+        raise ConfigError(f"{count} samples cannot be divided among {members} members", fix="use fewer members")
+    if samples is not None and samples < 1:
+        raise ConfigError(f"samples per member is {samples}", fix="use 1 or more, or leave it out for all")
+    if not 0 <= validation < float("inf"):
+        raise ConfigError(f"validation is {validation}", fix="give validation samples per training sample, ≥ 0")
+
+
+def _parts(
+    labels: Labels,
+    members: int,
+    seed: Seed,
+    kind: PartitionKind,
+    alpha: float,
+    classes_per_member: int,
+    ids: NDArray[np.int64] | None,
+) -> Parts:
+    if kind == "iid":
+        return _equal_cuts(seed.permutation(len(labels)), members)
+    if kind == "dirichlet":
+        return _dirichlet(labels, members, alpha, seed)
+    if kind == "label-skew":
+        return _label_skew(labels, members, classes_per_member, seed)
+    if kind == "quantity-skew":
+        counts = _proportional(len(labels), members, alpha, seed.child("sizes"))
+        return _cuts(seed.permutation(len(labels)), counts)
+    if kind == "natural":
+        return _natural(ids, len(labels), members, seed)
+    raise ConfigError(f"partition is {kind!r}", fix=f"use one of {get_args(PartitionKind)}")
+
+
+def _share(part: Indices, seed: Seed, samples: int | None, validation: float) -> tuple[Indices, Indices]:
+    # What a member has bounds N from above; validation keeps its ratio to N then.
+    most = int(len(part) / (1 + validation) + 1e-9)
+    train = most if samples is None else min(samples, most)
+    held = int(train * validation + 1e-9)
+    order = part[seed.permutation(len(part))]
+    return order[:train], order[train : train + held]
+
+
+def _cuts(order: Indices, counts: Indices) -> Parts:
+    ends = np.cumsum(counts)
+    return [order[end - count : end] for count, end in zip(counts, ends, strict=True)]
+
+
+def _equal_cuts(order: Indices, members: int) -> Parts:
+    counts = np.full(members, len(order) // members)
+    counts[: len(order) % members] += 1
+    return _cuts(order, counts)
+
+
+def _dirichlet(labels: Labels, members: int, alpha: float, seed: Seed) -> Parts:
+    parts: list[Parts] = [[] for _ in range(members)]
+    for label in np.unique(labels).tolist():
+        places = np.flatnonzero(labels == label)
+        order = places[seed.child("order", label).permutation(len(places))]
+        counts = _proportional(len(places), members, alpha, seed.child("sizes", label))
+        for member, cut in enumerate(_cuts(order, counts)):
+            parts[member].append(cut)
+    return [np.concatenate(part) for part in parts]
+
+
+def _proportional(total: int, members: int, alpha: float, seed: Seed) -> Indices:
+    """Return counts that sum to `total`: ⌊total·p⌋, p ~ Dir(α·1); then +1 to the smallest or −1 from the largest."""
+    if not 0 < alpha < float("inf"):
+        raise ConfigError(f"alpha is {alpha}", fix="use a finite alpha > 0")
+    shares = seed.generator().dirichlet(np.full(members, alpha))
+    counts = np.floor(total * shares).astype(np.int64)
+    while (missing := total - int(counts.sum())) != 0:
+        if missing > 0:
+            counts[np.argmin(counts)] += 1
+        else:
+            counts[np.argmax(counts)] -= 1
+    return counts
+
+
+def _label_skew(labels: Labels, members: int, classes_per_member: int, seed: Seed) -> Parts:
+    classes = np.unique(labels)
+    if not 1 <= classes_per_member <= len(classes):
+        raise ConfigError(
+            f"classes per member is {classes_per_member}, the data has {len(classes)} classes",
+            fix=f"use 1 … {len(classes)}",
+        )
+    # One random order of the classes, dealt round and round: any run of C neighbours is without repetition, and every
+    # class is held by the same number of members, give or take one. Classes that nobody holds are left out.
+    order = classes[seed.child("classes").permutation(len(classes))]
+    dealt = order[np.arange(members * classes_per_member) % len(classes)].reshape(members, classes_per_member)
+    dealt = dealt[seed.child("members").permutation(members)]
+    parts: list[Parts] = [[] for _ in range(members)]
+    for label in np.unique(dealt).tolist():
+        holders = np.flatnonzero((dealt == label).any(axis=1))
+        places = np.flatnonzero(labels == label)
+        cuts = _equal_cuts(places[seed.child("order", label).permutation(len(places))], len(holders))
+        for holder, cut in zip(holders, cuts, strict=True):
+            parts[holder].append(cut)
+    return [np.concatenate(part) for part in parts]
+
+
+def _natural(ids: NDArray[np.int64] | None, count: int, members: int, seed: Seed) -> Parts:
+    if ids is None or len(ids) != count:
+        raise DataError("this data set has no natural ids", fix="use another partition, or give ids with the data")
+    names = np.unique(ids)
+    if len(names) < members:
+        raise ConfigError(f"{len(names)} natural ids for {members} members", fix=f"use at most {len(names)} members")
+    order = names[seed.permutation(len(names))]
+    return [np.flatnonzero(np.isin(ids, order[member::members])) for member in range(members)]

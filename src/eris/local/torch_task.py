@@ -1,0 +1,235 @@
+"""A learning problem in torch: a network, samples, and who has which of them.
+
+Each process holds one copy of the network as a `FlatModule`; training loads the round's vector into it, takes its local
+steps on the flat vector, and reads the difference. Nothing of one call survives into the next except in `memory`. One
+torch thread and seeded batches make the result the same bits in a main process, in a worker and in a real peer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from eris.local.estimator import estimator
+from eris.local.spec import ModelSpec, Vector, as_vector
+from eris.local.task import LocalResult, Memory
+from eris.local.torch_examples import Batch, Chosen, Examples, TensorCache, batches_of
+from eris.local.torch_module import FlatModule, one_thread
+from eris.local.torch_objective import Classification, Objective
+from eris.local.torch_optimizer import local_optimizer
+from eris.local.torch_work import LocalWork
+from eris.seeds import Seed, public_root
+
+__all__ = ["LocalGradient", "TorchTask", "mean_gradient"]
+
+Indices = NDArray[np.int64]
+
+LocalGradient = Callable[[FlatModule, Objective, Batch, Seed], float]
+"""Writes the gradient of a batch into the module's `gradient` and returns the loss; the seed is for its own noise."""
+
+_LOCK = threading.RLock()  # torch has one random generator and one number of threads in a process
+
+
+def mean_gradient(flat: FlatModule, objective: Objective, batch: Batch, seed: Seed) -> float:
+    """Take the gradient of the mean loss over the batch."""
+    del seed
+    return flat.differentiate(objective, *batch)
+
+
+class TorchTask:
+    """Train a torch model on each member's samples; see `LocalWork` for what a round's local work can be."""
+
+    def __init__(
+        self,
+        factory: Callable[[], torch.nn.Module],
+        train: Examples,
+        members: Sequence[Indices],
+        *,
+        test: Examples | None = None,
+        validation: Sequence[Indices] = (),
+        work: LocalWork | None = None,
+        objective: Objective | None = None,
+        gradient: LocalGradient = mean_gradient,
+        evaluation_batch: int = 500,
+        cache_bytes: int = 1 << 28,
+    ) -> None:
+        self._factory, self._train, self._test = factory, train, test
+        self._places, self._validation = list(members), list(validation)
+        self.work = work or LocalWork()
+        self._objective: Objective = objective or Classification()
+        self._gradient, self._evaluation_batch, self._cache_bytes = gradient, evaluation_batch, cache_bytes
+        self._optimizer, self._estimator = local_optimizer(self.work), estimator(self.work)
+        self._flat: FlatModule | None = None
+        self._cache = TensorCache(cache_bytes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the network and the tensors behind: a worker process makes its own."""
+        return {**self.__dict__, "_flat": None, "_cache": TensorCache(self._cache_bytes)}
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The model as named tensors."""
+        return self._module().spec
+
+    @property
+    def members(self) -> int:
+        """How many members have data."""
+        return len(self._places)
+
+    def samples(self, member: int) -> int:
+        """Return how many training samples a member has."""
+        return len(self._places[member])
+
+    def initial(self, seed: Seed) -> Vector:
+        """Return the weights the factory gives when torch's generator is lent this seed."""
+        with _LOCK:
+            return FlatModule(self._built(seed), buffers=self.work.buffers).vector.copy()
+
+    def memory(self, member: int) -> Memory:
+        """Return what a member's optimizer or estimator keeps, and the tensors that stay with it."""
+        memory: Memory = {}
+        n = self.spec.n_trainable
+        if self.work.send == "gradient":
+            memory |= self._estimator.init(self.samples(member), n)
+        elif self.work.keep_state:
+            memory |= self._optimizer.init(n)
+        if (local := self._module().initial_local).size:
+            memory["local"] = local.copy()
+        return memory
+
+    def train(self, member: int, model: Vector, memory: Memory, *, round: int, seed: Seed) -> LocalResult:
+        """Train from `model` on the member's samples; the batches come from the private `seed`."""
+        seed = seed.require_private("the choice of batches").child("train", round)
+        model = as_vector(model, self.spec.n, what="model")
+        with self._at_work(seed) as flat:
+            flat.load(model)
+            flat.load_local(memory.get("local", flat.initial_local))
+            flat.train()
+            batch = self._cache.get(("train", member), self._train, self._places[member])
+            work = self._estimate if self.work.send == "gradient" else self._descend
+            update, steps, loss = work(flat, model, batch, memory, seed)
+            if "local" in memory:
+                memory["local"][:] = flat.local_values()
+        return LocalResult(update, self.samples(member), steps, loss)
+
+    def evaluate(self, model: Vector) -> dict[str, float]:
+        """Return loss and accuracy on the test split, in all and for each class.
+
+        With validation samples also `validation_loss` and `validation_accuracy` over those of all members.
+        """
+        metrics: dict[str, float] = {}
+        with self._at_work(None) as flat:
+            self._load_for_evaluation(flat, model)
+            if self._test is not None:
+                metrics |= self._scores(flat, "test", self._test, by_class=True)
+            if held := [part for part in self._validation if len(part)]:
+                scores = self._scores(flat, "validation", Chosen(self._train, np.concatenate(held)), by_class=False)
+                metrics |= {f"validation_{name}": value for name, value in scores.items()}
+        return metrics
+
+    def gradient_norm(self, model: Vector, weights: Sequence[float] | None = None) -> float:
+        """Return ‖Σ w_k ∇f_k‖² over all training data (weights by samples unless given), in evaluation mode."""
+        counts = np.array([self.samples(member) for member in range(self.members)], np.float64)
+        shares = counts / counts.sum() if weights is None else np.asarray(weights, np.float64)
+        total = np.zeros(self.spec.n_trainable, np.float64)
+        with self._at_work(None) as flat:
+            self._load_for_evaluation(flat, model)
+            for member, share in enumerate(shares):
+                batch = self._cache.get(("train", member), self._train, self._places[member])
+                flat.differentiate(self._objective, *batch)
+                total += share * flat.gradient
+        return float(np.dot(total, total))
+
+    def _descend(
+        self, flat: FlatModule, model: Vector, batch: Batch, memory: Memory, seed: Seed
+    ) -> tuple[Vector, float, float]:
+        state = memory if self.work.keep_state else self._optimizer.init(flat.spec.n_trainable)
+        losses = []
+        for number, part in enumerate(self._batches(batch, seed)):
+            losses.append(self._gradient(flat, self._objective, part, seed.child("step", number)))
+            self._optimizer.apply(flat.trainable, flat.gradient, state)
+        return model - flat.vector, self._optimizer.effective_steps(len(losses)), sum(losses) / len(losses)
+
+    def _batches(self, batch: Batch, seed: Seed) -> Iterator[Batch]:
+        count, size = len(batch[1]), self.work.batch
+        if size == "full" or size >= count:
+            yield from (batch for _ in range(self.work.steps or self.work.epochs))
+            return
+        steps = self.work.steps or self.work.epochs * -(-count // size)
+        epoch, start, order = 0, count, torch.empty(0)
+        for _ in range(steps):
+            if start >= count:
+                order = torch.from_numpy(seed.child("epoch", epoch).permutation(count))
+                epoch, start = epoch + 1, 0
+            places = order[start : start + size]
+            start += size
+            yield batch[0][places], batch[1][places]
+
+    def _estimate(
+        self, flat: FlatModule, model: Vector, batch: Batch, memory: Memory, seed: Seed
+    ) -> tuple[Vector, float, float]:
+        n = flat.spec.n_trainable
+
+        def oracle(point: Vector, places: Indices | None) -> tuple[Vector, float]:
+            np.copyto(flat.trainable, point)
+            chosen = batch if places is None else (batch[0][places], batch[1][places])
+            loss = self._gradient(flat, self._objective, chosen, seed.child("noise"))
+            return flat.gradient.copy(), loss
+
+        estimate, loss = self._estimator.estimate(oracle, model[:n], len(batch[1]), memory, seed)
+        return np.concatenate([estimate, model[n:] - flat.vector[n:]]), 1.0, loss
+
+    def _scores(self, flat: FlatModule, name: str, examples: Examples, *, by_class: bool) -> dict[str, float]:
+        with torch.inference_mode():
+            parts = [
+                self._objective.score(flat.module, *self._cache.get((name, start), examples, places))
+                for start, places in batches_of(examples, self._evaluation_batch)
+            ]
+        items = sum(part.items for part in parts)
+        hits, totals = sum(part.hits for part in parts), sum(part.totals for part in parts)
+        assert isinstance(hits, torch.Tensor)
+        assert isinstance(totals, torch.Tensor)
+        scores = {"loss": sum(part.loss for part in parts) / items, "accuracy": hits.sum().item() / items}
+        if by_class:
+            pairs = zip(hits.tolist(), totals.tolist(), strict=True)
+            scores |= {f"accuracy/{label}": hit / total for label, (hit, total) in enumerate(pairs) if total}
+        return scores
+
+    def _load_for_evaluation(self, flat: FlatModule, model: Vector) -> None:
+        flat.load(as_vector(model, self.spec.n, what="model"))
+        flat.load_local(flat.initial_local)
+        flat.evaluate()
+
+    @contextmanager
+    def _at_work(self, seed: Seed | None) -> Iterator[FlatModule]:
+        """Lend out the process's one network, with one thread and torch's generator under `seed` (dropout)."""
+        with _LOCK, one_thread():
+            if seed is None:
+                yield self._module()
+                return
+            before = torch.get_rng_state()
+            torch.default_generator.manual_seed(seed.child("torch").torch_seed())
+            try:
+                yield self._module()
+            finally:
+                torch.set_rng_state(before)
+
+    def _module(self) -> FlatModule:
+        if self._flat is None:
+            with _LOCK:
+                self._flat = FlatModule(self._built(public_root(0)), buffers=self.work.buffers)
+        return self._flat
+
+    def _built(self, seed: Seed) -> torch.nn.Module:
+        before = torch.get_rng_state()
+        torch.default_generator.manual_seed(seed.child("weights").torch_seed())
+        try:
+            return self._factory()
+        finally:
+            torch.set_rng_state(before)

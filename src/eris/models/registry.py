@@ -1,0 +1,90 @@
+"""Models by name.
+
+A model is built by a function or class that takes options and returns a `torch.nn.Module`; its initial weights come
+from torch's random generator, which is lent a seed for the time of building and given back as it was.
+
+>>> model_names()
+['lenet5', 'logistic', 'mlp', 'resnet18', 'resnet9', 'tiny-batchnorm']
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from eris.errors import ConfigError, MissingExtra
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["ModelFactory", "model_by_name", "model_factory", "model_names"]
+
+ModelFactory = Callable[[], "torch.nn.Module"]
+
+_MODELS = {
+    "lenet5": "eris.models.lenet:LeNet5",
+    "logistic": "eris.models.perceptron:Logistic",
+    "mlp": "eris.models.perceptron:Perceptron",
+    "resnet18": "eris.models.resnet18:ResNet18",
+    "resnet9": "eris.models.resnet9:ResNet9",
+    "tiny-batchnorm": "eris.models.tiny:TinyBatchNorm",
+}
+
+
+def model_names() -> list[str]:
+    """Return the names `model_by_name` knows."""
+    return sorted(_MODELS)
+
+
+def model_by_name(name: str, **options: Any) -> torch.nn.Module:
+    """Build a model by its name, or by an import path such as ``package.module:Class``.
+
+    >>> sum(parameter.numel() for parameter in model_by_name("lenet5").parameters())
+    61706
+    """
+    builder = _imported(_path(name))
+    try:
+        model = builder(**options)
+    except TypeError as error:
+        raise ConfigError(f"model {name!r} cannot be built with {options}: {error}", fix="check [model]") from error
+    return _require_module(name, model)
+
+
+def model_factory(name: str, **options: Any) -> ModelFactory:
+    """Return a function without arguments that builds the model; it can be handed to a worker process."""
+    _path(name)
+    return partial(model_by_name, name, **options)
+
+
+def _path(name: str) -> str:
+    path = _MODELS.get(name, name)
+    if ":" not in path:
+        raise ConfigError(f"no model is named {name!r}", fix=f"use one of {model_names()} or package.module:Class")
+    return path
+
+
+def _imported(path: str) -> Callable[..., Any]:
+    module_name, _, attribute = path.partition(":")
+    try:
+        builder = getattr(importlib.import_module(module_name), attribute)
+    except ModuleNotFoundError as error:
+        if error.name == "torch":
+            raise MissingExtra("torch", "torch", "a neural network") from error
+        raise ConfigError(f"model {path!r} cannot be imported: {error}", fix="check the path and PYTHONPATH") from error
+    except AttributeError as error:
+        raise ConfigError(
+            f"module {module_name!r} has no {attribute!r}", fix="check the name after the colon"
+        ) from error
+    if not callable(builder):
+        raise ConfigError(f"{path!r} cannot be called", fix="name a class or a function that returns a module")
+    return builder  # type: ignore[no-any-return]
+
+
+def _require_module(name: str, model: Any) -> torch.nn.Module:
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        raise ConfigError(f"{name!r} gave a {type(model).__name__}", fix="return a torch.nn.Module")
+    return model

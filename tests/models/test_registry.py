@@ -1,0 +1,70 @@
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from eris.errors import ConfigError
+from eris.models import model_by_name, model_factory, model_names
+
+SIZES = {"lenet5": 61_706, "resnet9": 1_652_682, "logistic": 7_850, "mlp": 50_890}
+
+
+def count(module):
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize(("name", "size"), SIZES.items())
+def test_number_of_parameters(name, size):
+    assert count(model_by_name(name)) == size
+
+
+def test_resnet18_is_the_published_one():
+    assert count(model_by_name("resnet18", stem="imagenet", classes=1000)) == 11_689_512
+
+
+def test_resnet9_has_no_normalisation_layers():
+    assert not list(model_by_name("resnet9").buffers())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "shape"),
+    [
+        ("lenet5", {}, (1, 28, 28)),
+        ("lenet5", {"channels": 3, "size": 32}, (3, 32, 32)),
+        ("resnet9", {}, (3, 32, 32)),
+        ("resnet18", {"width": 4}, (3, 32, 32)),
+        ("resnet18", {"width": 4, "stem": "imagenet"}, (3, 64, 64)),
+        ("mlp", {}, (1, 28, 28)),
+        ("logistic", {}, (1, 28, 28)),
+        ("tiny-batchnorm", {}, (1, 28, 28)),
+    ],
+)
+def test_logits_have_one_column_for_each_class(name, options, shape):
+    assert model_by_name(name, **options)(torch.zeros(2, *shape)).shape == (2, 10)
+
+
+def test_a_module_of_ones_own_by_import_path():
+    factory = model_factory("torch.nn:Linear", in_features=3, out_features=2)
+    assert count(factory()) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("lenet6", {}, "no model is named"),
+        ("lenet5", {"colours": 3}, "colours"),
+        ("no_such_module:Net", {}, "cannot be imported"),
+        ("torch.nn:NoSuchThing", {}, "has no"),
+        ("builtins:dict", {}, "gave a dict"),
+    ],
+)
+def test_what_cannot_be_built_is_explained(name, options, says):
+    with pytest.raises(ConfigError, match=says):
+        model_by_name(name, **options)
+
+
+def test_names_can_be_listed_without_torch():
+    code = "import sys, eris.models, eris.data; eris.models.model_names(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert "lenet5" in model_names()
