@@ -1,0 +1,36 @@
+"""⑥ Messages as bytes: frames, payloads, documents. No sockets here."""
+
+from eris.wire.codec import (
+    Payload,
+    decode_part,
+    decode_published,
+    decode_upload,
+    encode_part,
+    encode_published,
+    encode_upload,
+    payload_length,
+    upload_length,
+)
+from eris.wire.document import decode_document, encode_document
+from eris.wire.frame import CHUNK, HEADER_BYTES, VERSION, Header, Kind, frames, run_tag
+
+__all__ = [
+    "CHUNK",
+    "HEADER_BYTES",
+    "VERSION",
+    "Header",
+    "Kind",
+    "Payload",
+    "decode_document",
+    "decode_part",
+    "decode_published",
+    "decode_upload",
+    "encode_document",
+    "encode_part",
+    "encode_published",
+    "encode_upload",
+    "frames",
+    "payload_length",
+    "run_tag",
+    "upload_length",
+]

@@ -1,0 +1,152 @@
+"""Frames: a header of 160 bytes, then payload.
+
+A message travels in one frame or in several (chunks of its payload, in any order); every one of them carries the whole
+header, so that a receiver can tell at once whether it wants the bytes, and where they go. There is no checksum: links
+are TLS. docs/wire.md describes every byte.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from blake3 import blake3
+
+from eris.errors import InputError, Reason, Refused
+
+__all__ = ["CHUNK", "HEADER_BYTES", "LONGEST_CHUNK", "VERSION", "Header", "Kind", "frames", "run_tag"]
+
+VERSION = 1
+ACCEPTED_VERSIONS = (1,)
+CHUNK = 1 << 20  # payload bytes of a frame, unless the sender wants otherwise
+LONGEST_CHUNK = 1 << 26
+
+_MAGIC = b"ERIS"
+_LAYOUT = struct.Struct("<4sHBB IIII d QQQQ 16s16s32s32s")
+HEADER_BYTES = _LAYOUT.size
+
+_EXPLICIT, _COMPACT, _KEYED = 1, 2, 4
+_NO_KEY, _NO_DIGEST = bytes(16), bytes(32)
+
+
+class Kind(IntEnum):
+    """What a frame carries."""
+
+    HELLO = 1  # document: who is speaking, for which federation
+    CONTRIBUTION = 2  # one member's values for one shard
+    RECEIPT = 3  # document
+    REFUSAL = 4  # document: reason and what
+    MANIFEST = 5  # document: an aggregator's signed statement
+    PUBLISHED = 6  # v̄ of one shard
+    FETCH = 7  # document: asks for a published shard or a snapshot by hash
+    SNAPSHOT = 8  # model and public state
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What stands before every payload."""
+
+    kind: Kind
+    total: int = 0  # bytes of the whole message's payload
+    offset: int = 0  # where this frame's bytes stand in it
+    length: int = 0  # how many there are
+    symbols: int = 0  # values in the message, before buffers
+    epoch: int = 0
+    round: int = 0
+    shard: int = 0
+    member: int = 0
+    steps: float = 1.0  # local steps τ_k
+    explicit: bool = False  # indices travel with the values
+    compact: bool = False  # published on the round's shared support only
+    mask_key: bytes = b""  # 16 bytes where member and aggregator share a secret mask
+    run: bytes = _NO_KEY  # run_tag of the run's name
+    plan: bytes = _NO_DIGEST  # digest of the round plan
+    chain: bytes = _NO_DIGEST  # digest of the last verdict
+
+    def encode(self) -> bytes:
+        """Return the 160 bytes."""
+        if len(self.mask_key) not in (0, 16) or (len(self.run), len(self.plan), len(self.chain)) != (16, 32, 32):
+            raise InputError("a header field has the wrong length", fix="mask key 0 or 16, run 16, digests 32 bytes")
+        flags = _EXPLICIT * self.explicit | _COMPACT * self.compact | _KEYED * bool(self.mask_key)
+        key = self.mask_key or _NO_KEY
+        try:
+            return _LAYOUT.pack(
+                _MAGIC, VERSION, self.kind, flags,
+                self.epoch, self.round, self.shard, self.member, self.steps,
+                self.total, self.offset, self.length, self.symbols,
+                key, self.run, self.plan, self.chain,
+            )  # fmt: skip
+        except struct.error as error:
+            raise InputError(f"a header field does not fit: {error}", round=self.round, shard=self.shard) from None
+
+    @classmethod
+    def decode(cls, data: bytes | bytearray | memoryview) -> Header:
+        """Read 160 bytes; refuse (malformed) whatever no sender of ours would write."""
+        if len(data) != HEADER_BYTES:
+            raise _malformed(f"a header has {HEADER_BYTES} bytes, not {len(data)}")
+        magic, version, kind, flags, *fields, key, run, plan, chain = _LAYOUT.unpack(data)
+        epoch, round, shard, member, steps, total, offset, length, symbols = fields
+        if magic != _MAGIC:
+            raise _malformed("this is no frame of eris", fix="is the other side an eris peer?")
+        if version not in ACCEPTED_VERSIONS:
+            raise _malformed(f"wire version {version}, accepted are {ACCEPTED_VERSIONS}", fix="update the older peer")
+        if kind not in Kind._value2member_map_ or flags & ~(_EXPLICIT | _COMPACT | _KEYED):
+            raise _malformed(f"unknown kind {kind} or flags {flags:#x}")
+        if not flags & _KEYED and key != _NO_KEY:
+            raise _malformed("a mask key without its flag")
+        header = cls(
+            kind=Kind(kind), total=total, offset=offset, length=length, symbols=symbols,
+            epoch=epoch, round=round, shard=shard, member=member, steps=steps,
+            explicit=bool(flags & _EXPLICIT), compact=bool(flags & _COMPACT),
+            mask_key=key if flags & _KEYED else b"", run=run, plan=plan, chain=chain,
+        )  # fmt: skip
+        header._check_numbers()
+        return header
+
+    def _check_numbers(self) -> None:
+        if self.length > LONGEST_CHUNK or self.offset + self.length > self.total:
+            raise _malformed(f"bytes {self.offset} + {self.length} of {self.total}")
+        if self.length == 0 and self.total:
+            raise _malformed("an empty chunk of a message that is not empty")
+        if self.symbols > 8 * self.total:
+            raise _malformed(f"{self.symbols} values in {self.total} bytes")
+        if not (math.isfinite(self.steps) and self.steps >= 0):
+            raise _malformed(f"{self.steps} local steps")
+
+
+def frames(
+    header: Header, payload: Sequence[memoryview], *, chunk: int = CHUNK
+) -> Iterator[tuple[bytes, list[memoryview]]]:
+    """Cut a message into frames of at most `chunk` payload bytes: pairs of header bytes and pieces, nothing copied."""
+    total, offset = sum(piece.nbytes for piece in payload), 0
+    for pieces in _chunks(payload, chunk):
+        length = sum(piece.nbytes for piece in pieces)
+        yield replace(header, total=total, offset=offset, length=length).encode(), pieces
+        offset += length
+
+
+def run_tag(run: str) -> bytes:
+    """Return the 16 bytes that stand for a run's name in a header."""
+    return bytes(blake3(run.encode()).digest(length=16))
+
+
+def _chunks(payload: Sequence[memoryview], chunk: int) -> Iterator[list[memoryview]]:
+    """Regroup pieces of any length into lists of `chunk` bytes; an empty payload is one empty chunk."""
+    pieces: list[memoryview] = []
+    room = chunk
+    for piece in payload:
+        while piece.nbytes >= room:
+            yield [*pieces, piece[:room]]
+            pieces, piece, room = [], piece[room:], chunk
+        if piece.nbytes:
+            pieces.append(piece)
+            room -= piece.nbytes
+    if pieces or not any(piece.nbytes for piece in payload):
+        yield pieces
+
+
+def _malformed(what: str, *, fix: str = "") -> Refused:
+    return Refused(Reason.MALFORMED, what, fix=fix)
