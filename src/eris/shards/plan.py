@@ -219,7 +219,7 @@ def _shuffled(sizes: Counts, seed: Seed, dtype: type[np.unsignedinteger]) -> Own
     """Assign exactly sizes[a] units to each owner a, every arrangement equally likely.
 
     A unit's owner follows from the rank of its random word. Ranks need only the A−1 words at the boundaries, so nothing
-    is sorted; equal words at a boundary (one case in 10¹² or rarer) fall back to the full stable order.
+    is sorted unless A is large; equal words at a boundary (one case in 10¹² or rarer) fall back to the full stable order.
     """
     units = int(sizes.sum())
     bounds = np.cumsum(sizes)[:-1]
@@ -228,7 +228,7 @@ def _shuffled(sizes: Counts, seed: Seed, dtype: type[np.unsignedinteger]) -> Own
         first = int(np.flatnonzero(sizes)[0]) if units else 0
         return np.full(units, first, dtype)
     words = seed.words(units)
-    words.partition(bounds)
+    words.partition(bounds) if bounds.size < 1_000 else words.sort()
     thresholds, owners, counts = words[bounds], np.empty(units, dtype), 0 * sizes
     del words  # drawing them again costs less than keeping both orders
     for first in range(0, units, _WORDS_AT_ONCE):
