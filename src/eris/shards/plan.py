@@ -219,7 +219,7 @@ def _shuffled(sizes: Counts, seed: Seed, dtype: type[np.unsignedinteger]) -> Own
     """Assign exactly sizes[a] units to each owner a, every arrangement equally likely.
 
     A unit's owner follows from the rank of its random word. Ranks need only the A−1 words at the boundaries, so nothing
-    is sorted unless A is large; equal words at a boundary (one case in 10¹² or rarer) fall back to the full stable order.
+    is sorted unless A is large; equal words at a boundary (one case in 10¹² or rarer) fall back to the stable order.
     """
     units = int(sizes.sum())
     bounds = np.cumsum(sizes)[:-1]
