@@ -31,9 +31,9 @@ def _root() -> None:
 
 
 def _register() -> None:
-    from eris.cli import version
+    from eris.cli import report, version
 
-    for verb in (version,):
+    for verb in (report, version):
         verb.register(app)
 
 

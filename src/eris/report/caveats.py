@@ -1,0 +1,66 @@
+"""What the figures do and do not mean, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eris.report.figures import MethodFigures
+from eris.report.results import MethodResult
+
+__all__ = ["caveats", "notes_of"]
+
+_SHARDED = (
+    "Sharded aggregation takes away the one party that sees whole updates, and changes nothing in what is learned. "
+    "It is not differential privacy: each aggregator still sees its own shard of every member's update in the clear, "
+    "colluding aggregators can put their shards together, and what is published says as much about the group as it "
+    "would under FedAvg. A partial view can be enough to reconstruct very small batches."
+)
+_CENTRAL = "With FedAvg the server sees the whole update of every member in every round."
+_COMPRESSED = (
+    "Compression shrinks what is sent. It lowers what an observer sees in one round, but it is no privacy guarantee: "
+    "with shifted compression the references an observer can follow add up over rounds."
+)
+_OVER_ROUNDS = (
+    "The share seen over all rounds counts coordinates seen at least once. With a fixed shard plan it stays at one "
+    "shard; with a plan that is redrawn or rotated one aggregator sees more of the model over time."
+)
+_REPRODUCIBLE = (
+    "All randomness of this run, any noise included, follows from its seed, so that its bits can be compared: noise "
+    "that can be computed again is reproducible, hence no privacy claim is made for it."
+)
+_ESTIMATED = (
+    "The distribution time is an estimate: the bytes of a round over links of equal speed. No network was used, and "
+    "waiting, retries and latency are not in it. Seconds for each stage are what the machine of the run took "
+    "to simulate all members."
+)
+_ONE_SEED = "One seed was run: whether a small difference between methods would hold for another, this run cannot say."
+
+
+def notes_of(results: Sequence[MethodResult]) -> list[tuple[str, str]]:
+    """Return what the run itself noted, as pairs of (method names, note), each note once."""
+    said: dict[str, list[str]] = {}
+    for result in results:
+        notes = result.summary.get("notes")
+        for note in notes if isinstance(notes, list) else ():
+            said.setdefault(str(note), []).append(result.name)
+        for problem in result.problems:
+            said.setdefault(problem, []).append(result.name)
+    return [("" if len(names) == len(results) else ", ".join(names), note) for note, names in said.items()]
+
+
+def caveats(methods: Sequence[MethodFigures]) -> list[str]:
+    """Return the statements that apply to these methods."""
+    names = [method.name.lower() for method in methods]
+    sharded = any(
+        name.startswith("eris") and method.aggregators != 1 for name, method in zip(names, methods, strict=True)
+    )
+    statements = [
+        (_SHARDED, sharded),
+        (_CENTRAL, "fedavg" in names),
+        (_COMPRESSED, any("dsc" in name or name in ("soteriafl", "priprune") for name in names)),
+        (_OVER_ROUNDS, sharded),
+        (_REPRODUCIBLE, True),
+        (_ESTIMATED, any(method.distribution_seconds is not None for method in methods)),
+        (_ONE_SEED, len(methods) > 1),
+    ]
+    return [statement for statement, applies in statements if applies]

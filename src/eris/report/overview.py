@@ -1,0 +1,118 @@
+"""The table that sets the methods side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from eris.report.figures import MethodFigures
+from eris.report.headline import baseline_of, same_model
+from eris.report.markup import Markup, element, join
+from eris.report.units import (
+    MISSING,
+    format_bytes,
+    format_count,
+    format_percent,
+    format_points,
+    format_ratio,
+    format_seconds,
+)
+
+__all__ = ["overview"]
+
+Figure = Callable[[MethodFigures], float | None]
+Remark = Callable[[MethodFigures, MethodFigures], str]
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One row: its name, where its number comes from, how it is written, and a remark against the baseline."""
+
+    name: str
+    figure: Figure
+    form: Callable[[float | None], str]
+    remark: Remark | None = None
+
+
+def overview(methods: Sequence[MethodFigures]) -> Markup:
+    """Return the table: a row for each figure that any method has, a column for each method."""
+    baseline = baseline_of(methods)
+    lines = [line for line in _LINES if any(line.figure(method) is not None for method in methods)]
+    body = [
+        element("tr", element("th", line.name, scope="row"), *(_cell(line, method, baseline) for method in methods))
+        for line in lines
+    ]
+    if any(method.model_digest for method in methods):
+        body.append(
+            element("tr", element("th", "Model digest", scope="row"), *(_digest(each, baseline) for each in methods))
+        )
+    head = element(
+        "tr", element("th", "Figure", scope="col"), *(element("th", method.label, scope="col") for method in methods)
+    )
+    kind = "figures many" if len(methods) > 4 else "figures"
+    parts = (element("caption", _CAPTION), element("thead", head), element("tbody", *body))
+    return element("div", element("table", *parts, class_=kind), class_="card")
+
+
+_DIGEST_LETTERS = 8  # enough to tell them apart at a glance; the whole digests stand at the end of the page
+_CAPTION = "Upload and download are those of the member role; what aggregators carry on top is shown below."
+
+
+def _cell(line: _Line, method: MethodFigures, baseline: MethodFigures) -> Markup:
+    done = method.finished and baseline.finished  # a race that is still on has no winner
+    remark = line.remark(method, baseline) if line.remark and method is not baseline and done else ""
+    if line.name == _FINAL and not method.finished and method.final_accuracy is not None:
+        remark = "so far"
+    return element("td", line.form(line.figure(method)), join([element("small", remark)] if remark else []))
+
+
+def _digest(method: MethodFigures, baseline: MethodFigures) -> Markup:
+    if not method.model_digest:
+        return element("td", MISSING)
+    same = method is not baseline and same_model(method, baseline)
+    remark = [element("small", f"same bits as {baseline.label}")] if same else []
+    return element("td", element("code", method.model_digest[:_DIGEST_LETTERS]), join(remark))
+
+
+def _accuracy_remark(method: MethodFigures, baseline: MethodFigures) -> str:
+    if method.final_accuracy is None or baseline.final_accuracy is None:
+        return ""
+    return "" if same_model(method, baseline) else format_points(method.final_accuracy - baseline.final_accuracy)
+
+
+def _best_remark(method: MethodFigures, baseline: MethodFigures) -> str:
+    if method.best_accuracy is None or baseline.best_accuracy is None:
+        return ""
+    return "" if same_model(method, baseline) else format_points(method.best_accuracy - baseline.best_accuracy)
+
+
+def _times(figure: Figure) -> Remark:
+    def remark(method: MethodFigures, baseline: MethodFigures) -> str:
+        mine, theirs = figure(method), figure(baseline)
+        if not mine or not theirs or 0.8 < mine / theirs < 1.25:
+            return ""
+        return f"{format_ratio(theirs / mine)} less" if mine < theirs else f"{format_ratio(mine / theirs)} more"
+
+    return remark
+
+
+def _lost(method: MethodFigures) -> float | None:
+    return len(method.faults.lost) if method.faults.any else None
+
+
+_FINAL = "Final test accuracy"
+_LINES = (
+    _Line(_FINAL, lambda m: m.final_accuracy, format_percent, _accuracy_remark),
+    _Line("Best test accuracy", lambda m: m.best_accuracy, format_percent, _best_remark),
+    _Line("Best round", lambda m: m.best_round, format_count),
+    _Line("Upload per member and round", lambda m: m.upload, format_bytes, _times(lambda m: m.upload)),
+    _Line("Download per member and round", lambda m: m.download, format_bytes, _times(lambda m: m.download)),
+    _Line("Largest share of an update one observer saw in a round", lambda m: m.largest_share, format_percent),
+    _Line("Share of the coordinates one observer saw over all rounds", lambda m: m.union_share, format_percent),
+    _Line("Estimated distribution time of a round at 20 MB/s", lambda m: m.distribution_seconds, format_seconds,
+          _times(lambda m: m.distribution_seconds)),
+    _Line("Rounds", lambda m: m.rounds, format_count),
+    _Line("Shards lost", _lost, format_count),
+    _Line("Wall time", lambda m: m.seconds, format_seconds),
+    _Line("Peak memory", lambda m: m.peak_memory_bytes, format_bytes),
+)  # fmt: skip

@@ -1,0 +1,111 @@
+"""The report of a run: one HTML file that opens offline and asks nothing of any other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from eris.report.caveats import caveats, notes_of
+from eris.report.figures import MethodFigures, figures_of
+from eris.report.gallery import fault_section, gallery, legend, rows_of
+from eris.report.headline import baseline_of, headline, same_model
+from eris.report.markup import Markup, data_block, element
+from eris.report.overview import overview
+from eris.report.record import record
+from eris.report.results import MethodResult, read_run
+from eris.report.theme import STYLE
+
+__all__ = ["render", "write_report"]
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # even a mistake of ours could fetch nothing
+
+
+def write_report(directory: Path) -> Path:
+    """Write `report.html` into a run's folder, from what the run wrote there, and return its path.
+
+    The folder is that of one method or one with a sub-folder for each. An unfinished run gets a report that says so.
+    """
+    page = render(read_run(directory))
+    path = directory / "report.html"
+    draft = directory / "report.html.part"
+    draft.write_text(page, encoding="utf-8")
+    draft.replace(path)  # a reader never sees half a page
+    return path
+
+
+def render(results: Sequence[MethodResult]) -> str:
+    """Return the page."""
+    methods = [figures_of(result) for result in results]
+    sentence = headline(methods)
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", f"eris: {sentence}"),
+        Markup(f"<style>{STYLE}</style>"),
+    )
+    main = element("main", _header(results, methods, sentence), *_sections(results, methods))
+    body = element("body", main, data_block("figures", _embedded(methods)))
+    return "<!doctype html>\n" + element("html", head, body, lang="en") + "\n"
+
+
+def _header(results: Sequence[MethodResult], methods: Sequence[MethodFigures], sentence: str) -> Markup:
+    return element(
+        "header",
+        element("p", "eris · report of a run", class_="eyebrow"),
+        element("h1", sentence),
+        element("p", _setting(results[0], methods), class_="lead"),
+    )
+
+
+def _setting(result: MethodResult, methods: Sequence[MethodFigures]) -> str:
+    """Say what was trained on what, with how many."""
+    first = methods[0]
+    model, data = _named(result, "model"), _named(result, "data")
+    trained = f"{model} on {data}" if model and data else model or data
+    parts = [
+        trained,
+        f"{first.members} members" if first.members else "",
+        f"{first.rounds_planned or first.rounds} rounds",
+        f"seed {first.seed}" if first.seed is not None else "",
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def _named(result: MethodResult, table: str) -> str:
+    part = result.config.get(table)
+    name = part.get("name") if isinstance(part, dict) else part
+    return name if isinstance(name, str) else ""
+
+
+def _sections(results: Sequence[MethodResult], methods: Sequence[MethodFigures]) -> list[Markup]:
+    rows = rows_of(methods)
+    faults = fault_section(methods)
+    return [
+        element("section", element("h2", "Side by side" if len(methods) > 1 else "Figures"), overview(methods)),
+        element("section", element("h2", "Plots"), legend(rows) if len(rows) > 1 else Markup(""), gallery(methods)),
+        *([faults] if faults else []),
+        _meaning(results, methods),
+        record(results),
+    ]
+
+
+def _meaning(results: Sequence[MethodResult], methods: Sequence[MethodFigures]) -> Markup:
+    notes = [element("li", element("strong", f"{names}: ") if names else "", note) for names, note in notes_of(results)]
+    own = [element("h3", "Notes of the run"), element("ul", *notes, class_="plain")] if notes else []
+    items = [element("li", statement) for statement in caveats(methods)]
+    return element(
+        "section", element("h2", "What these figures do and do not say"), element("ul", *items, class_="plain"), *own
+    )
+
+
+def _embedded(methods: Sequence[MethodFigures]) -> dict[str, object]:
+    baseline = baseline_of(methods)
+    return {
+        "baseline": baseline.name,
+        "same_model_as_baseline": [m.name for m in methods if m is not baseline and same_model(m, baseline)],
+        "methods": [asdict(method) for method in methods],
+    }

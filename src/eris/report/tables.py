@@ -1,0 +1,49 @@
+"""The small table at the end of `eris run`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from eris.report.figures import label_of
+from eris.report.results import number
+from eris.report.units import format_bytes, format_percent, format_seconds
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["summary_table"]
+
+_TITLES = (
+    "test\naccuracy",
+    "upload\nper member\nand round",
+    "download\nper member\nand round",
+    "largest share\nof an update\none peer saw",
+    "distribution\nat 20 MB/s\n(estimate)",
+)
+
+
+def summary_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
+    """Set the methods of a run side by side, from their `summary.json`; what a summary lacks is a dash.
+
+    >>> summary_table([{"method": "eris", "final_accuracy": 0.964}]).row_count
+    1
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    table.add_column("method", no_wrap=True, vertical="bottom")
+    for title in _TITLES:
+        table.add_column(title, justify="right", no_wrap=True, vertical="bottom")
+    for summary in summaries:
+        table.add_row(
+            Text(label_of(str(summary.get("method", "?")))),  # a name is a name, not rich's markup
+            format_percent(number(summary, "final_accuracy")),
+            format_bytes(number(summary, "bytes.up_per_member_round")),
+            format_bytes(number(summary, "bytes.down_per_member_round")),
+            format_percent(number(summary, "exposure.largest_share_per_round")),
+            format_seconds(number(summary, "distribution_seconds")),
+        )
+    return table
