@@ -80,7 +80,7 @@ def test_full_batch_steps_are_those_of_torch(model, work, optimizer):
 def test_mini_batches_cover_every_sample_once_an_epoch():
     seen = []
 
-    def spy(flat, objective, batch, seed):
+    def spy(flat, objective, batch, seed, step):
         seen.append(batch[1].tolist())
         flat.gradient[:] = 0
         return 0.0

@@ -26,7 +26,7 @@ class FlatModule:
     """One copy of the model: load a vector, ask for gradients, read the vector back."""
 
     def __init__(self, module: nn.Module, *, buffers: BufferPolicy = "average") -> None:
-        self.module = module.float()
+        self.module = module.float().eval()
         self.spec = spec_of(module, buffers=buffers)
         tensors = tensors_of(module)
         self._flat = torch.zeros(self.spec.n)
@@ -50,13 +50,15 @@ class FlatModule:
 
     def train(self) -> None:
         """Behave as in training; layers whose statistics are frozen use them instead of the batch's."""
-        self.module.train()
-        for owner, _, _ in self._frozen:
-            owner.eval()
+        if not self.module.training:  # walking through all layers takes longer than loading the vector
+            self.module.train()
+            for owner, _, _ in self._frozen:
+                owner.eval()
 
     def evaluate(self) -> None:
         """Behave as in evaluation."""
-        self.module.eval()
+        if self.module.training:
+            self.module.eval()
 
     def differentiate(self, objective: Objective, inputs: Tensor, targets: Tensor) -> float:
         """Write the gradient of the mean loss into `gradient` and return the loss."""

@@ -17,7 +17,7 @@ from eris.local.torch_work import LocalWork
 
 __all__ = ["Adam", "LocalOptimizer", "Sgd", "local_optimizer"]
 
-_BLOCK = 1 << 15
+_BLOCK = 1 << 15  # what a step reads and writes of it stays in the cache
 
 
 class LocalOptimizer(Protocol):

@@ -30,15 +30,19 @@ __all__ = ["LocalGradient", "TorchTask", "mean_gradient"]
 
 Indices = NDArray[np.int64]
 
-LocalGradient = Callable[[FlatModule, Objective, Batch, Seed], float]
-"""Writes the gradient of a batch into the module's `gradient` and returns the loss; the seed is for its own noise."""
+LocalGradient = Callable[[FlatModule, Objective, Batch, Seed, int], float]
+"""Writes the gradient of a batch into the module's `gradient` and returns the loss.
+
+The seed (of this member and round, private) and the number of the step are for noise of its own: this is where a
+differentially private step, which clips every sample's gradient and adds noise to their sum, takes the mean's place.
+"""
 
 _LOCK = threading.RLock()  # torch has one random generator and one number of threads in a process
 
 
-def mean_gradient(flat: FlatModule, objective: Objective, batch: Batch, seed: Seed) -> float:
+def mean_gradient(flat: FlatModule, objective: Objective, batch: Batch, seed: Seed, step: int) -> float:
     """Take the gradient of the mean loss over the batch."""
-    del seed
+    del seed, step
     return flat.differentiate(objective, *batch)
 
 
@@ -152,7 +156,7 @@ class TorchTask:
         state = memory if self.work.keep_state else self._optimizer.init(flat.spec.n_trainable)
         losses = []
         for number, part in enumerate(self._batches(batch, seed)):
-            losses.append(self._gradient(flat, self._objective, part, seed.child("step", number)))
+            losses.append(self._gradient(flat, self._objective, part, seed, number))
             self._optimizer.apply(flat.trainable, flat.gradient, state)
         return model - flat.vector, self._optimizer.effective_steps(len(losses)), sum(losses) / len(losses)
 
@@ -179,7 +183,7 @@ class TorchTask:
         def oracle(point: Vector, places: Indices | None) -> tuple[Vector, float]:
             np.copyto(flat.trainable, point)
             chosen = batch if places is None else (batch[0][places], batch[1][places])
-            loss = self._gradient(flat, self._objective, chosen, seed.child("noise"))
+            loss = self._gradient(flat, self._objective, chosen, seed, 0)
             return flat.gradient.copy(), loss
 
         estimate, loss = self._estimator.estimate(oracle, model[:n], len(batch[1]), memory, seed)
@@ -214,7 +218,7 @@ class TorchTask:
                 yield self._module()
                 return
             before = torch.get_rng_state()
-            torch.default_generator.manual_seed(seed.child("torch").torch_seed())
+            torch.default_generator.manual_seed(_number(seed.child("torch")))
             try:
                 yield self._module()
             finally:
@@ -228,8 +232,13 @@ class TorchTask:
 
     def _built(self, seed: Seed) -> torch.nn.Module:
         before = torch.get_rng_state()
-        torch.default_generator.manual_seed(seed.child("weights").torch_seed())
+        torch.default_generator.manual_seed(_number(seed.child("weights")))
         try:
             return self._factory()
         finally:
             torch.set_rng_state(before)
+
+
+def _number(seed: Seed) -> int:
+    # The key is random already: drawing a word from it would cost more than the step's arithmetic.
+    return int.from_bytes(seed.key[:8], "little")
