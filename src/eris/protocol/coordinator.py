@@ -123,16 +123,18 @@ class Coordinator:
         """Note that a peer cannot be reached: nobody waits for it until it returns."""
         self.absent.add(peer)
 
-    def returned(self, peer: int, *, private_round: int, reference_epoch: int) -> None:
-        """Take a peer back; its private state is that of the beginning of `private_round`.
+    def returned(self, peer: int, *, private_round: int, reference_epoch: int) -> bool:
+        """Take a peer back; its private state is that of the beginning of `private_round`. Return if that still holds.
 
-        A new reference epoch begins for all if its reference is not the right one any more: it belongs to an earlier
-        epoch, or a contribution of this peer was committed since, so that the reference lacks that step.
+        If not (it belongs to an earlier epoch, or a contribution of this peer was committed since, so that its reference
+        lacks that step), a new reference epoch begins for all with the next plan, and the peer forgets its reference.
         """
         self.absent.discard(peer)
         outdated = reference_epoch != self.reference_epoch or self._contributed.get(peer, -1) >= private_round
         if self.recipe.keeps_references and outdated:
             self._change(self.roster)
+            return False
+        return True
 
     def _change(self, roster: dict[int, RosterEntry]) -> None:
         epoch = self._last_reference_epoch() + 1

@@ -197,20 +197,17 @@ class Member:
         """Return a copy of the public state, for a newcomer. Private references are not part of it."""
         return Snapshot(self.round, self.chain, {name: value.copy() for name, value in self.replica.state().items()})
 
-    def restore(self, snapshot: Snapshot, *, missed: Verdict | None = None, private_intact: bool = True) -> None:
-        """Stand where the snapshot stands.
-
-        Private state stays, settled by the `missed` verdict of the round that was open here. Where it was lost
-        (`private_intact=False`) this member holds no reference any more: the coordinator, told of it by `returned`,
-        begins a reference epoch, and until a plan says so this member takes part in nothing.
-        """
+    def restore(self, snapshot: Snapshot, *, missed: Verdict | None = None) -> None:
+        """Stand where the snapshot stands; private state stays, settled by the `missed` verdict of the open round."""
         if missed is not None and self.plan is not None and missed.plan == self.plan.digest:
             self._settle(missed)
         self.replica.load(snapshot.state)
         self.round, self.chain = snapshot.round, snapshot.chain
         self.plan, self._outgoing, self._held, self._last_held = None, None, {}, {}
-        if not private_intact:
-            self.reference_epoch = NO_REFERENCE
+
+    def forget_reference(self) -> None:
+        """Give up s_k, because it is lost or outdated: this member takes part again when a reference epoch begins."""
+        self.reference_epoch = NO_REFERENCE
 
     def disown(self) -> None:
         """Give up this round's update: an aggregator holds another one of ours, from before a restart."""
@@ -227,7 +224,7 @@ class Member:
             accepted = Accepted(self.recipe.layout(verdict.round).trainable, missing)
             self.recipe.chain.settle(self._outgoing, self.private, accepted)
         elif len(missing) < len(verdict.shards):
-            self.reference_epoch = NO_REFERENCE  # something of ours was committed that we do not remember sending
+            self.forget_reference()  # something of ours was committed that we do not remember sending
 
     # ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────
 

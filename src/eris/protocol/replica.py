@@ -12,6 +12,7 @@ from eris.local.spec import Vector, as_vector
 from eris.protocol.recipe import Recipe
 from eris.shards.plan import Coordinates
 from eris.shards.policy import Layout
+from eris.step.freeze import apply_except
 from eris.step.optimizer import State
 from eris.transforms import Mean
 
@@ -45,8 +46,8 @@ class Replica:
         """Take one step: correct the mean, run the server optimizer, average the buffers; freeze lost shards."""
         trainable, rest = np.split(self.model, [self.recipe.spec.n_trainable])
         direction = self.recipe.chain.incoming(mean, self.public)
-        with _Frozen([trainable, *self.optimizer.values()], _coordinates(layout, mean.lost)):
-            self.recipe.optimizer.apply(trainable, direction, self.optimizer)
+        frozen = _coordinates(layout, mean.lost)
+        apply_except(self.recipe.optimizer, trainable, direction, self.optimizer, frozen)
         rest -= buffers.values
 
     def state(self) -> dict[str, Vector]:
@@ -70,20 +71,6 @@ class Replica:
             hasher.update(name.encode())
             hasher.update(value.view(np.uint8).data)
         return str(hasher.hexdigest())
-
-
-class _Frozen:
-    """Put back, after a step, what the vectors held at some coordinates before it."""
-
-    def __init__(self, vectors: list[Vector], coordinates: Coordinates) -> None:
-        self._vectors, self._coordinates = vectors, coordinates
-
-    def __enter__(self) -> None:
-        self._before = [vector[self._coordinates] for vector in self._vectors]
-
-    def __exit__(self, *_: object) -> None:
-        for vector, before in zip(self._vectors, self._before, strict=True):
-            vector[self._coordinates] = before
 
 
 def _coordinates(layout: Layout, shards: tuple[int, ...]) -> Coordinates:
