@@ -96,9 +96,11 @@ ul.plain{max-width:80ch;margin:10px 0 0;padding-left:1.2em}
 ul.plain li{margin-bottom:8px}
 footer{margin-top:48px;color:var(--muted);font-size:.85rem}
 :focus-visible{outline:3px solid var(--series-1);outline-offset:2px}
-@media (max-width:820px){main{padding:28px 14px 48px}.plots{grid-template-columns:minmax(0,1fr)}
+@media screen and (max-width:820px){main{padding:28px 14px 48px}.plots{grid-template-columns:minmax(0,1fr)}
  h1{font-size:1.5rem}.figures tbody th{min-width:9rem}.wide .plot svg{min-width:680px}}
-@media print{body{font-size:10.5pt}main{max-width:none;padding:0}h2{break-after:avoid}
+@media print{body{font-size:9.5pt}main{max-width:none;padding:0}header{margin-bottom:18px}h1{font-size:17pt}
+ h2{margin:22px 0 8px;break-after:avoid}.legend{break-after:avoid}th,td{padding-top:4px;padding-bottom:4px}
+ .plots{gap:10px}.card,figure,details{padding:10px 12px}
  figure,.card,details,tr{break-inside:avoid}details::details-content{content-visibility:visible;display:block}
  pre{white-space:pre-wrap}}
 """

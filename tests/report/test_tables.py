@@ -1,0 +1,28 @@
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from eris.report.tables import summary_table
+
+from .conftest import write_method
+
+
+def text_of(*summaries: dict) -> str:
+    console = Console(width=80, file=io.StringIO(), force_terminal=False)
+    with console.capture() as capture:
+        console.print(summary_table(list(summaries)))
+    return capture.get()
+
+
+def test_the_table_fits_a_terminal_and_shows_the_summary(tmp_path: Path) -> None:
+    text = text_of(write_method(tmp_path / "f", "fedavg"), write_method(tmp_path / "d", "eris+dsc"))
+    assert "…" not in text
+    fedavg, dsc = (line.split() for line in text.splitlines() if line.strip().startswith(("FedAvg", "ERIS")))
+    assert fedavg == ["FedAvg", "96.4", "%", "247", "kB", "247", "kB", "100", "%", "247", "ms"]
+    assert dsc == ["ERIS+DSC", "95.8", "%", "7.21", "kB", "7.21", "kB", "0.32", "%", "721", "µs"]
+
+
+def test_what_a_summary_lacks_is_a_dash_and_a_name_is_no_markup() -> None:
+    (line,) = (line for line in text_of({"method": "[red]x"}).splitlines() if "[red]x" in line)
+    assert line.split() == ["[red]x", "–", "–", "–", "–", "–"]
