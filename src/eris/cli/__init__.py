@@ -10,6 +10,7 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from eris.errors import ErisError
 
@@ -31,9 +32,9 @@ def _root() -> None:
 
 
 def _register() -> None:
-    from eris.cli import report, version
+    from eris.cli import certs, report, version
 
-    for verb in (report, version):
+    for verb in (certs, report, version):
         verb.register(app)
 
 
@@ -43,7 +44,7 @@ def main() -> None:
     try:
         app()
     except ErisError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

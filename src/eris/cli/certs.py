@@ -1,0 +1,126 @@
+"""`eris certs`: who belongs to a federation. A CA, certificates for its peers, revocation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from eris.transport.summary import Summary
+
+__all__ = ["register"]
+
+_Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the federation's CA.")]
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the peer: lower-case letters, digits, dashes.")]
+_Hosts = Annotated[
+    list[str] | None,
+    typer.Option("--host", help="Also list this DNS name or address (only the coordinator may need it). Repeatable."),
+]
+_Days = Annotated[int, typer.Option(min=1, max=3650, help="How long the certificate holds.")]
+_Replace = Annotated[bool, typer.Option("--replace", help="Take a fresh key; withdraw what the name had before.")]
+
+_PEER_DAYS = 397
+
+certs = typer.Typer(no_args_is_help=True, help="Make, sign, show and revoke the certificates of a federation.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.add_typer(certs, name="certs")
+
+
+@certs.command()
+def init(
+    folder: _Folder,
+    federation: Annotated[str, typer.Option(help="The federation's name; peers are NAME.FEDERATION.")] = "eris",
+) -> None:
+    """Make a CA for a federation."""
+    from eris.transport.authority import Authority
+
+    authority = Authority.create(folder, federation)
+    typer.echo(f"CA of federation {authority.federation!r} in {folder}")
+    typer.echo(f"keep {folder}/ca-key.pem to yourself; next: eris certs issue {folder} NAME")
+
+
+@certs.command()
+def issue(
+    folder: _Folder, name: _Name, host: _Hosts = None, days: _Days = _PEER_DAYS, replace: _Replace = False
+) -> None:
+    """Make key and certificate for one peer; again for the same name: renew it with the same key."""
+    from eris.transport.authority import Authority
+
+    made = Authority(folder).issue(name, hosts=host or (), days=days, replace=replace)
+    typer.echo(f"everything {name} needs is in {made}: carry it there by a safe way, its key.pem is secret")
+    _show_all(made)
+
+
+@certs.command()
+def request(
+    name: _Name,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The peer's own folder; key.pem stays there.")],
+) -> None:
+    """Make a key here, and a request for the CA to sign: the key never leaves this machine."""
+    from eris.transport.authority import request as make_request
+
+    path = make_request(name, out)
+    typer.echo(f"send {path} to the CA, tell it the fingerprint by another way, and put what it returns into {out}")
+    _show_all(path)
+
+
+@certs.command()
+def sign(
+    folder: _Folder,
+    request: Annotated[Path, typer.Argument(metavar="REQUEST.csr", help="What the peer sent.")],
+    host: _Hosts = None,
+    days: _Days = _PEER_DAYS,
+    replace: _Replace = False,
+) -> None:
+    """Sign a peer's request, after comparing its fingerprint with the peer by another way."""
+    from eris.transport.authority import Authority
+
+    made = Authority(folder).sign(request, hosts=host or (), days=days, replace=replace)
+    typer.echo(f"send the files of {made} back to the peer: nothing in it is secret")
+    _show_all(made)
+
+
+@certs.command()
+def revoke(folder: _Folder, name: _Name) -> None:
+    """Withdraw all certificates of a peer; links refuse it as soon as they know revoked.pem."""
+    from eris.transport.authority import Authority
+
+    serials = Authority(folder).revoke(name)
+    typer.echo(f"withdrawn for {name}: {', '.join(f'{serial:x}' for serial in serials) or 'nothing that still held'}")
+    typer.echo(f"{folder}/revoked.pem is for every peer and the coordinator; it takes effect without a restart")
+
+
+@certs.command()
+def show(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A certificate, a request, or a folder of them.")],
+) -> None:
+    """Print names, fingerprint and validity; warn 30 days before expiry."""
+    _show_all(path)
+
+
+def _show_all(path: Path) -> None:
+    from eris.errors import ConfigError
+    from eris.transport.summary import summaries
+
+    found = summaries(path)
+    if not found:
+        raise ConfigError("there is no certificate here", fix="give a file, a peer's folder or a CA's", folder=path)
+    for summary in found:
+        _show(summary)
+
+
+def _show(summary: Summary) -> None:
+    typer.echo(f"{summary.kind} {summary.names[0]}  ({summary.path})")
+    if summary.names[1:]:
+        typer.echo(f"  hosts        {', '.join(summary.names[1:])}")
+    typer.echo(f"  fingerprint  {summary.fingerprint}")
+    if summary.not_before and summary.not_after:
+        typer.echo(f"  valid        {summary.not_before:%Y-%m-%d} to {summary.not_after:%Y-%m-%d}")
+        typer.echo(f"  serial       {summary.serial}")
+    if warning := summary.warning():
+        typer.secho(f"  warning      {warning}", fg=typer.colors.YELLOW)

@@ -1,0 +1,1 @@
+"""How peers reach each other: links for data (TLS, or memory), gRPC for control, certificates for identity."""

@@ -1,0 +1,184 @@
+"""A federation's certificate authority: one folder, kept by whoever admits peers.
+
+ca.pem, ca-key.pem (0600)     the CA; the key is best kept off any machine that trains
+revoked.pem                   what was withdrawn; public, signed
+issued/NAME/SERIAL.pem        every certificate ever given to a name
+peers/NAME/                   what a peer needs, ready to be carried there (see credentials.py)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eris.errors import ConfigError
+from eris.transport.atomic_file import write_atomically
+from eris.transport.certificates import (
+    AUTHORITY_DAYS,
+    PEER_DAYS,
+    PrivateKey,
+    federation_of,
+    fingerprint_of,
+    issue_certificate,
+    key_bytes,
+    key_fingerprint,
+    new_authority,
+    new_key,
+    new_request,
+    pem,
+    read_certificate,
+    read_key,
+    read_request,
+    requested_name,
+)
+from eris.transport.credentials import CERTIFICATE, KEY, REVOKED, ROOT, read_file, read_private
+from eris.transport.names import check_name
+from eris.transport.revocations import Revocations, revocation_list
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+__all__ = ["Authority", "request"]
+
+_AUTHORITY_KEY = "ca-key.pem"
+
+
+class Authority:
+    """The CA of one federation."""
+
+    def __init__(self, folder: Path | str) -> None:
+        """Open the CA in `folder`."""
+        self.folder = Path(folder)
+        if not (self.folder / _AUTHORITY_KEY).exists():
+            raise ConfigError("there is no CA here", fix=f"make one with `eris certs init {folder}`", folder=folder)
+        self._key = read_key(read_private(self.folder / _AUTHORITY_KEY), where=self.folder / _AUTHORITY_KEY)
+        self._certificate = read_certificate(read_file(self.folder / ROOT), where=self.folder / ROOT)
+
+    @classmethod
+    def create(cls, folder: Path | str, federation: str, *, days: int = AUTHORITY_DAYS) -> Authority:
+        """Make a CA for a federation; an existing one is never overwritten."""
+        folder = Path(folder)
+        check_name(federation, what="federation")
+        if (folder / _AUTHORITY_KEY).exists() or (folder / ROOT).exists():
+            raise ConfigError("there is a CA here already", fix="use it, or choose another folder", folder=folder)
+        key = new_key()
+        certificate = new_authority(key, federation, days=days)
+        write_atomically(folder / _AUTHORITY_KEY, key_bytes(key), mode=0o600)
+        write_atomically(folder / ROOT, pem(certificate))
+        authority = cls(folder)
+        authority._write_revocations(Revocations(number=1))
+        return authority
+
+    @property
+    def federation(self) -> str:
+        """The federation's name."""
+        return federation_of(self._certificate)
+
+    @property
+    def revocations(self) -> Revocations:
+        """What was withdrawn."""
+        path = self.folder / REVOKED
+        return Revocations.read(read_file(path), self._certificate, where=path)
+
+    def issue(self, name: str, *, hosts: Sequence[str] = (), days: int = PEER_DAYS, replace: bool = False) -> Path:
+        """Make a folder with key and certificate for a peer and return it.
+
+        A key that is there already is kept, so that the fingerprint survives a renewal. `replace` makes a fresh one and
+        withdraws certificates of the old; after a revocation the key is always a fresh one.
+        """
+        folder = self._peer_folder(name)
+        key = (None if replace else self._renewable_key(name, folder)) or new_key()
+        certificate = self._certify(name, key.public_key(), hosts, days, replace=replace)
+        write_atomically(folder / KEY, key_bytes(key), mode=0o600)
+        return self._hand_over(name, certificate)
+
+    def sign(
+        self, request: Path | str, *, hosts: Sequence[str] = (), days: int = PEER_DAYS, replace: bool = False
+    ) -> Path:
+        """Certify the key of a request and return the folder with what the peer must add to its own."""
+        name, public_key = requested_name(read_request(read_file(Path(request)), where=request), where=request)
+        folder = self._peer_folder(name)
+        if key_fingerprint(public_key) in self._withdrawn_keys(name):
+            raise ConfigError(
+                "the key of this request was revoked", fix="make a fresh one with `eris certs request`", peer=name
+            )
+        certificate = self._certify(name, public_key, hosts, days, replace=replace)
+        (folder / KEY).unlink(missing_ok=True)  # of an earlier `issue`; it no longer fits, and the peer has its own
+        return self._hand_over(name, certificate)
+
+    def revoke(self, name: str) -> tuple[int, ...]:
+        """Withdraw every certificate of a name that still holds; return their serials."""
+        check_name(name)
+        issued = self._issued(name)
+        if not issued:
+            known = sorted(path.name for path in (self.folder / "issued").glob("*"))
+            raise ConfigError(f"nothing was issued to {name!r}", fix=f"use one of {known}", folder=self.folder)
+        return self._withdraw(self._live(name))
+
+    def _certify(
+        self, name: str, key: ec.EllipticCurvePublicKey, hosts: Sequence[str], days: int, *, replace: bool
+    ) -> x509.Certificate:
+        others = [other for other in self._live(name) if fingerprint_of(other) != key_fingerprint(key)]
+        if others and not replace:
+            raise ConfigError(
+                f"{name!r} has a certificate with another key ({fingerprint_of(others[0])[:12]}…)",
+                fix="renew with that key, choose another name, or withdraw the old one with --replace",
+            )
+        certificate = issue_certificate(self._certificate, self._key, name, key, hosts=hosts, days=days)
+        self._withdraw(others)
+        return certificate
+
+    def _hand_over(self, name: str, certificate: x509.Certificate) -> Path:
+        folder = self._peer_folder(name)
+        write_atomically(self.folder / "issued" / name / f"{certificate.serial_number:x}.pem", pem(certificate))
+        write_atomically(folder / ROOT, read_file(self.folder / ROOT))
+        write_atomically(folder / REVOKED, read_file(self.folder / REVOKED))
+        write_atomically(folder / CERTIFICATE, pem(certificate))
+        return folder
+
+    def _peer_folder(self, name: str) -> Path:
+        return self.folder / "peers" / check_name(name)
+
+    def _renewable_key(self, name: str, folder: Path) -> PrivateKey | None:
+        if not (folder / KEY).exists():
+            return None
+        key = read_key(read_private(folder / KEY), where=folder / KEY)
+        return None if key_fingerprint(key.public_key()) in self._withdrawn_keys(name) else key
+
+    def _issued(self, name: str) -> list[x509.Certificate]:
+        paths = sorted((self.folder / "issued" / name).glob("*.pem"))
+        return [read_certificate(path.read_bytes(), where=path) for path in paths]
+
+    def _live(self, name: str) -> list[x509.Certificate]:
+        gone, now = self.revocations.serials, datetime.now(UTC)
+        return [c for c in self._issued(name) if c.serial_number not in gone and c.not_valid_after_utc > now]
+
+    def _withdrawn_keys(self, name: str) -> set[str]:
+        gone = self.revocations.serials
+        return {fingerprint_of(certificate) for certificate in self._issued(name) if certificate.serial_number in gone}
+
+    def _withdraw(self, certificates: Sequence[x509.Certificate]) -> tuple[int, ...]:
+        serials = tuple(certificate.serial_number for certificate in certificates)
+        if serials:
+            known = self.revocations
+            self._write_revocations(Revocations(known.number + 1, known.serials | set(serials)))
+        return serials
+
+    def _write_revocations(self, revocations: Revocations) -> None:
+        data = pem(revocation_list(self._certificate, self._key, revocations))
+        for folder in (self.folder, *(self.folder / "peers").glob("*")):
+            write_atomically(folder / REVOKED, data)
+
+
+def request(name: str, folder: Path | str) -> Path:
+    """Make a key for a peer in its own folder, and a request for the CA; only the request leaves the machine."""
+    folder = Path(folder)
+    check_name(name)
+    path = folder / KEY
+    key = read_key(read_private(path), where=path) if path.exists() else new_key()
+    write_atomically(path, key_bytes(key), mode=0o600)
+    write_atomically(folder / f"{name}.csr", pem(new_request(key, name)))
+    return folder / f"{name}.csr"

@@ -1,0 +1,211 @@
+"""What a peer proves itself with: a folder with its key, its certificate, the federation's CA and what the CA revoked.
+
+    key.pem            0600; never leaves this machine
+    certificate.pem    NAME.FEDERATION, signed by the CA
+    ca.pem             the CA's certificate: whom this peer believes
+    revoked.pem        optional: certificates the CA has withdrawn, signed by it
+
+`refresh` takes up new files while the peer runs, so a renewed certificate or a revocation needs no restart.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import stat
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eris.errors import ConfigError, ErisError
+from eris.transport.atomic_file import write_atomically
+from eris.transport.certificates import PrivateKey, federation_of, identity_of, is_issued_by, read_certificate, read_key
+from eris.transport.identity import PeerIdentity, Refusal, refusal_of
+from eris.transport.revocations import Revocations
+from eris.transport.signatures import sign_message
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+__all__ = ["CERTIFICATE", "EXPIRY_WARNING_DAYS", "KEY", "REVOKED", "ROOT", "Credentials", "read_file", "read_private"]
+
+KEY, CERTIFICATE, ROOT, REVOKED = "key.pem", "certificate.pem", "ca.pem", "revoked.pem"
+EXPIRY_WARNING_DAYS = 30
+_DAY = 86_400.0
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """The folder's files at one moment, checked against each other."""
+
+    stamp: tuple[object, ...]
+    authority: x509.Certificate = field(repr=False)
+    key: PrivateKey = field(repr=False)
+    identity: PeerIdentity
+    revocations: Revocations
+    server: ssl.SSLContext = field(repr=False)
+    client: ssl.SSLContext = field(repr=False)
+
+
+class Credentials:
+    """A peer's own identity, whom it believes, and the TLS contexts made of both."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        self._lock = threading.Lock()
+        self._now = _load(self.folder)
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.identity})"
+
+    @property
+    def identity(self) -> PeerIdentity:
+        """Who this peer is."""
+        return self._now.identity
+
+    @property
+    def name(self) -> str:
+        """This peer's name."""
+        return self.identity.name
+
+    @property
+    def federation(self) -> str:
+        """The federation's name."""
+        return self.identity.federation
+
+    @property
+    def revocations(self) -> Revocations:
+        """What the CA has withdrawn, as far as this peer knows."""
+        return self._now.revocations
+
+    @property
+    def days_left(self) -> float:
+        """Days until the certificate expires."""
+        return (self.identity.not_after - time.time()) / _DAY
+
+    def expiry_warning(self) -> str | None:
+        """Return a sentence if the certificate expires within 30 days."""
+        if self.days_left > EXPIRY_WARNING_DAYS:
+            return None
+        when = "has expired" if self.days_left <= 0 else f"expires in {self.days_left:.0f} days"
+        return f"the certificate of {self.identity} {when}: renew it with `eris certs issue` (no restart needed)"
+
+    def context(self, *, server_side: bool) -> ssl.SSLContext:
+        """Return the TLS context of the newest files."""
+        return self._now.server if server_side else self._now.client
+
+    def identify(self, certificate: bytes) -> PeerIdentity:
+        """Return whose certificate (DER) this is, in the eyes of this federation."""
+        return identity_of(read_certificate(certificate, where="handshake"), self.federation)
+
+    def refusal(
+        self, peer: PeerIdentity, *, expected: str | None = None, roster: Mapping[str, str] | None = None
+    ) -> Refusal | None:
+        """Return why a peer must be refused now; also for links that stand already, once a round."""
+        revoked = self.revocations.serials
+        return refusal_of(peer, now=time.time(), expected=expected, roster=roster, revoked=revoked)
+
+    def sign(self, purpose: str, message: bytes) -> bytes:
+        """Sign a message with this peer's key."""
+        return sign_message(self._now.key, purpose, message)
+
+    def read(self, file: str) -> bytes:
+        """Return the bytes of one of the folder's files (gRPC wants PEM)."""
+        return (self.folder / file).read_bytes()
+
+    def refresh(self) -> bool:
+        """Take up files that changed; if the new ones are not whole or not good yet, stay with the old ones."""
+        with self._lock:
+            if _stamp(self.folder) == self._now.stamp:
+                return False
+            try:
+                self._now = _load(self.folder)
+            except (ErisError, OSError) as error:
+                _LOG.warning("new files in %s are not used yet: %s", self.folder, error)
+                return False
+            return True
+
+    def adopt_revocations(self, data: bytes) -> bool:
+        """Keep a revocation list someone sent, if the CA signed it and it is newer than ours; say whether it was."""
+        listing = Revocations.read(data, self._now.authority, where="message")
+        if listing.number <= self.revocations.number:
+            return False
+        write_atomically(self.folder / REVOKED, data)
+        return self.refresh()
+
+
+def _load(folder: Path) -> _Loaded:
+    stamp = _stamp(folder)
+    authority = read_certificate(read_file(folder / ROOT), where=folder / ROOT)
+    certificate = read_certificate(read_file(folder / CERTIFICATE), where=folder / CERTIFICATE)
+    key = read_key(read_private(folder / KEY), where=folder / KEY)
+    _require_consistent(folder, authority, certificate, key)
+    return _Loaded(
+        stamp, authority, key, identity_of(certificate, federation_of(authority)), _revocations(folder, authority),
+        _context(folder, ssl.PROTOCOL_TLS_SERVER), _context(folder, ssl.PROTOCOL_TLS_CLIENT),
+    )  # fmt: skip
+
+
+def _require_consistent(
+    folder: Path, authority: x509.Certificate, certificate: x509.Certificate, key: PrivateKey
+) -> None:
+    if certificate.public_key() != key.public_key():
+        raise ConfigError("key and certificate do not belong together", fix="issue or sign anew", folder=folder)
+    if not is_issued_by(certificate, authority):
+        fix = "take ca.pem and certificate.pem from the same federation"
+        raise ConfigError("the certificate is not signed by this CA", fix=fix, folder=folder)
+    if not identity_of(certificate, federation_of(authority)).name:
+        fix = f"issue it with `eris certs issue`, so that it carries NAME.{federation_of(authority)}"
+        raise ConfigError("the certificate names no peer of its federation", fix=fix, folder=folder)
+
+
+def _context(folder: Path, protocol: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # identity is NAME.FEDERATION and the fingerprint; a host name proves nothing here
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    context.load_verify_locations(folder / ROOT)
+    context.load_cert_chain(folder / CERTIFICATE, folder / KEY)
+    if protocol == ssl.PROTOCOL_TLS_SERVER:
+        context.num_tickets = 0  # a resumed session would skip the certificate
+    return context
+
+
+def _revocations(folder: Path, authority: x509.Certificate) -> Revocations:
+    path = folder / REVOKED
+    return Revocations.read(path.read_bytes(), authority, where=path) if path.exists() else Revocations()
+
+
+def read_file(path: Path) -> bytes:
+    """Return a file's bytes, or say which `eris certs` command makes it."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        fix = "make the folder with `eris certs issue`, or copy there what `eris certs sign` wrote"
+        raise ConfigError(f"{path.name} is missing", fix=fix, folder=path.parent) from error
+
+
+def read_private(path: Path) -> bytes:
+    """Return the bytes of a key, if its owner alone can read it."""
+    data = read_file(path)
+    if os.name == "posix" and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ConfigError("others can read the private key", fix=f"chmod 600 {path}", file=path)
+    return data
+
+
+def _stamp(folder: Path) -> tuple[object, ...]:
+    return tuple(_stamp_of(folder / file) for file in (KEY, CERTIFICATE, ROOT, REVOKED))
+
+
+def _stamp_of(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return (status.st_ino, status.st_mtime_ns, status.st_size)

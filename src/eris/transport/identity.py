@@ -1,0 +1,78 @@
+"""Who is at the other end of a link, and why it may be turned away.
+
+Identity is the certificate: NAME.FEDERATION under the federation's CA, and the fingerprint the roster pins for that
+name. Host and address say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+__all__ = ["PeerIdentity", "Refusal", "refusal_of"]
+
+
+class Refusal(StrEnum):
+    """Why a link was turned away. One word each, told to the other side; who it was stays in the log."""
+
+    NOT_TLS = "not-tls"  # plain text, or a TLS version below 1.3
+    NO_CERTIFICATE = "no-certificate"
+    UNKNOWN_CA = "unknown-ca"  # a stranger, or a peer of another federation
+    EXPIRED = "expired"
+    NOT_YET_VALID = "not-yet-valid"  # one of the two clocks is wrong
+    REVOKED = "revoked"
+    WRONG_FEDERATION = "wrong-federation"  # the CA is ours, but no name of the certificate is
+    WRONG_NAME = "wrong-name"  # another peer answered than the one that was dialled
+    WRONG_FINGERPRINT = "wrong-fingerprint"  # the name is on the roster with another key
+    NOT_ON_ROSTER = "not-on-roster"
+    WRONG_VERSION = "wrong-version"  # of the link protocol
+    BUSY = "busy"
+    BAD_CERTIFICATE = "bad-certificate"  # anything else the TLS library objects to
+
+
+@dataclass(frozen=True, slots=True)
+class PeerIdentity:
+    """One peer as its certificate shows it."""
+
+    name: str
+    federation: str = ""
+    fingerprint: str = ""  # sha256 of the public key, hex
+    serial: int = 0
+    not_before: float = float("-inf")  # seconds since 1970
+    not_after: float = float("inf")
+    certificate: bytes = field(default=b"", repr=False)  # DER; whoever must verify a signature needs it
+
+    def __str__(self) -> str:
+        return f"{self.name or '?'}.{self.federation or '?'} ({self.fingerprint[:12] or 'no key'})"
+
+
+def refusal_of(
+    peer: PeerIdentity, *, now: float, expected: str | None = None, roster: Mapping[str, str] | None = None,
+    revoked: Collection[int] = (),
+) -> Refusal | None:  # fmt: skip
+    """Return why a peer whose chain is good must still be refused; None if it is welcome.
+
+    `expected` is the name that was dialled, `roster` maps names to fingerprints. Call it again on a link that is kept
+    over rounds: a certificate may expire or be revoked meanwhile.
+
+    >>> refusal_of(PeerIdentity("alice", fingerprint="ab"), now=0.0, roster={"alice": "cd"})
+    <Refusal.WRONG_FINGERPRINT: 'wrong-fingerprint'>
+    """
+    if not peer.name:
+        return Refusal.WRONG_FEDERATION
+    if peer.serial in revoked:
+        return Refusal.REVOKED
+    if now > peer.not_after:
+        return Refusal.EXPIRED
+    if now < peer.not_before:
+        return Refusal.NOT_YET_VALID
+    if expected is not None and peer.name != expected:
+        return Refusal.WRONG_NAME
+    if roster is None:
+        return None
+    if peer.name not in roster:
+        return Refusal.NOT_ON_ROSTER
+    # An empty fingerprint pins nothing and therefore admits nobody.
+    pinned = roster[peer.name]
+    return None if pinned and pinned == peer.fingerprint else Refusal.WRONG_FINGERPRINT

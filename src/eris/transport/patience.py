@@ -1,0 +1,39 @@
+"""How long one step of a link may take: at most until a deadline, and never idle for long."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from eris.transport.link import LinkTimeout, TimeoutKind
+
+__all__ = ["IDLE_FLOOR", "Patience"]
+
+IDLE_FLOOR = 64 * 1024  # a side that moves less than this in the idle time is idle, however busily it trickles
+_LONGEST_WAIT = 60.0  # what a socket is told at once; the clock decides
+
+
+class Patience:
+    """Counts what moves against the clock; one for each step (a header, a payload, a frame sent)."""
+
+    def __init__(
+        self, idle: float = math.inf, deadline: float | None = None, *, kind: TimeoutKind = "deadline", peer: str = ""
+    ) -> None:
+        self._idle, self._deadline = idle, math.inf if deadline is None else deadline
+        self._kind, self._peer = kind, peer
+        self._since, self._moved = time.monotonic(), 0
+
+    def left(self) -> float:
+        """Return how many seconds the next wait may take; raise `LinkTimeout` if none are left."""
+        now = time.monotonic()
+        if now >= self._deadline:
+            raise LinkTimeout(self._kind, f"the {self._kind} time is over", peer=self._peer)
+        if now >= self._since + self._idle:
+            raise LinkTimeout("idle", f"{self._moved} bytes in {self._idle:g} s", peer=self._peer)
+        return min(self._deadline - now, self._since + self._idle - now, _LONGEST_WAIT)
+
+    def moved(self, count: int) -> None:
+        """Note that bytes have moved; enough of them begin a new idle time."""
+        self._moved += count
+        if self._moved >= IDLE_FLOOR:
+            self._since, self._moved = time.monotonic(), 0

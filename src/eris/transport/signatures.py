@@ -1,0 +1,32 @@
+"""Sign with the key of a certificate, for one purpose at a time (manifests are signed so)."""
+
+from __future__ import annotations
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from eris.transport.certificates import PrivateKey, read_certificate
+
+__all__ = ["sign_message", "verify_message"]
+
+
+def sign_message(key: PrivateKey, purpose: str, message: bytes) -> bytes:
+    """Sign a message for one purpose; a signature for another purpose does not verify."""
+    return key.sign(_purposed(purpose, message), ec.ECDSA(hashes.SHA256()))
+
+
+def verify_message(certificate: bytes, purpose: str, message: bytes, signature: bytes) -> bool:
+    """Return whether the key of a certificate (DER) signed the message for this purpose."""
+    key = read_certificate(certificate, where="signature").public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        return False
+    try:
+        key.verify(signature, _purposed(purpose, message), ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _purposed(purpose: str, message: bytes) -> bytes:
+    return b"eris\0" + purpose.encode() + b"\0" + message

@@ -1,0 +1,151 @@
+"""Bytes over a TCP socket, with patience instead of blocking for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+
+from eris.transport.link import LinkClosed, LinkTimeout
+from eris.transport.names import is_loopback
+from eris.transport.patience import Patience
+
+__all__ = ["Address", "SocketStream", "connect"]
+
+Address = tuple[str, int]
+
+_KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+
+
+class SocketStream:
+    """A connected socket as a stream; in plain text, so what leaves the machine goes through `TlsStream`."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self.wire_sent = self.wire_received = 0
+        _tune(connection)
+
+    @property
+    def remote(self) -> str:
+        """The address at the other end, for logs."""
+        try:
+            host, port = self._socket.getpeername()[:2]
+        except OSError:
+            return "(gone)"
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether both ends are on this machine."""
+        return _both_loopback(self._socket)
+
+    def write(self, data: memoryview, patience: Patience) -> None:
+        """Send all of `data`."""
+        while data.nbytes:
+            self._socket.settimeout(patience.left())
+            try:
+                count = self._socket.send(data)
+            except OSError as error:
+                _require_timeout(error)
+                continue
+            self.wire_sent += count
+            patience.moved(count)
+            data = data[count:]
+
+    def flush(self, patience: Patience) -> None:
+        """Do nothing: nothing is kept back here."""
+        del patience
+
+    def read_into(self, view: memoryview, patience: Patience) -> int:
+        """Receive at least one byte; 0 if the other side has closed."""
+        while True:
+            self._socket.settimeout(patience.left())
+            try:
+                count = self._socket.recv_into(view)
+            except OSError as error:
+                _require_timeout(error)
+                continue
+            self.wire_received += count
+            patience.moved(count)
+            return count
+
+    def finish(self) -> None:
+        """Announce that no more bytes come."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def wake(self) -> None:
+        """End the wait of another thread in this stream."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def shut(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+
+def connect(address: Address, seconds: float) -> SocketStream:
+    """Connect to the first address of a host that answers, IPv6 or IPv4."""
+    deadline = time.monotonic() + seconds
+    candidates = _resolve(address)
+    for number, (family, kind, protocol, _, place) in enumerate(candidates):
+        connection = socket.socket(family, kind, protocol)
+        try:
+            # A host that is dead under its first address must leave time for the second.
+            _connect_within((deadline - time.monotonic()) / (len(candidates) - number), connection, place)
+            return SocketStream(connection)
+        except OSError as error:
+            connection.close()
+            failure = error
+    where = f"{address[0]}:{address[1]}"
+    if isinstance(failure, TimeoutError):
+        raise LinkTimeout("connect", f"no answer within {seconds:g} s", address=where) from failure
+    fix = "check that the peer runs and that address, port and firewall are right (`eris doctor`)"
+    raise LinkClosed(f"cannot connect: {failure.strerror}", clean=False, fix=fix, address=where) from failure
+
+
+def _resolve(address: Address) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
+    try:
+        return list(socket.getaddrinfo(*address, type=socket.SOCK_STREAM))
+    except socket.gaierror as error:
+        fix = "check the host in the federation's file"
+        raise LinkClosed(f"cannot find host {address[0]!r}: {error.strerror}", clean=False, fix=fix) from error
+
+
+def _connect_within(seconds: float, connection: socket.socket, place: tuple[object, ...]) -> None:
+    if seconds <= 0:
+        raise TimeoutError
+    connection.settimeout(seconds)
+    connection.connect(place)
+
+
+def _require_timeout(error: OSError) -> None:
+    # A wait that ran out has no error number; ETIMEDOUT from the kernel (a dead peer) has one and is final.
+    if isinstance(error, TimeoutError) and error.errno is None:
+        return
+    raise LinkClosed(f"the connection broke: {error.strerror or error}", clean=False) from error
+
+
+def _tune(connection: socket.socket) -> None:
+    # Buffer sizes are left to the kernel: setting them turns its own tuning off and was never faster here.
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # links rest between rounds; firewalls forget
+    for option, seconds in _KEEPALIVE.items():
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
+    if _both_loopback(connection):
+        _prefer_cubic(connection)
+
+
+def _prefer_cubic(connection: socket.socket) -> None:
+    # bbr paces even what never leaves the machine: half the speed of cubic there. Real networks keep their default.
+    if hasattr(socket, "TCP_CONGESTION"):
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+
+
+def _both_loopback(connection: socket.socket) -> bool:
+    try:
+        return is_loopback(connection.getpeername()[0]) and is_loopback(connection.getsockname()[0])
+    except OSError:
+        return False

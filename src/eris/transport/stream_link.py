@@ -1,0 +1,225 @@
+"""Frames over any stream of bytes: all that a TLS link, a plain one and one in memory have in common.
+
+A `Stream` moves bytes and knows nothing of frames; `StreamLink` knows nothing of sockets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from collections.abc import Iterator
+from typing import Any, Protocol, Self, cast
+
+from eris.errors import InputError, Reason, Refused
+from eris.transport.identity import PeerIdentity
+from eris.transport.link import Bytes, LinkClosed, LinkError, LinkLimits, LinkTimeout, Traffic
+from eris.transport.patience import Patience
+
+__all__ = ["Stream", "StreamLink"]
+
+_SCRATCH = 64 * 1024
+# AES-GCM keys are good for 2^24.5 full records (RFC 8446, 5.5) and Python's ssl cannot renew them within a connection.
+_WORN = 2**24 * 16 * 1024
+
+
+class Stream(Protocol):
+    """Bytes in order, both ways."""
+
+    @property
+    def wire_sent(self) -> int:
+        """Bytes that went out, with all that the stream adds."""
+        ...
+
+    @property
+    def wire_received(self) -> int:
+        """Bytes that came in."""
+        ...
+
+    def write(self, data: memoryview, patience: Patience) -> None:
+        """Take all of `data`; may keep some back until `flush`."""
+        ...
+
+    def flush(self, patience: Patience) -> None:
+        """Send what was kept back."""
+        ...
+
+    def read_into(self, view: memoryview, patience: Patience) -> int:
+        """Read at least one byte into `view`; 0 means that the other side said goodbye."""
+        ...
+
+    def finish(self) -> None:
+        """Say goodbye if that is possible without waiting."""
+        ...
+
+    def wake(self) -> None:
+        """End the wait of another thread in this stream."""
+        ...
+
+    def shut(self) -> None:
+        """Release what the stream holds."""
+        ...
+
+
+class StreamLink:
+    """A link over a stream."""
+
+    def __init__(self, stream: Stream, peer: PeerIdentity, limits: LinkLimits) -> None:
+        self._stream, self._peer, self._limits = stream, peer, limits
+        self._turn = threading.Lock()
+        self._closed = self._broken = False
+        self._frames_sent = self._frames_received = self._sent = self._received = 0
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._peer}{', closed' if self._closed else ''})"
+
+    @property
+    def peer(self) -> PeerIdentity:
+        """Who is at the other end."""
+        return self._peer
+
+    @property
+    def limits(self) -> LinkLimits:
+        """Sizes and times this end holds to."""
+        return self._limits
+
+    @property
+    def traffic(self) -> Traffic:
+        """Byte and frame counts up to now."""
+        stream = self._stream
+        return Traffic(
+            self._frames_sent, self._frames_received, self._sent, self._received, stream.wire_sent, stream.wire_received
+        )
+
+    @property
+    def worn(self) -> bool:
+        """Whether its keys have encrypted so much that a new link should replace it between two rounds."""
+        return max(self._stream.wire_sent, self._stream.wire_received) > _WORN
+
+    def send(self, header: bytes, *buffers: Bytes, deadline: float | None = None) -> None:
+        """Send one frame, the buffers one after another; waits while the other side does not read."""
+        views = [_flat(buffer) for buffer in buffers]
+        length = sum(view.nbytes for view in views)
+        self._check_frame(header, length)
+        with self._step():
+            patience = self._patience(deadline)
+            for view in (memoryview(header), *views):
+                self._stream.write(view, patience)
+            self._stream.flush(patience)
+            self._sent += len(header) + length
+            self._frames_sent += 1
+
+    def receive_header(self, *, deadline: float | None = None) -> bytes:
+        """Return the header of the next frame; the first byte may take until the deadline (without: the idle time)."""
+        header = bytearray(self._limits.header_size)
+        view = memoryview(header)
+        with self._step():
+            first = self._await_frame(view, deadline)
+            self._fill(view[first:], self._patience(deadline))
+            self._received += len(header)
+            self._frames_received += 1
+        return bytes(header)
+
+    def receive_into(self, view: memoryview, *, deadline: float | None = None) -> None:
+        """Fill `view` with the next bytes of the payload; a payload may be taken in several parts."""
+        view = _flat(view)
+        self._check_payload(view.nbytes)
+        if view.nbytes and view.readonly:
+            raise InputError("cannot receive into a read-only buffer", fix="give a writable array or bytearray")
+        with self._step():
+            self._fill(view, self._patience(deadline))
+            self._received += view.nbytes
+
+    def discard(self, length: int, *, deadline: float | None = None) -> None:
+        """Read the next `length` bytes of a payload that is not wanted, so that the link can go on."""
+        self._check_payload(length)
+        scratch = memoryview(bytearray(min(length, _SCRATCH)))
+        with self._step():
+            patience = self._patience(deadline)
+            for start in range(0, length, _SCRATCH):
+                self._fill(scratch[: length - start], patience)
+            self._received += length
+
+    def close(self) -> None:
+        """Say goodbye and end; from another thread it also ends the wait of the one that uses the link."""
+        already, self._closed = self._closed, True
+        if already:
+            return
+        if not self._turn.acquire(blocking=False):
+            self._stream.wake()  # the thread that is in a step releases the stream on its way out
+            return
+        try:
+            if not self._broken:
+                self._stream.finish()
+            self._stream.shut()
+        finally:
+            self._turn.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _step(self) -> Iterator[None]:
+        if not self._turn.acquire(blocking=False):
+            raise InputError("two threads use one link at once", fix="give each link to one thread", peer=self._peer)
+        try:
+            self._require_open()
+            yield
+        except BaseException as error:
+            self._broken |= not (isinstance(error, LinkTimeout) and error.between_frames)
+            if self._closed and isinstance(error, LinkError):
+                raise LinkClosed("this side closed the link", clean=False, peer=self._peer) from error
+            raise
+        finally:
+            self._turn.release()
+            if self._closed:
+                self._stream.shut()
+
+    def _require_open(self) -> None:
+        if self._closed or self._broken:
+            what = "this side closed the link" if self._closed else "the link broke earlier"
+            raise LinkClosed(what, clean=False, fix="make a new link", peer=self._peer)
+
+    def _await_frame(self, view: memoryview, deadline: float | None) -> int:
+        idle = self._limits.idle if deadline is None else math.inf
+        try:
+            count = self._stream.read_into(view, Patience(idle, deadline, peer=str(self._peer)))
+        except LinkTimeout as timeout:
+            timeout.between_frames = True
+            raise
+        if not count:
+            raise LinkClosed("the other side closed the link", clean=True, peer=self._peer)
+        return count
+
+    def _fill(self, view: memoryview, patience: Patience) -> None:
+        while view.nbytes:
+            count = self._stream.read_into(view, patience)
+            if not count:
+                raise LinkClosed("the other side closed the link within a frame", clean=False, peer=self._peer)
+            view = view[count:]
+
+    def _patience(self, deadline: float | None) -> Patience:
+        return Patience(self._limits.idle, deadline, peer=str(self._peer))
+
+    def _check_frame(self, header: bytes, length: int) -> None:
+        if len(header) != self._limits.header_size:
+            raise InputError(f"header has {len(header)} bytes, the link's have {self._limits.header_size}")
+        if length > self._limits.max_payload:
+            raise InputError(f"payload has {length} bytes, the link takes {self._limits.max_payload}", peer=self._peer)
+
+    def _check_payload(self, length: int) -> None:
+        if not 0 <= length <= self._limits.max_payload:
+            what = f"payload has {length} bytes, the link takes {self._limits.max_payload}"
+            raise Refused(Reason.WRONG_SIZE, what, peer=self._peer)
+
+
+def _flat(buffer: Bytes) -> memoryview:
+    view = memoryview(cast(Any, buffer))  # numpy arrays are buffers; Python 3.11 has no type for that
+    if not view.nbytes:
+        return memoryview(b"")
+    if not view.c_contiguous:
+        raise InputError("a buffer is not contiguous", fix="pass numpy.ascontiguousarray(...)")
+    return view.cast("B")

@@ -1,0 +1,128 @@
+"""Links over TCP: TLS 1.3 with a certificate on both sides, or plain text that never leaves the machine.
+
+The member dials, `Listener` (listener.py) accepts; both end with a `StreamLink` whose peer is known and welcome.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from eris.errors import ConfigError
+from eris.transport import greeting
+from eris.transport.identity import PeerIdentity, Refusal, refusal_of
+from eris.transport.link import LinkError, LinkLimits, LinkRefused
+from eris.transport.names import check_name
+from eris.transport.patience import Patience
+from eris.transport.socket_stream import Address, SocketStream, connect
+from eris.transport.stream_link import Stream, StreamLink
+from eris.transport.tls_stream import TlsStream
+
+if TYPE_CHECKING:
+    from eris.transport.credentials import Credentials
+
+__all__ = ["Plaintext", "Roster", "Security", "accept", "dial"]
+
+Roster = Mapping[str, str]  # name → fingerprint
+_LINGER = 1.0  # seconds a refused side has to read why
+
+
+@dataclass(frozen=True, slots=True)
+class Plaintext:
+    """The explicit wish for no encryption and no proof of identity: loopback only, for tests and measurements."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+
+
+Security: TypeAlias = "Credentials | Plaintext"
+
+
+def dial(
+    address: Address, security: Security, *, expected: str, limits: LinkLimits, fingerprint: str | None = None
+) -> StreamLink:
+    """Connect to the peer `expected` (whose key the roster pins by `fingerprint`) and return the link."""
+    roster = None if fingerprint is None else {expected: fingerprint}
+    wire = connect(address, limits.connect)
+    patience = Patience(deadline=time.monotonic() + limits.handshake, kind="handshake", peer=expected)
+    with _released_on_error(wire):
+        stream, peer = _secure(wire, security, patience, server_side=False)
+        with _parting_on_refusal(stream):
+            greeting.greet_acceptor(stream, peer, _judge(security, expected, roster), patience)
+    return StreamLink(stream, peer, limits)
+
+
+def accept(
+    wire: SocketStream, security: Security, *, limits: LinkLimits, roster: Roster | None = None, busy: bool = False
+) -> StreamLink:
+    """Take a connection that was just accepted and return the link, if whoever dialled is welcome."""
+    patience = Patience(deadline=time.monotonic() + limits.handshake, kind="handshake", peer=wire.remote)
+    with _released_on_error(wire):
+        stream, peer = _secure(wire, security, patience, server_side=True)
+        with _parting_on_refusal(stream):
+            judge = (lambda _: Refusal.BUSY) if busy else _judge(security, None, roster)
+            greeting.greet_dialler(stream, peer, judge, patience)
+    return StreamLink(stream, peer, limits)
+
+
+def _secure(
+    wire: SocketStream, security: Security, patience: Patience, *, server_side: bool
+) -> tuple[Stream, PeerIdentity]:
+    if isinstance(security, Plaintext):
+        return wire, _exchange_claims(wire, security, patience, server_side=server_side)
+    security.refresh()
+    stream = TlsStream(wire, security.context(server_side=server_side), server_side=server_side)
+    with _parting_on_refusal(wire):
+        return stream, security.identify(stream.handshake(patience))
+
+
+def _exchange_claims(wire: SocketStream, security: Plaintext, patience: Patience, *, server_side: bool) -> PeerIdentity:
+    if not wire.loopback:
+        raise ConfigError("plain text was asked for over a network", fix="use certificates, or 127.0.0.1 on both sides")
+    if not server_side:
+        greeting.claim(wire, security.name, patience)
+        return greeting.hear_claim(wire, patience)
+    peer = greeting.hear_claim(wire, patience)
+    greeting.claim(wire, security.name, patience)
+    return peer
+
+
+def _judge(security: Security, expected: str | None, roster: Roster | None) -> greeting.Judge:
+    if not isinstance(security, Plaintext):
+        return lambda peer: security.refusal(peer, expected=expected, roster=roster)
+    # Without keys a roster can only know the name.
+    names = None if roster is None else dict.fromkeys(roster, "plain")
+    return lambda peer: refusal_of(replace(peer, fingerprint="plain"), now=0.0, expected=expected, roster=names)
+
+
+@contextlib.contextmanager
+def _released_on_error(wire: SocketStream) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        wire.shut()
+        raise
+
+
+@contextlib.contextmanager
+def _parting_on_refusal(stream: Stream) -> Iterator[None]:
+    """Let a refused side read why: a socket closed over unread bytes would take the reason with it."""
+    try:
+        yield
+    except LinkRefused as refused:
+        stream.finish()
+        if refused.by_us:
+            _drain(stream)
+        raise
+
+
+def _drain(stream: Stream) -> None:
+    patience, scratch = Patience(deadline=time.monotonic() + _LINGER), memoryview(bytearray(4096))
+    with contextlib.suppress(LinkError):
+        while stream.read_into(scratch, patience):
+            continue

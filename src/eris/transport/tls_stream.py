@@ -1,0 +1,155 @@
+"""TLS over a socket stream, through buffers in memory.
+
+Python's own TLS sockets make one or two system calls for every record of 16 KiB. Here many records are encrypted into
+a buffer and leave with one call, and come back the same way: a third less processor time for a byte. It also lets one
+`Patience` measure the socket itself, so that a record that trickles in counts as idle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+import time
+from typing import cast
+
+from eris.transport.identity import Refusal
+from eris.transport.link import LinkClosed, LinkRefused
+from eris.transport.patience import Patience
+from eris.transport.socket_stream import SocketStream
+
+__all__ = ["TlsStream"]
+
+CHUNK = 256 * 1024  # encrypted at once and handed to the kernel at once
+_GOODBYE = 0.2  # seconds a goodbye may wait for room in the socket's buffer
+
+# What the other side's TLS library says when it refuses us, and what ours says when we refuse it.
+_ALERTS = {
+    "TLSV1_ALERT_UNKNOWN_CA": Refusal.UNKNOWN_CA,
+    "TLSV1_ALERT_DECRYPT_ERROR": Refusal.UNKNOWN_CA,
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": Refusal.EXPIRED,
+    "SSLV3_ALERT_CERTIFICATE_REVOKED": Refusal.REVOKED,
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": Refusal.NO_CERTIFICATE,
+    "TLSV1_ALERT_PROTOCOL_VERSION": Refusal.NOT_TLS,
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": Refusal.NOT_TLS,
+}
+_VERIFY_CODES = {
+    2: Refusal.UNKNOWN_CA, 18: Refusal.UNKNOWN_CA, 19: Refusal.UNKNOWN_CA, 20: Refusal.UNKNOWN_CA,
+    21: Refusal.UNKNOWN_CA, 7: Refusal.UNKNOWN_CA, 9: Refusal.NOT_YET_VALID, 10: Refusal.EXPIRED, 23: Refusal.REVOKED,
+}  # fmt: skip
+
+
+class TlsStream:
+    """An encrypted stream over a socket."""
+
+    def __init__(self, wire: SocketStream, context: ssl.SSLContext, *, server_side: bool) -> None:
+        self._wire = wire
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
+        self._buffer = memoryview(bytearray(CHUNK))
+
+    @property
+    def wire_sent(self) -> int:
+        """Bytes the socket has sent."""
+        return self._wire.wire_sent
+
+    @property
+    def wire_received(self) -> int:
+        """Bytes the socket has received."""
+        return self._wire.wire_received
+
+    @property
+    def remote(self) -> str:
+        """The address at the other end, for logs."""
+        return self._wire.remote
+
+    def handshake(self, patience: Patience) -> bytes:
+        """Agree on keys and return the other side's certificate (DER), its chain checked."""
+        try:
+            self._shake(patience)
+        except ssl.SSLError as error:
+            with contextlib.suppress(LinkClosed):
+                self.flush(patience)  # the alert that tells the other side why
+            raise refusal_from(error, self.remote) from error
+        certificate = self._tls.getpeercert(binary_form=True)
+        if certificate is None:
+            raise LinkRefused(Refusal.NO_CERTIFICATE, by_us=True, address=self.remote)
+        return certificate
+
+    def write(self, data: memoryview, patience: Patience) -> None:
+        """Encrypt all of `data`; a full chunk leaves at once."""
+        while data.nbytes:
+            count = self._tls.write(data[:CHUNK])
+            data = data[count:]
+            if self._outgoing.pending >= CHUNK:
+                self.flush(patience)
+
+    def flush(self, patience: Patience) -> None:
+        """Send what is encrypted."""
+        if self._outgoing.pending:
+            self._wire.write(memoryview(self._outgoing.read()), patience)
+
+    def read_into(self, view: memoryview, patience: Patience) -> int:
+        """Decrypt at least one byte into `view`; 0 if the other side said goodbye."""
+        while True:
+            try:
+                return cast(int, self._tls.read(view.nbytes, view))  # with a buffer it returns a count
+            except ssl.SSLWantReadError:
+                self._receive(patience)
+            except ssl.SSLZeroReturnError:
+                return 0
+            except ssl.SSLEOFError as error:
+                raise LinkClosed("the connection ended without a goodbye", clean=False) from error
+            except ssl.SSLError as error:
+                raise self._failure(error) from error
+
+    def finish(self) -> None:
+        """Send TLS's goodbye and close the sending direction."""
+        with contextlib.suppress(ssl.SSLError):
+            self._tls.unwrap()
+        with contextlib.suppress(Exception):
+            self.flush(Patience(deadline=time.monotonic() + _GOODBYE))
+        self._wire.finish()
+
+    def wake(self) -> None:
+        """End the wait of another thread in this stream."""
+        self._wire.wake()
+
+    def shut(self) -> None:
+        """Close the socket."""
+        self._wire.shut()
+
+    def _shake(self, patience: Patience) -> None:
+        while True:
+            try:
+                self._tls.do_handshake()
+                return self.flush(patience)
+            except ssl.SSLWantReadError:
+                self.flush(patience)
+                self._receive(patience)
+
+    def _receive(self, patience: Patience) -> None:
+        count = self._wire.read_into(self._buffer, patience)
+        if count:
+            self._incoming.write(self._buffer[:count])
+        else:
+            self._incoming.write_eof()
+
+    def _failure(self, error: ssl.SSLError) -> LinkClosed | LinkRefused:
+        # In TLS 1.3 a server judges the client's certificate after the client is done: its alert comes with the data.
+        if "ALERT" in (error.reason or ""):
+            return refusal_from(error, self.remote)
+        return LinkClosed(f"the encrypted stream is damaged ({error.reason})", clean=False, address=self.remote)
+
+
+def refusal_from(error: ssl.SSLError, address: str) -> LinkRefused | LinkClosed:
+    """Return what a failed handshake means, in our words."""
+    reason = error.reason or ""
+    if isinstance(error, ssl.SSLEOFError):
+        return LinkClosed("the connection ended during the handshake", clean=False, address=address)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        refusal = _VERIFY_CODES.get(error.verify_code, Refusal.BAD_CERTIFICATE)
+        return LinkRefused(refusal, by_us=True, address=address, tls=error.verify_message)
+    if "ALERT" in reason:
+        return LinkRefused(_ALERTS.get(reason, Refusal.BAD_CERTIFICATE), by_us=False, address=address, tls=reason)
+    missing = reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+    return LinkRefused(Refusal.NO_CERTIFICATE if missing else Refusal.NOT_TLS, by_us=True, address=address, tls=reason)
