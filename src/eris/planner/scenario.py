@@ -1,0 +1,187 @@
+"""One round to be planned: model, fleet, who aggregates how much, who takes part, what is left out.
+
+>>> from eris.planner.fleet import Fleet
+>>> round = scenario(n=1_650_000, fleet=Fleet.uniform(50, rate=20e6), aggregators=10, keep=0.01)
+>>> len(round.participants), len(round.aggregators), round.shard_sizes[:2].tolist()
+(50, 10, [165000, 165000])
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.errors import ConfigError
+from eris.planner.fleet import Fleet
+from eris.planner.model_size import ModelSize
+from eris.shards.plan import largest_remainder
+
+__all__ = ["Audience", "Baselines", "Masks", "Scenario", "scenario"]
+
+# shared: all members keep the same coordinates in a round. independent: under a secret of member and aggregator.
+# public: independent, but derivable by everybody (what the paper's text implies).
+Masks = Literal["shared", "independent", "public"]
+Audience = Literal["all", "participants"]
+
+
+@dataclass(frozen=True, slots=True)
+class Baselines:
+    """Settings of the methods that eris is compared with; the defaults are the paper's."""
+
+    prune: float = 0.3  # PriPrune: share of an update that is withheld
+    soteria_keep: float = 0.05
+    ako_partitions: int = 5
+    shatter_degree: int = 4  # neighbours of a virtual node
+    shatter_chunks: int = 2  # virtual nodes of a real one
+    graph_share: float = 0.4  # Q-DPSGD-1: mean degree over the number of other members
+    quantised: float = 3 / 16  # Q-DPSGD-1: size of a quantised model
+
+    def __post_init__(self) -> None:
+        shares = {"prune": self.prune, "soteria_keep": self.soteria_keep, "graph_share": self.graph_share}
+        for name, share in (shares | {"quantised": self.quantised}).items():
+            if not (0 <= share <= 1 if name == "prune" else 0 < share <= 1):
+                raise ConfigError(f"{name} is {share}", fix="use a share of one")
+        for name in ("ako_partitions", "shatter_degree", "shatter_chunks"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}", fix="use 1 or more")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Everything a closed form needs. Peers go by their number in the fleet; make one with `scenario(...)`."""
+
+    model: ModelSize
+    fleet: Fleet
+    aggregators: tuple[int, ...]  # shard → peer
+    shares: tuple[float, ...]  # shard → its share of the model, in any unit
+    participants: tuple[int, ...]  # who trains and sends
+    audience: tuple[int, ...]  # who receives what is published
+    keep: float = 1.0  # share of the coordinates that DSC keeps, p = 1/(1+ω)
+    masks: Masks = "shared"
+    header: int = 0  # bytes around every message
+    baselines: Baselines = Baselines()
+
+    def __post_init__(self) -> None:
+        if len(self.shares) != len(self.aggregators):
+            raise ConfigError(
+                f"{len(self.shares)} shard sizes for {len(self.aggregators)} aggregators", fix="give one for each"
+            )
+        if not 0 < self.keep <= 1:
+            raise ConfigError(f"kept share p is {self.keep}", fix="use 0 < p ≤ 1")
+        if self.masks not in get_args(Masks):
+            raise ConfigError(f"masks are {self.masks!r}", fix=f"use one of {get_args(Masks)}")
+        if self.header < 0:
+            raise ConfigError(f"header is {self.header} bytes", fix="use 0 or more")
+
+    @property
+    def members(self) -> int:
+        """Number of members K."""
+        return len(self.fleet)
+
+    @property
+    def omega(self) -> float:
+        """Variance constant ω of the compressor."""
+        return 1 / self.keep - 1
+
+    @cached_property
+    def shard_sizes(self) -> NDArray[np.int64]:
+        """Trainable coordinates of each shard, as the shard plan cuts them."""
+        return largest_remainder(self.model.n, self.shares)
+
+    @cached_property
+    def buffer_sizes(self) -> NDArray[np.int64]:
+        """Buffer values of each shard."""
+        return largest_remainder(self.model.buffers, self.shares)
+
+    @cached_property
+    def takes_part(self) -> NDArray[np.bool_]:
+        """Whether each peer trains in the round."""
+        return self._flags(self.participants)
+
+    @cached_property
+    def listens(self) -> NDArray[np.bool_]:
+        """Whether each peer receives what is published."""
+        return self._flags(self.audience)
+
+    def _flags(self, peers: tuple[int, ...]) -> NDArray[np.bool_]:
+        flags = np.zeros(self.members, bool)
+        flags[list(peers)] = True
+        return flags
+
+
+def scenario(
+    *,
+    fleet: Fleet,
+    n: int | ModelSize,
+    aggregators: int | Sequence[int] | None = None,
+    shares: Sequence[float] | None = None,
+    participants: int | Sequence[int] | None = None,
+    audience: Audience = "all",
+    keep: float = 1.0,
+    masks: Masks = "shared",
+    header: int = 0,
+    baselines: Baselines | None = None,
+) -> Scenario:
+    """Describe a round.
+
+    `aggregators`: how many (the strongest are taken) or which; every peer that may by default. `shares`: of the model,
+    one for each aggregator, equal by default. `participants`: how many train (aggregators first, then the slowest:
+    the round that takes longest) or which. `audience`: eris publishes to all members, so that everybody keeps the same
+    model; ``participants`` leaves the others to fetch a snapshot when they return.
+    """
+    owners = _aggregators(fleet, aggregators)
+    taking_part = _participants(fleet, owners, participants)
+    if audience not in get_args(Audience):
+        raise ConfigError(f"audience is {audience!r}", fix=f"use one of {get_args(Audience)}")
+    return Scenario(
+        model=n if isinstance(n, ModelSize) else ModelSize(n),
+        fleet=fleet,
+        aggregators=owners,
+        shares=tuple(shares) if shares is not None else (1.0,) * len(owners),
+        participants=taking_part,
+        audience=tuple(range(len(fleet))) if audience == "all" else taking_part,
+        keep=keep,
+        masks=masks,
+        header=header,
+        baselines=baselines or Baselines(),
+    )
+
+
+def _aggregators(fleet: Fleet, wanted: int | Sequence[int] | None) -> tuple[int, ...]:
+    if wanted is None:
+        return fleet.strongest(max(len(fleet.candidates), 1))
+    if isinstance(wanted, int):
+        return fleet.strongest(wanted)
+    return _known(fleet, wanted, "aggregators")
+
+
+def _participants(fleet: Fleet, owners: tuple[int, ...], wanted: int | Sequence[int] | None) -> tuple[int, ...]:
+    if wanted is None:
+        return tuple(range(len(fleet)))
+    if not isinstance(wanted, int):
+        return tuple(sorted(_known(fleet, wanted, "participants")))
+    if not 1 <= wanted <= len(fleet):
+        raise ConfigError(f"{wanted} of {len(fleet)} members take part", fix=f"use 1 … {len(fleet)}")
+    helping = set(owners)
+    slowness = {k: 1 / peer.upload + 1 / peer.download for k, peer in enumerate(fleet.peers)}
+    order = sorted(range(len(fleet)), key=lambda k: (k not in helping, -slowness[k]))
+    return tuple(sorted(order[:wanted]))
+
+
+def _known(fleet: Fleet, peers: Sequence[int], what: str) -> tuple[int, ...]:
+    if not peers or not all(0 <= k < len(fleet) for k in peers):
+        raise ConfigError(f"{what} are {list(peers)}", fix=f"use numbers of peers, 0 … {len(fleet) - 1}")
+    return tuple(peers)
+
+
+def participants_of(members: int, participation: float) -> int:
+    """Return how many members take part at this share: at least one."""
+    if not 0 < participation <= 1:
+        raise ConfigError(f"participation is {participation}", fix="use a share above 0 and at most 1")
+    return max(1, math.floor(participation * members + 0.5))
