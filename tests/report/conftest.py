@@ -45,7 +45,8 @@ def write_method(
     lines = [_round(number, top, up, down, sharded) for number in range(1, (rounds if finished else done or 0) + 1)]
     (folder / "config.toml").write_text(
         f'method = "{method}"\nseed = 0\nrounds = {rounds}\nmembers = 10\naggregators = {10 if sharded else 1}\n\n'
-        '[data]\nname = "mnist-sample"\npartition = "dirichlet"\n\n[model]\nname = "lenet5"\n\n[local]\nepochs = 1\n'
+        '[data]\nname = "mnist-sample"\npartition = "dirichlet"\n\n[model]\nname = "lenet5"\n\n[local]\nepochs = 1\n\n'
+        "[network]\nup = 2e7\ndown = 2e7\n"
     )
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     summary = {

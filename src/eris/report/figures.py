@@ -60,6 +60,7 @@ class MethodFigures:
     largest_share: float | None  # of an update, that any one observer saw in a round
     union_share: float | None  # of the coordinates, that any one observer saw over all rounds
     distribution_seconds: float | None
+    link_rate: float | None  # bytes a second, if all links have the same
     seconds: float | None
     peak_memory_bytes: float | None
     model_digest: str
@@ -101,6 +102,7 @@ def figures_of(result: MethodResult) -> MethodFigures:
         largest_share=number(summary, "exposure.largest_share_per_round"),
         union_share=number(summary, "exposure.union_over_rounds"),
         distribution_seconds=number(summary, "distribution_seconds"),
+        link_rate=_link_rate(result.config),
         seconds=_or(number(summary, "seconds"), None),
         peak_memory_bytes=number(summary, "peak_memory_bytes"),
         model_digest=str(summary.get("model_digest") or ""),
@@ -116,6 +118,11 @@ def _finished(summary: Mapping[str, Any], done: int, planned: int | None) -> boo
     if not summary or summary.get("finished") is False:
         return False
     return planned is None or done >= planned
+
+
+def _link_rate(config: Mapping[str, Any]) -> float | None:
+    up, down = number(config, "network.up"), number(config, "network.down")
+    return up if up == down and not number(config, "faults.slow_members") else None
 
 
 def _curve(rounds: tuple[Mapping[str, Any], ...]) -> Curve:

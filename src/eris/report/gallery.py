@@ -9,7 +9,7 @@ from eris.report.headline import baseline_of
 from eris.report.markup import Markup, element
 from eris.report.plots import Line, Panel, Row, bars, curves, dots, timeline
 from eris.report.theme import SHAPES, series
-from eris.report.units import MISSING, format_bytes, format_count, format_percent, format_seconds
+from eris.report.units import MISSING, format_bytes, format_count, format_percent, format_round_bytes, format_seconds
 
 __all__ = ["fault_section", "gallery", "legend", "rows_of"]
 
@@ -105,7 +105,7 @@ def _accuracy_by_bytes(methods: Sequence[MethodFigures], rows: Sequence[Row]) ->
     alternative = f"Line chart of test accuracy against bytes uploaded by one member. {spent}."
     plot = curves(
         [_positive(line) for line in lines] if wide_range else lines, x_label="uploaded by one member so far",
-        y_format=_whole_percent, x_format=_tick_bytes, x_logarithmic=wide_range, alternative=alternative,
+        y_format=_whole_percent, x_format=format_round_bytes, x_logarithmic=wide_range, alternative=alternative,
     )  # fmt: skip
     return _figure("Accuracy against bytes uploaded", f"Further left is cheaper.{scale}", plot)
 
@@ -247,12 +247,6 @@ def _lost_table(method: MethodFigures) -> Markup:
 
 def _whole_percent(share: float | None) -> str:
     return format_percent(share, decimals=0)
-
-
-def _tick_bytes(value: float | None) -> str:
-    """Write a round number of bytes without the digits that say nothing."""
-    number, _, unit = format_bytes(value).partition(" ")
-    return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
 
 
 def _plain(value: float | None) -> str:

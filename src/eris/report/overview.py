@@ -14,6 +14,7 @@ from eris.report.units import (
     format_count,
     format_percent,
     format_points,
+    format_rate,
     format_ratio,
     format_seconds,
 )
@@ -39,7 +40,11 @@ def overview(methods: Sequence[MethodFigures]) -> Markup:
     baseline = baseline_of(methods)
     lines = [line for line in _LINES if any(line.figure(method) is not None for method in methods)]
     body = [
-        element("tr", element("th", line.name, scope="row"), *(_cell(line, method, baseline) for method in methods))
+        element(
+            "tr",
+            element("th", _name(line, methods), scope="row"),
+            *(_cell(line, method, baseline) for method in methods),
+        )
         for line in lines
     ]
     if any(method.model_digest for method in methods):
@@ -56,6 +61,12 @@ def overview(methods: Sequence[MethodFigures]) -> Markup:
 
 _DIGEST_LETTERS = 8  # enough to tell them apart at a glance; the whole digests stand at the end of the page
 _CAPTION = "Upload and download are those of the member role; what aggregators carry on top is shown below."
+
+
+def _name(line: _Line, methods: Sequence[MethodFigures]) -> str:
+    rates = {method.link_rate for method in methods}
+    rate = rates.pop() if len(rates) == 1 else None
+    return f"{line.name} at {format_rate(rate)}" if line.name == _DISTRIBUTION and rate else line.name
 
 
 def _cell(line: _Line, method: MethodFigures, baseline: MethodFigures) -> Markup:
@@ -101,6 +112,7 @@ def _lost(method: MethodFigures) -> float | None:
 
 
 _FINAL = "Final test accuracy"
+_DISTRIBUTION = "Estimated distribution time of a round"
 _LINES = (
     _Line(_FINAL, lambda m: m.final_accuracy, format_percent, _accuracy_remark),
     _Line("Best test accuracy", lambda m: m.best_accuracy, format_percent, _best_remark),
@@ -109,7 +121,7 @@ _LINES = (
     _Line("Download per member and round", lambda m: m.download, format_bytes, _times(lambda m: m.download)),
     _Line("Largest share of an update one observer saw in a round", lambda m: m.largest_share, format_percent),
     _Line("Share of the coordinates one observer saw over all rounds", lambda m: m.union_share, format_percent),
-    _Line("Estimated distribution time of a round at 20 MB/s", lambda m: m.distribution_seconds, format_seconds,
+    _Line(_DISTRIBUTION, lambda m: m.distribution_seconds, format_seconds,
           _times(lambda m: m.distribution_seconds)),
     _Line("Rounds", lambda m: m.rounds, format_count),
     _Line("Shards lost", _lost, format_count),

@@ -164,7 +164,7 @@ def bars(
             place = (left + column * cell, bottom, cell - 0.2, bar * len(rows))
             axes = figure.add_axes((place[0] / width, place[1] / height, place[2] / width, place[3] / height))
             _draw_panel(axes, rows, panel, form)
-            axes.set_xlim(0, (largest or 1.0) / (1 - 50 / (72 * place[2])))  # room for the value beside the longest bar
+            axes.set_xlim(0, (largest or 1.0) / (1 - 56 / (72 * place[2])))  # room for the value beside the longest bar
             axes.set_yticks(range(len(rows)), [row.short if column == 0 else "" for row in rows])
             axes.tick_params(axis="y", pad=5, labelcolor=colour("ink"))
         return to_svg(figure, alternative)
@@ -226,15 +226,18 @@ def timeline(faults: Faults, rounds: tuple[int, int], alternative: str) -> Marku
         figure = Figure(figsize=(_FULL, height), dpi=72)
         axes = figure.add_axes((0.05, 0.42 / height, 0.94, 1 - 0.5 / height))
         plain_axes(axes)
+        first, last = rounds
+        size = min(
+            5.5, max(1.5, 560 / (last - first + 1))
+        )  # a column of its own for each round, as long as that can be seen
         lost = [(entry.round, entry.shard) for entry in faults.lost]
         partial = [(round, shard) for round, shard, _ in faults.incomplete]
         for points, marker, tone in ((partial, "o", "muted"), (lost, "X", "alarm")):
             if points:
                 axes.plot(
-                    *zip(*points, strict=True), linestyle="none", marker=marker, markersize=5.5, markeredgewidth=0.9,
+                    *zip(*points, strict=True), linestyle="none", marker=marker, markersize=size, markeredgewidth=0.9,
                     color=colour(tone), markerfacecolor="none" if tone == "muted" else colour(tone),
                 )  # fmt: skip
-        first, last = rounds
         axes.set_xlim(first - 0.5, last + 0.5)
         axes.set_ylim(max(faults.shards, 1) - 0.4, -0.6)
         axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))

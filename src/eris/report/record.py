@@ -43,14 +43,22 @@ def _versions(results: Sequence[MethodResult]) -> Markup | None:
 
 
 def _configurations(results: Sequence[MethodResult]) -> list[Markup]:
-    texts: dict[str, list[str]] = {}
+    """Return each configuration once; those that differ in nothing but the method's name are one."""
+    kinds: dict[str, list[MethodResult]] = {}
     for result in results:
         if result.config_text.strip():
-            texts.setdefault(result.config_text, []).append(label_of(result.name))
-    return [
-        _folded(f"Configuration of {', '.join(labels)}", element("pre", element("code", text)))
-        for text, labels in texts.items()
-    ]
+            rest = {key: value for key, value in result.config.items() if key != "method"}
+            kinds.setdefault(repr(rest) if rest else result.config_text, []).append(result)
+    return [_configuration(alike) for alike in kinds.values()]
+
+
+def _configuration(alike: Sequence[MethodResult]) -> Markup:
+    title = f"Configuration of {', '.join(label_of(result.name) for result in alike)}"
+    code = element("pre", element("code", alike[0].config_text))
+    if len(alike) == 1:
+        return _folded(title, code)
+    names = ", ".join(result.name for result in alike)
+    return _folded(title, element("p", f"The same for all, but for method: {names}.", class_="note"), code)
 
 
 def _folded(title: str, *content: Markup) -> Markup:

@@ -16,7 +16,9 @@ __all__ = [
     "format_count",
     "format_percent",
     "format_points",
+    "format_rate",
     "format_ratio",
+    "format_round_bytes",
     "format_seconds",
 ]
 
@@ -48,6 +50,27 @@ def format_bytes(count: float | None) -> str:
         size, unit = size / 1000, unit + 1
     number = f"{size:.0f}" if unit == 0 and size == int(size) else _three_digits(size)
     return f"{'-' if count < 0 else ''}{number} {_BYTE_UNITS[unit]}"
+
+
+def format_rate(rate: float | None) -> str:
+    """Write bytes a second, a round number without the digits that say nothing.
+
+    >>> format_rate(20e6), format_rate(12.5e6)
+    ('20 MB/s', '12.5 MB/s')
+    """
+    if rate is None or not _known(rate):
+        return MISSING
+    return f"{format_round_bytes(rate)}/s"
+
+
+def format_round_bytes(count: float | None) -> str:
+    """Write bytes like `format_bytes`, without zeros behind the point: for axes and settings.
+
+    >>> format_round_bytes(1_000_000), format_round_bytes(2_500), format_round_bytes(100)
+    ('1 MB', '2.5 kB', '100 B')
+    """
+    number, space, unit = format_bytes(count).partition(" ")
+    return f"{number.rstrip('0').rstrip('.') if '.' in number else number}{space}{unit}"
 
 
 def format_seconds(seconds: float | None) -> str:
