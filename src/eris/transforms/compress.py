@@ -7,15 +7,16 @@ independent of the shard plan (then any number of aggregators gives the same bit
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from eris.errors import ConfigError
 from eris.local.spec import Vector
 from eris.seeds import Seed
 from eris.shards.plan import Coordinates, ShardPlan
 from eris.transforms.packed import Code, Packed
 from eris.transforms.transform import SendContext, State, Transform
 
-__all__ = ["Compress", "Compressor"]
+__all__ = ["Compress", "CompressesDifference", "Compressor", "DenseCompressor", "require_compressor"]
 
 
 class Compressor(Protocol):
@@ -24,6 +25,11 @@ class Compressor(Protocol):
     @property
     def unbiased(self) -> bool:
         """Whether E C(x) = x."""
+        ...
+
+    @property
+    def contractive(self) -> bool:
+        """Whether E‖C(x) − x‖² ≤ (1 − δ)‖x‖² for some δ > 0: what a biased compressor needs behind a shift (EF21)."""
         ...
 
     @property
@@ -61,14 +67,43 @@ class Compressor(Protocol):
         ...
 
 
+@runtime_checkable
+class CompressesDifference(Protocol):
+    """A compressor that touches few coordinates, and so can compress a difference without forming it."""
+
+    def compress_difference(self, update: Vector, reference: Vector, context: SendContext) -> Packed:
+        """Return the same bits as `compress(update - reference, context)`."""
+        ...
+
+
+class DenseCompressor:
+    """What compressors that keep every coordinate have in common."""
+
+    plan_invariant = True
+    sparse = False
+    shared_support = True
+
+    def support(self, shard: int, plan: ShardPlan, public: Seed, mask_key: bytes) -> Coordinates | None:
+        """Return None: all coordinates of the shard."""
+        del shard, plan, public, mask_key
+        return None
+
+
+def require_compressor(value: Compressor) -> Compressor:
+    """Return the value if it is a compressor; refuse anything else before a round has begun."""
+    if not hasattr(value, "compress"):
+        raise ConfigError(f"{value!r} is not a compressor", fix="use one such as rand_k(0.01) or identity()")
+    return value
+
+
 class Compress(Transform):
     """Apply a compressor, without a shift."""
 
     packs = True
 
     def __init__(self, compressor: Compressor) -> None:
-        self.compressor = compressor
-        self.needs_linear_rule = compressor.sparse  # type: ignore[misc]
+        self.compressor = require_compressor(compressor)
+        self.needs_linear_rule = compressor.sparse
 
     def __repr__(self) -> str:
         return repr(self.compressor)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eris.local.spec import Vector
-from eris.seeds import Seed
-from eris.shards.plan import Coordinates, ShardPlan
+from eris.transforms.compress import DenseCompressor
 from eris.transforms.packed import Code, Float32, Packed
 from eris.transforms.transform import SendContext
 
@@ -14,13 +13,11 @@ __all__ = ["Identity", "identity"]
 
 
 @dataclass(frozen=True)
-class Identity:
+class Identity(DenseCompressor):
     """Send every value as float32."""
 
     unbiased = True
-    plan_invariant = True
-    sparse = False
-    shared_support = True
+    contractive = True
 
     def __repr__(self) -> str:
         return "identity()"
@@ -34,11 +31,6 @@ class Identity:
         """Return plain float32."""
         del tensor_sizes
         return Float32()
-
-    def support(self, shard: int, plan: ShardPlan, public: Seed, mask_key: bytes) -> Coordinates | None:
-        """Return None: all coordinates of the shard."""
-        del shard, plan, public, mask_key
-        return None
 
     def compress(self, vector: Vector, context: SendContext) -> Packed:
         """Return the vector itself, packed."""

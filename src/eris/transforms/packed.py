@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.errors import PlanError
 from eris.local.spec import Vector
 from eris.shards.plan import Coordinates, ShardPlan
 
@@ -38,11 +39,20 @@ class Code(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The numpy type of a symbol in memory."""
+        """The numpy type of a symbol in memory: unsigned and below 2**bits, or a floating type of that many bits."""
+        ...
+
+    @property
+    def scale_count(self) -> int:
+        """How many float32 scales travel with every part."""
         ...
 
     def decode(self, symbols: NDArray[Any], scales: Vector, coordinates: Coordinates | None) -> Vector:
-        """Return the float32 values; `coordinates` tells which (None: all of them, in order)."""
+        """Return the float32 values; `coordinates` tells which (None: all of them, in order).
+
+        Elementwise, so that a shard decodes to the bits of the whole. Symbols or scales that no sender makes raise
+        Refused.
+        """
         ...
 
 
@@ -53,6 +63,7 @@ class Float32:
     name: str = "float32"
     bits: int = 32
     dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype("<f4"))
+    scale_count: int = 0
 
     def decode(self, symbols: NDArray[Any], scales: Vector, coordinates: Coordinates | None) -> Vector:
         """Return the symbols: they are the values."""
@@ -82,7 +93,7 @@ class Part:
 
     @property
     def index_bytes(self) -> int:
-        """Bytes that say which coordinates are kept: 0 unless explicit, then the shorter of list and bitmap."""
+        """Bytes that say which coordinates are kept: 0 unless explicit, then a list of 4 bytes each or a bitmap."""
         return min(4 * self.symbols.size, -(-self.size // 8)) if self.explicit else 0
 
     @property
@@ -111,23 +122,27 @@ class Packed:
         """Return all n values, zero outside the support."""
         if self.support is None:
             return self.values()
-        vector = np.zeros(self.n, np.float32)
-        vector[self.support] = self.values()
+        values = self.values()
+        vector = np.zeros(self.n, values.dtype)
+        vector[self.support] = values
         return vector
 
     def parts(self, plan: ShardPlan) -> list[Part]:
         """Cut into one part for each shard: one copy of the symbols in all."""
+        if plan.n != self.n:
+            raise PlanError(f"a packed vector of {self.n} values meets a plan for {plan.n}", fix="use the round's plan")
         if self.support is None:
-            whole = self.scales.size > 1  # only then does a code look at coordinates
-            return [
-                self._part(plan, a, plan.coordinates(a) if whole else None, plan.gather(self.symbols, a))
-                for a in range(plan.shards)
-            ]
-        owners = plan.owners_of(self.support)
-        order = np.argsort(owners, kind="stable")
-        bounds = np.searchsorted(owners[order], np.arange(plan.shards + 1))
-        kept = [order[bounds[a] : bounds[a + 1]] for a in range(plan.shards)]
+            return [self._dense_part(plan, shard) for shard in range(plan.shards)]
+        owners = plan.owners_of(self.support).astype(np.uint16 if plan.shards <= 2**16 else np.int64, copy=False)
+        order = np.argsort(owners, kind="stable")  # sixteen bits at most: a radix sort, linear
+        stops = np.cumsum(np.bincount(owners, minlength=plan.shards)).tolist()
+        kept = [order[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
         return [self._part(plan, a, self.support[kept[a]], self.symbols[kept[a]]) for a in range(plan.shards)]
+
+    def _dense_part(self, plan: ShardPlan, shard: int) -> Part:
+        # With several scales the code must be told which coordinates it decodes; with one it does not care.
+        coordinates = plan.coordinates(shard) if self.scales.size > 1 else None
+        return self._part(plan, shard, coordinates, plan.gather(self.symbols, shard))
 
     def _part(self, plan: ShardPlan, shard: int, coordinates: Coordinates | None, symbols: NDArray[Any]) -> Part:
         key = self.mask_keys[shard] if self.mask_keys else b""

@@ -17,7 +17,7 @@ import numpy as np
 
 from eris.errors import ConfigError
 from eris.local.spec import Vector
-from eris.transforms.compress import Compressor
+from eris.transforms.compress import CompressesDifference, Compressor, require_compressor
 from eris.transforms.packed import Packed
 from eris.transforms.transform import Accepted, Mean, SendContext, State, Transform
 
@@ -49,13 +49,10 @@ class Shift(Transform):
     def __init__(self, compressor: Compressor, *, gamma: Gamma = "paper", shared_reference: bool = False) -> None:
         if isinstance(gamma, str) and gamma not in ("paper", "diana"):
             raise ConfigError(f"gamma is {gamma!r}", fix="use 'paper', 'diana' or a number in (0, 1]")
-        if isinstance(gamma, int | float) and not 0 < gamma <= 1:
+        if not isinstance(gamma, str) and not 0 < gamma <= 1:
             raise ConfigError(f"gamma is {gamma}", fix="use 'paper', 'diana' or a number in (0, 1]")
-        if not compressor.unbiased and gamma != 1:
-            raise ConfigError(
-                f"{compressor!r} is biased and gamma is {gamma!r}",
-                fix="use gamma = 1 (that is EF21), or an unbiased compressor",
-            )
+        if not require_compressor(compressor).unbiased:
+            _require_ef21(compressor, gamma, shared_reference)
         self.compressor, self.gamma, self.shared_reference = compressor, gamma, shared_reference
 
     def __repr__(self) -> str:
@@ -82,6 +79,8 @@ class Shift(Transform):
     def outgoing(self, update: Vector, private: State, public: State, context: SendContext) -> Packed:
         """Return C(g − s_k)."""
         reference = public["reference"] if self.shared_reference else private["reference"]
+        if isinstance(self.compressor, CompressesDifference):
+            return self.compressor.compress_difference(update, reference, context)
         return self.compressor.compress(update - reference, context)
 
     def settle(self, update: Vector, sent: Vector | Packed, private: State, accepted: Accepted) -> None:
@@ -93,7 +92,7 @@ class Shift(Transform):
         advance(private["reference"], sent, self.reference_step(sent.n), accepted)
 
     def incoming(self, direction: Vector, public: State, mean: Mean) -> None:
-        """Add s to the direction, then advance s."""
+        """Add s to the direction, then advance s; where nothing was sent or a shard was lost it stays, v̄ being zero."""
         reference = public["reference"]
         direction += reference
         step = self.reference_step(reference.size)
@@ -109,16 +108,30 @@ class Shift(Transform):
 
 
 def advance(reference: Vector, sent: Packed, step: np.float32, accepted: Accepted) -> None:
-    """Do s_k ← s_k + γ v_k in place, on accepted coordinates only."""
-    values, support = step * sent.values(), sent.support
-    chosen = accepted.selects(support)
-    if chosen is not None:
-        values = values[chosen]
-        support = np.flatnonzero(chosen) if support is None else support[chosen]
-    if support is None:
-        reference += values
+    """Do s_k ← s_k + γ v_k in place, on accepted coordinates only; as long as the support, not as the vector."""
+    values, chosen = step * sent.values(), accepted.selects(sent.support)
+    if sent.support is None:
+        np.add(reference, values, out=reference, where=True if chosen is None else chosen)
+    elif chosen is None:
+        reference[sent.support] += values
     else:
-        reference[support] += values
+        reference[sent.support[chosen]] += values[chosen]
+
+
+def _require_ef21(compressor: Compressor, gamma: Gamma, shared_reference: bool) -> None:
+    """Refuse a biased compressor unless its error goes to zero all the same."""
+    if gamma != 1:
+        raise ConfigError(
+            f"{compressor!r} is biased and gamma is {gamma!r}",
+            fix="use gamma = 1 (that is EF21), or an unbiased compressor",
+        )
+    if not compressor.contractive:
+        raise ConfigError(f"{compressor!r} is biased and no contraction", fix="use it without a shift")
+    if shared_reference:
+        raise ConfigError(
+            f"{compressor!r} is biased and the reference is shared, so its error would stay",
+            fix="use shared_reference = false, or an unbiased compressor",
+        )
 
 
 def shift(compressor: Compressor, *, gamma: Gamma = "paper", shared_reference: bool = False) -> Shift:

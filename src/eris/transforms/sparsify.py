@@ -4,33 +4,58 @@ With **shared** masks (the default) all members keep the same coordinates in a r
 all contributors and is as short as the upload. **Independent** masks are keyed by a secret of one member and one
 aggregator that travels in the message header; were they public, the published mean would show a coordinate kept by one
 member alone to everybody.
+
+Nothing here is as long as the vector, apart from Bernoulli's coins.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from eris.errors import ConfigError
+from eris.errors import ConfigError, PlanError
 from eris.local.spec import Vector
 from eris.seeds import Seed
 from eris.shards.plan import Coordinates, ShardPlan
 from eris.transforms.packed import Code, Float32, Packed
 from eris.transforms.transform import SendContext
 
-__all__ = ["Bernoulli", "RandK", "StratifiedRandK", "bernoulli", "rand_k", "stratified_rand_k"]
+__all__ = [
+    "Bernoulli",
+    "RandK",
+    "Sparsifier",
+    "StratifiedRandK",
+    "bernoulli",
+    "rand_k",
+    "share_of",
+    "stratified_rand_k",
+]
 
-_WORDS_AT_ONCE = 1 << 20
+_ULPS = 4 * 2.0**-53  # what the product p·n may be off by: 0.29 · 100 is meant to be 29
+_COINS_AT_ONCE = 1 << 20
+
+
+def share_of(p: float, n: int, *, round_up: bool = False) -> int:
+    """Return ⌊pn⌋, or ⌈pn⌉, as it is meant in decimals; at least one of anything.
+
+    >>> share_of(0.29, 100), share_of(0.01, 7), share_of(0.01, 0), share_of(0.5, 5, round_up=True)
+    (29, 1, 0, 3)
+    """
+    share = math.ceil(p * n * (1 - _ULPS)) if round_up else math.floor(p * n * (1 + _ULPS))
+    return min(n, max(1, share))
 
 
 @dataclass(frozen=True)
-class _Sparsifier:
+class Sparsifier:
     """Keep a random share p of the coordinates, scaled by what makes the result unbiased."""
 
     p: float
 
     unbiased = True
+    contractive = False  # the scaled one is not: its error is ω times the vector
     sparse = True
     shared_support = True
     plan_invariant = True
@@ -44,46 +69,64 @@ class _Sparsifier:
         del tensor_sizes
         return Float32()
 
-    def omega(self, n: int) -> float:
-        """Return n/k − 1, which every vector attains."""
-        return n / self.kept(n) - 1
+    def support(self, shard: int, plan: ShardPlan, public: Seed, mask_key: bytes) -> Coordinates | None:
+        """Redraw the round's mask and keep what lies in the shard."""
+        del mask_key
+        mask = self.mask(plan.n, public)
+        return None if mask is None else mask[plan.owners_of(mask) == shard]
 
-    def kept(self, n: int) -> int:
-        """Return how many of n coordinates are kept: ⌊pn⌋, at least one."""
-        return max(1, int(self.p * n)) if n else 0
+    def compress(self, vector: Vector, context: SendContext) -> Packed:
+        """Keep the round's coordinates."""
+        mask = self.mask(vector.size, context.public)
+        return self._pack(vector.size, mask, vector if mask is None else vector[mask])
 
-    def _scale(self, n: int) -> np.float32:
-        return np.float32(n / self.kept(n))
+    def compress_difference(self, update: Vector, reference: Vector, context: SendContext) -> Packed:
+        """Keep the round's coordinates of the difference, and form it there only."""
+        mask = self.mask(update.size, context.public)
+        return self._pack(update.size, mask, update - reference if mask is None else update[mask] - reference[mask])
 
+    def mask(self, n: int, public: Seed) -> Coordinates | None:
+        """Return the coordinates kept in a round, ascending; None: all."""
+        raise NotImplementedError
 
-def _owned(mask: Coordinates, shard: int, plan: ShardPlan) -> Coordinates:
-    owned: Coordinates = mask[plan.owners_of(mask) == shard]
-    return owned
+    def scale(self, n: int) -> np.float32:
+        """Return what kept values are multiplied by."""
+        raise NotImplementedError
+
+    def _pack(self, n: int, mask: Coordinates | None, kept: Vector) -> Packed:
+        return Packed(n, mask, kept if mask is None else kept * self.scale(n))
 
 
 @dataclass(frozen=True)
-class RandK(_Sparsifier):
+class RandK(Sparsifier):
     """Keep k = ⌊pn⌋ coordinates drawn without replacement from the whole vector, times n/k."""
 
     def __repr__(self) -> str:
         return f"rand_k({self.p})"
 
-    def support(self, shard: int, plan: ShardPlan, public: Seed, mask_key: bytes) -> Coordinates:
-        """Redraw the round's mask and keep what lies in the shard."""
-        del mask_key
-        return _owned(self._mask(plan.n, public), shard, plan)
+    def omega(self, n: int) -> float:
+        """Return n/k − 1, which every vector attains."""
+        return n / share_of(self.p, n) - 1 if n else 0.0
 
-    def compress(self, vector: Vector, context: SendContext) -> Packed:
-        """Keep the round's coordinates."""
-        mask = self._mask(vector.size, context.public)
-        return Packed(vector.size, mask, vector[mask] * self._scale(vector.size))
+    def mask(self, n: int, public: Seed) -> Coordinates | None:
+        """Return k coordinates, every choice equally likely."""
+        k = share_of(self.p, n)
+        return None if k == n else _subset(public.child("mask"), n, k)
 
-    def _mask(self, n: int, public: Seed) -> Coordinates:
-        return public.child("mask").subset(n, self.kept(n)) if n else np.empty(0, np.int64)
+    def scale(self, n: int) -> np.float32:
+        """Return n/k."""
+        return np.float32(n / share_of(self.p, n))
+
+
+@lru_cache(maxsize=4)  # all members and aggregators of a process ask for the same mask in a round
+def _subset(seed: Seed, n: int, k: int) -> Coordinates:
+    mask = seed.subset(n, k)
+    mask.flags.writeable = False
+    return mask
 
 
 @dataclass(frozen=True)
-class Bernoulli(_Sparsifier):
+class Bernoulli(Sparsifier):
     """Keep every coordinate with probability p, times 1/p; the number kept varies from round to round."""
 
     def __repr__(self) -> str:
@@ -94,29 +137,38 @@ class Bernoulli(_Sparsifier):
         del n
         return (1 - self.p) / self.p
 
-    def support(self, shard: int, plan: ShardPlan, public: Seed, mask_key: bytes) -> Coordinates:
-        """Redraw the round's mask and keep what lies in the shard."""
-        del mask_key
-        return _owned(self._mask(plan.n, public), shard, plan)
+    def mask(self, n: int, public: Seed) -> Coordinates | None:
+        """Return the coordinates whose coin shows heads."""
+        return None if self.p == 1 else _heads(public.child("mask"), n, self.p)
 
-    def compress(self, vector: Vector, context: SendContext) -> Packed:
-        """Keep the coordinates whose word falls below p."""
-        mask = self._mask(vector.size, context.public)
-        return Packed(vector.size, mask, vector[mask] * np.float32(1 / self.p))
+    def scale(self, n: int) -> np.float32:
+        """Return 1/p."""
+        del n
+        return np.float32(1 / self.p)
 
-    def _mask(self, n: int, public: Seed) -> Coordinates:
-        seed = public.child("mask")
-        threshold = np.uint64(min(int(self.p * 2**64), 2**64 - 1))
-        hits = [
-            first + np.flatnonzero(seed.words(min(_WORDS_AT_ONCE, n - first), start=first) < threshold)
-            for first in range(0, n, _WORDS_AT_ONCE)
-        ]
-        return np.concatenate(hits).astype(np.int64, copy=False) if hits else np.empty(0, np.int64)
+
+@lru_cache(maxsize=4)
+def _heads(seed: Seed, n: int, p: float) -> Coordinates:
+    """Toss n coins: a byte each tells nearly all of them apart, a word more decides for the few that are left."""
+    bytes_that_may = math.ceil(p * 256)
+    candidates = [
+        first + np.flatnonzero(_bytes(seed.child("coarse"), first, min(_COINS_AT_ONCE, n - first)) < bytes_that_may)
+        for first in range(0, n, _COINS_AT_ONCE)
+    ]
+    few = np.concatenate(candidates).astype(np.int64, copy=False) if candidates else np.empty(0, np.int64)
+    mask: Coordinates = few[seed.child("fine").uniforms(few.size) < p * 256 / bytes_that_may]
+    mask.flags.writeable = False
+    return mask
+
+
+def _bytes(seed: Seed, first: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    words = seed.words(-(-count // 8), start=first // 8)
+    return words.astype("<u8", copy=False).view(np.uint8)[:count]
 
 
 @dataclass(frozen=True)
-class StratifiedRandK(_Sparsifier):
-    """Keep k_a = max(1, ⌊p|I_a|⌋) coordinates of every shard, times |I_a|/k_a: every message has a fixed length.
+class StratifiedRandK(Sparsifier):
+    """Keep k_a = ⌈p|I_a|⌉ ≥ 1 coordinates of every shard, times |I_a|/k_a: every message has a fixed length.
 
     The result depends on the shard plan, so it is not bit-equal to the run with one aggregator. With
     `independent=True` each member draws its own, under a secret it shares with the aggregator alone.
@@ -132,28 +184,48 @@ class StratifiedRandK(_Sparsifier):
         return not self.independent
 
     def __repr__(self) -> str:
-        return f"rand_k({self.p}, masks=independent)" if self.independent else f"stratified_rand_k({self.p})"
+        return f"rand_k({self.p}, independent=True)" if self.independent else f"stratified_rand_k({self.p})"
+
+    def omega(self, n: int) -> float:
+        """Return 1/p − 1, which max_a |I_a|/k_a − 1 never exceeds: γ must not change with the shard plan."""
+        del n
+        return 1 / self.p - 1
+
+    def omega_of(self, plan: ShardPlan) -> float:
+        """Return max_a |I_a|/k_a − 1, what a vector on the worst shard attains."""
+        return max((size / self._kept(size) - 1 for size in plan.sizes.tolist() if size), default=0.0)
 
     def support(self, shard: int, plan: ShardPlan, public: Seed, mask_key: bytes) -> Coordinates:
         """Redraw the mask of this shard, from the public seed or from the secret in the message."""
         size = int(plan.sizes[shard])
-        if not size:
-            return np.empty(0, np.int64)
         seed = Seed("mask", mask_key, private=True) if self.independent else public.child("mask")
-        return plan.coordinates_at(shard, seed.child(shard).subset(size, self.kept(size)))
+        return plan.coordinates_at(shard, seed.child(shard).subset(size, self._kept(size)))
 
     def compress(self, vector: Vector, context: SendContext) -> Packed:
         """Keep k_a coordinates of every shard."""
+        mask, scales, keys = self._drawn(vector.size, context)
+        return Packed(vector.size, mask, vector[mask] * scales, mask_keys=keys)
+
+    def compress_difference(self, update: Vector, reference: Vector, context: SendContext) -> Packed:
+        """Keep k_a coordinates of every shard of the difference, and form it there only."""
+        mask, scales, keys = self._drawn(update.size, context)
+        return Packed(update.size, mask, (update[mask] - reference[mask]) * scales, mask_keys=keys)
+
+    def _kept(self, size: int) -> int:
+        return share_of(self.p, size, round_up=True)
+
+    def _drawn(self, n: int, context: SendContext) -> tuple[Coordinates, Vector, tuple[bytes, ...]]:
+        """Draw the mask of every shard; return all of them in ascending order, the scales, and the secrets if any."""
         plan = context.plan
+        if plan.n != n:
+            raise PlanError(f"a vector of {n} values meets a plan for {plan.n}", fix="use the round's plan")
         keys = self._mask_keys(context) if self.independent else ()
         masks = [self.support(a, plan, context.public, keys[a] if keys else b"") for a in range(plan.shards)]
-        scales = [np.full(mask.size, self._scale(int(plan.sizes[a]) or 1)) for a, mask in enumerate(masks)]
-        support = np.concatenate(masks)
-        order = np.argsort(support, kind="stable")
-        support = support[order]
-        return Packed(
-            vector.size, support, vector[support] * np.concatenate(scales)[order].astype(np.float32), mask_keys=keys
-        )
+        ratios = [size / max(1, self._kept(size)) for size in plan.sizes.tolist()]
+        mask = np.concatenate(masks)
+        order = np.argsort(mask, kind="stable")
+        scales = np.repeat(np.array(ratios, np.float32), [mask.size for mask in masks])
+        return mask[order], scales[order], keys
 
     @staticmethod
     def _mask_keys(context: SendContext) -> tuple[bytes, ...]:
@@ -168,7 +240,7 @@ def rand_k(p: float, *, independent: bool = False) -> RandK | StratifiedRandK:
 
 def stratified_rand_k(p: float) -> StratifiedRandK:
     """Keep a share p of every shard, at least one coordinate."""
-    return replace(StratifiedRandK(p), independent=False)
+    return StratifiedRandK(p)
 
 
 def bernoulli(p: float) -> Bernoulli:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,14 @@ from eris.seeds import Seed
 from eris.shards.plan import Coordinates, ShardPlan
 from eris.transforms.packed import Packed
 
+if TYPE_CHECKING:
+    from eris.transforms.compress import Compressor
+
 __all__ = ["Accepted", "Chain", "Mean", "SendContext", "State", "Transform", "chain"]
 
 State = dict[str, Vector]
 ONE = np.float32(1.0)
+_RELEASED: Vector = np.empty(0, np.float32)  # stands for a stage nobody looks at any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,15 @@ class Accepted:
         """Return which supported coordinates were accepted; None means all."""
         if not self.missing:
             return None
-        coordinates = np.arange(self.plan.n, dtype=np.int64) if support is None else support
-        return ~np.isin(self.plan.owners_of(coordinates), self.missing)
+        if support is not None:
+            accepted = np.ones(self.plan.shards, np.bool_)
+            accepted[list(self.missing)] = False
+            return accepted[self.plan.owners_of(support)]
+        # One byte a coordinate: a table of owners would be eight times as long.
+        chosen = np.ones(self.plan.n, np.bool_)
+        for shard in self.missing:
+            self.plan.scatter(np.zeros(int(self.plan.sizes[shard]), np.bool_), shard, chosen)
+        return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +84,24 @@ class Mean:
 
 
 class Transform:
-    """A neutral transform: subclasses override the halves they need."""
+    """A neutral transform: subclasses override the halves they need.
 
-    needs_linear_rule: ClassVar[bool] = False  # a median of what it sends would mean nothing
-    adds_noise: ClassVar[bool] = False
-    packs: ClassVar[bool] = False  # ends the chain: returns a Packed
+    States are dictionaries of vectors that are changed in place, never replaced: whoever stores them (in memory, in a
+    mapped file) keeps the same arrays.
+    """
+
+    needs_linear_rule: bool = False  # a median of what it sends would mean nothing
+    adds_noise: bool = False
+    packs: bool = False  # ends the chain: returns a Packed, and has a `compressor`
+    remembers_update: bool = False  # `settle` looks at the update that went in, so it is kept until the verdict
+
+    def check(self, before: Sequence[Transform]) -> None:
+        """Refuse a chain in which this transform cannot stand behind those `before` it."""
+
+    def norm_bound(self, before: float | None) -> float | None:
+        """Return the largest ℓ2 norm of what comes out if that of what goes in is `before` (None: unbounded)."""
+        del before
+        return None
 
     def private_state(self, n: int) -> State:
         """Return a member's initial private state."""
@@ -90,7 +114,7 @@ class Transform:
         return {}
 
     def start(self, model: Vector, private: State) -> None:
-        """Change, in place, the model this member begins its local training with."""
+        """Change, in place, the model this member trains from; its update is then measured from the changed one."""
 
     def outgoing(self, update: Vector, private: State, public: State, context: SendContext) -> Vector | Packed:
         """Return what the member sends instead of `update`. Must not change update or states."""
@@ -98,7 +122,11 @@ class Transform:
         return update
 
     def settle(self, update: Vector, sent: Vector | Packed, private: State, accepted: Accepted) -> None:
-        """Advance the member's state after the verdict; `update` went in, `sent` came out of `outgoing`."""
+        """Advance the member's state after the verdict; `update` went in, `sent` came out of `outgoing`.
+
+        Vectors are empty here unless the transform says `remembers_update` (a `Packed` is always there): members wait
+        for verdicts with as little in their hands as possible.
+        """
 
     def incoming(self, direction: Vector, public: State, mean: Mean) -> None:
         """Correct the direction in place, then advance the public state. Lost shards are zero in mean.values."""
@@ -112,6 +140,18 @@ class Chain:
     """Transforms in the order of the way out; the last one packs."""
 
     transforms: tuple[Transform, ...]
+
+    def __post_init__(self) -> None:
+        *others, last = self.transforms or (Transform(),)
+        for transform in others:
+            if transform.packs:
+                raise ConfigError(
+                    f"{transform!r} must be the last of a chain", fix="move it to the end; one packs, no more"
+                )
+        if not last.packs:
+            raise ConfigError("the last of a chain does not pack", fix="build it with chain(...)")
+        for number, transform in enumerate(self.transforms):
+            transform.check(self.transforms[:number])
 
     def describe(self) -> str:
         """Return the chain in one line."""
@@ -127,6 +167,12 @@ class Chain:
         """Whether a privacy claim rests on this chain (so buffers must not slip past it)."""
         return any(t.adds_noise for t in self.transforms)
 
+    @property
+    def compressor(self) -> Compressor:
+        """The compressor that packs: what a receiver needs to unpack."""
+        compressor: Compressor = self.transforms[-1].compressor  # type: ignore[attr-defined]
+        return compressor
+
     def private_state(self, n: int) -> State:
         """Return a member's initial private state."""
         return self._merged([t.private_state(n) for t in self.transforms])
@@ -141,15 +187,17 @@ class Chain:
             transform.start(model, self._of(number, private))
 
     def outgoing(self, update: Vector, private: State, public: State, context: SendContext) -> Outgoing:
-        """Run the way out; keep every stage, because `settle` needs them."""
-        stages: list[Vector | Packed] = [update]
+        """Run the way out; keep the stages that `settle` will need."""
+        stages: list[Vector | Packed] = []
+        value: Vector | Packed = update
+        needed = False
         for number, transform in enumerate(self.transforms):
-            value = stages[-1]
             assert isinstance(value, np.ndarray)
-            stages.append(transform.outgoing(value, self._of(number, private), self._of(number, public), context))
-        packed = stages[-1]
-        assert isinstance(packed, Packed)
-        return Outgoing(tuple(stages), packed)
+            stages.append(value if needed or transform.remembers_update else _RELEASED)
+            needed = transform.remembers_update
+            value = transform.outgoing(value, self._of(number, private), self._of(number, public), context)
+        assert isinstance(value, Packed)
+        return Outgoing((*stages, value), value)
 
     def settle(self, outgoing: Outgoing, private: State, accepted: Accepted) -> None:
         """Advance a member's private state, on the verdict only."""
@@ -182,22 +230,18 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """An update on its way out: every stage of the chain, the last of them packed."""
+    """An update on its way out: what each transform was given (empty if it does not remember), then the packed end."""
 
     stages: tuple[Vector | Packed, ...] = field(repr=False)
     packed: Packed
 
 
-def chain(*transforms: Transform) -> Chain:
+def chain(*transforms: Transform | Compressor) -> Chain:
     """Compose transforms; the last may pack (a compressor, or `shift` around one), otherwise values go as they are."""
     from eris.transforms.compress import Compress
     from eris.transforms.exact import identity
 
-    for transform in transforms[:-1]:
-        if transform.packs:
-            raise ConfigError(
-                f"{transform!r} must be the last of a chain", fix="move it to the end; one packs, no more"
-            )
-    if not transforms or not transforms[-1].packs:
-        transforms = (*transforms, Compress(identity()))
-    return Chain(tuple(transforms))
+    steps = [step if isinstance(step, Transform) else Compress(step) for step in transforms]
+    if not steps or not steps[-1].packs:
+        steps.append(Compress(identity()))
+    return Chain(tuple(steps))
