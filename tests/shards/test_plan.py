@@ -169,7 +169,7 @@ class TestScattered:
 
     def test_does_not_depend_on_how_many_words_are_drawn_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         whole = _owner_map(scattered(1_000, 7, SEED))
-        monkeypatch.setattr("eris.shards.plan._WORDS_AT_ONCE", 96)
+        monkeypatch.setattr("eris.shards.shuffle._AT_ONCE", 96)
         monkeypatch.setattr("eris.shards.segment._AT_ONCE", 50)
         again = scattered(1_000, 7, SEED)
         assert np.array_equal(_owner_map(again), whole)

@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 from eris.errors import PlanError
 from eris.local.spec import Vector
 from eris.seeds import Seed
-from eris.shards.apportion import Counts, deal, largest_remainder
-from eris.shards.segment import Coordinates, Owners, Segment
+from eris.shards.apportion import deal, largest_remainder
+from eris.shards.segment import Coordinates, Segment
+from eris.shards.shuffle import shuffled
 
 __all__ = [
     "Coordinates",
@@ -41,8 +42,6 @@ __all__ = [
 ]
 
 Array = TypeVar("Array", bound=NDArray[Any])
-
-_WORDS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +186,7 @@ def scattered(
     """Shuffle blocks (single coordinates by default) over the shards; sizes differ by at most one block."""
     weights = _checked_capacities(shards, capacities)
     units = _units(_checked_n(n), block)
-    owners = _shuffled(largest_remainder(units, weights), seed, _owner_type(shards))
+    owners = shuffled(largest_remainder(units, weights), seed, _owner_type(shards))
     return ShardPlan(n, shards, (Segment(0, n, block, owners),) if n else ())
 
 
@@ -209,36 +208,10 @@ def per_tensor(
     segments, start = [], 0
     for number, (size, counts) in enumerate(zip(tensor_sizes, deal(units, weights), strict=True)):
         if size:
-            owners = _shuffled(counts, seed.child(number), _owner_type(shards))
+            owners = shuffled(counts, seed.child(number), _owner_type(shards))
             segments.append(Segment(start, start + size, block, owners))
         start += size
     return ShardPlan(start, shards, tuple(segments))
-
-
-def _shuffled(sizes: Counts, seed: Seed, dtype: type[np.unsignedinteger]) -> Owners:
-    """Assign exactly sizes[a] units to each owner a, every arrangement equally likely.
-
-    A unit's owner follows from the rank of its random word. Ranks need only the A−1 words at the boundaries, so nothing
-    is sorted unless A is large; equal words at a boundary (one case in 10¹² or rarer) fall back to the stable order.
-    """
-    units = int(sizes.sum())
-    bounds = np.cumsum(sizes)[:-1]
-    bounds = bounds[bounds < units]
-    if bounds.size == 0:
-        first = int(np.flatnonzero(sizes)[0]) if units else 0
-        return np.full(units, first, dtype)
-    words = seed.words(units)
-    words.partition(bounds) if bounds.size < 1_000 else words.sort()
-    thresholds, owners, counts = words[bounds], np.empty(units, dtype), 0 * sizes
-    del words  # drawing them again costs less than keeping both orders
-    for first in range(0, units, _WORDS_AT_ONCE):
-        words = seed.words(min(_WORDS_AT_ONCE, units - first), start=first)
-        ranks = np.searchsorted(thresholds, words, side="right")
-        owners[first : first + words.size] = ranks
-        counts += np.bincount(ranks, minlength=sizes.size)
-    if not np.array_equal(counts, sizes):
-        owners[seed.permutation(units)] = np.repeat(np.arange(sizes.size, dtype=dtype), sizes)
-    return owners
 
 
 def _owner_type(shards: int) -> type[np.unsignedinteger]:

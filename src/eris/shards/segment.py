@@ -46,8 +46,22 @@ class Segment:
 
     @cached_property
     def _by_owner(self) -> tuple[Coordinates, list[int]]:
-        """All block numbers ordered by owner (ascending within one), and where each owner begins: one sort for all."""
-        return np.argsort(self.owners, kind="stable"), [0, *np.cumsum(self.counts).tolist()]
+        """All block numbers ordered by owner (ascending within one), and where each owner begins: one sort for all.
+
+        It is done in stretches, since a sort needs as much scratch as its result.
+        """
+        begins = [0, *np.cumsum(self.counts).tolist()]
+        stretch = max(_AT_ONCE >> 4, 64 * self.counts.size)  # long enough that every owner gets a few at a time
+        if self.owners.size <= stretch:
+            return np.argsort(self.owners, kind="stable"), begins
+        order, free = np.empty(self.owners.size, np.int64), begins[:-1]
+        for first in range(0, self.owners.size, stretch):
+            owners = self.owners[first : first + stretch]
+            numbers, start = np.argsort(owners, kind="stable") + first, 0
+            for owner, count in enumerate(np.bincount(owners).tolist()):
+                order[free[owner] : free[owner] + count] = numbers[start : start + count]
+                free[owner], start = free[owner] + count, start + count
+        return order, begins
 
     def blocks_of(self, shard: int) -> Coordinates:
         """Return the numbers of the blocks that `shard` owns, ascending."""
