@@ -1,0 +1,330 @@
+"""The run's configuration as plain typed data, TOML in and out.
+
+Nothing here knows what the names mean: `eris.compose` does. What can be checked without knowing (types, ranges, unknown
+keys) is checked here, and every error names the key, the value and what is allowed.
+
+>>> config = load_config(changes=["rounds=3", "data.partition=dirichlet"])
+>>> config.rounds, config.data.partition, config.aggregators == config.members
+(3, 'dirichlet', True)
+>>> load_config(changes=["round=3"])
+Traceback (most recent call last):
+...
+eris.errors.ConfigError: there is no key round [key=round, value=3]: did you mean rounds?
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from eris.errors import ConfigError
+
+__all__ = [
+    "Compression",
+    "Config",
+    "Data",
+    "Faults",
+    "Local",
+    "Model",
+    "Network",
+    "Privacy",
+    "Server",
+    "Shards",
+    "dump_config",
+    "load_config",
+]
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+Options = dict[str, str | int | float | bool]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Data(_Table):
+    """Which data, and who has which part of it."""
+
+    name: str = Field(default="mnist-sample", description="a data set by name (`eris data list`)")
+    partition: Literal["iid", "dirichlet", "label-skew", "quantity-skew", "natural"] = Field(
+        default="iid", description="how samples are divided"
+    )
+    alpha: Positive = Field(default=0.5, description="Dirichlet parameter: small is uneven")
+    classes_per_member: Count = Field(default=2, description="for label-skew")
+    samples: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="training samples of a member; 0: all of its part"
+    )
+    validation: NotNegative = Field(default=0.1, description="validation samples per training sample")
+    fold: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="another fold is another partition of the same data"
+    )
+
+
+class Model(_Table):
+    """Which network."""
+
+    name: str = Field(default="lenet5", description="a model by name, or package.module:Class")
+    options: Options = Field(default_factory=dict, description="arguments of the model")
+
+
+class Local(_Table):
+    """What a member does with its data in a round."""
+
+    epochs: Count = Field(default=1, description="passes over the member's samples")
+    steps: Count | None = Field(default=None, description="exactly so many batches instead of whole epochs")
+    batch: Literal["full"] | Count = Field(default=32, description="samples in a batch, or full")
+    optimizer: Literal["sgd", "adam", "adamw"] = Field(default="sgd", description="sgd, adam or adamw")
+    lr: Positive = Field(default=0.05, description="step of the local optimizer")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="for sgd")
+    betas: tuple[float, float] = Field(default=(0.9, 0.999), description="for adam and adamw")
+    eps: Positive = Field(default=1e-8, description="for adam and adamw")
+    weight_decay: NotNegative = Field(default=0.0, description="of the local optimizer")
+    keep_state: bool = Field(default=False, description="carry momentum or moments over to the next round")
+    send: Literal["delta", "gradient"] = Field(
+        default="delta", description="what is sent: start − end, or one gradient"
+    )
+    estimator: Literal["sgd", "svrg", "saga"] = Field(default="sgd", description="for send = gradient")
+    refresh: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="for svrg: chance of a new snapshot"
+    )
+    buffers: Literal["average", "local", "frozen"] = Field(
+        default="average", description="running statistics of the model"
+    )
+
+
+class Shards(_Table):
+    """How the model is cut."""
+
+    plan: Literal["random", "contiguous", "tensor"] = Field(
+        default="random", description="which coordinates go together"
+    )
+    block: Count = Field(default=1, description="coordinates dealt out at a time")
+    schedule: Literal["fixed", "redraw", "rotate"] = Field(default="fixed", description="whether the plan changes")
+    every: Count = Field(default=1, description="rounds between changes")
+    capacities: tuple[NotNegative, ...] = Field(default=(), description="weight of each aggregator; empty: equal")
+
+
+class Compression(_Table):
+    """What `+dsc` methods compress with, and how references move."""
+
+    compressor: str = Field(default="rand_k", description="a compressor by name")
+    keep: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.1, description="kept share p of a sparsifier (ω = 1/p − 1)"
+    )
+    masks: Literal["shared", "independent"] = Field(
+        default="shared", description="one mask a round, or one for each member"
+    )
+    options: Options = Field(default_factory=dict, description="further arguments of the compressor")
+    gamma: Literal["paper", "diana"] | Annotated[float, Field(gt=0, le=1)] = Field(
+        default="paper", description="reference step: paper, diana or a number (1 for biased compressors)"
+    )
+    shared_reference: bool = Field(default=False, description="one reference for all instead of one for each member")
+
+
+class Privacy(_Table):
+    """What is done to an update for privacy's sake, before compression."""
+
+    clip: NotNegative = Field(default=0.0, description="ℓ2 bound of an update; 0: off")
+    noise_multiplier: NotNegative = Field(default=0.0, description="noise σ in units of the clipping bound; 0: off")
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(default=1e-5, description="δ of the reported ε")
+
+
+class Server(_Table):
+    """What aggregators make of contributions, and how every peer then steps."""
+
+    rule: str = Field(default="mean", description="mean, median or trimmed_mean")
+    rule_options: dict[str, float] = Field(default_factory=dict, description="arguments of the rule")
+    weights: Literal["samples", "uniform"] = Field(default="samples", description="what a member counts")
+    optimizer: str = Field(default="fedavg", description="a server optimizer by name")
+    optimizer_options: dict[str, float] = Field(default_factory=dict, description="arguments of the optimizer")
+    normalisation: Literal["contributors", "participation", "none"] = Field(
+        default="contributors", description="how a mean treats missing members"
+    )
+    min_contributors: Count = Field(default=3, description="a shard with fewer is not published")
+
+
+class Faults(_Table):
+    """What goes wrong, on purpose."""
+
+    aggregator_dropout: Share = Field(default=0.0, description="share of aggregators that are away in a round")
+    link_failure: Share = Field(
+        default=0.0, description="probability that a member's message to one aggregator is lost"
+    )
+    slow_members: Share = Field(default=0.0, description="share of members with slow links (fixed for the run)")
+    slow_factor: Annotated[float, Field(ge=1)] = Field(default=10.0, description="how much slower they are")
+
+
+class Network(_Table):
+    """The links of the virtual clock; nothing is sent in a simulation."""
+
+    up: Positive = Field(default=20e6, description="bytes a second a peer can send")
+    down: Positive = Field(default=20e6, description="bytes a second a peer can receive")
+    compute: NotNegative = Field(default=0.0, description="virtual seconds of local training")
+    deadline: NotNegative = Field(
+        default=0.0, description="virtual seconds until an aggregator cuts its shard; 0: never"
+    )
+    ray: str = Field(default="", description="address of a Ray cluster for engine = ray; empty: a local one")
+
+
+class Config(_Table):
+    """One configured training, or several side by side that differ in their method."""
+
+    method: Annotated[str, Field(min_length=1)] | Annotated[tuple[str, ...], Field(min_length=1)] = Field(
+        default=("fedavg", "eris", "eris+dsc"), description="one method, or several to run side by side"
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(default=1, description="where all randomness comes from")
+    rounds: Count = Field(default=20, description="rounds to train")
+    members: Count = Field(default=10, description="peers that train")
+    aggregators: Count = Field(default=10, description="peers that aggregate; as many as members unless said")
+    participation: Annotated[float, Field(gt=0, le=1)] = Field(default=1.0, description="share of members in a round")
+    workers: Annotated[int, Field(ge=0)] = Field(default=0, description="processes that train; 0: one for each core")
+    engine: Literal["local", "ray"] = Field(default="local", description="local processes, or a Ray cluster")
+    evaluate_every: Count = Field(default=1, description="rounds between two evaluations")
+    gradient_norm: bool = Field(default=False, description="measure ‖∇f‖² over all training data at every evaluation")
+
+    data: Data = Data()
+    model: Model = Model()
+    local: Local = Local()
+    shards: Shards = Shards()
+    compression: Compression = Compression()
+    privacy: Privacy = Privacy()
+    server: Server = Server()
+    faults: Faults = Faults()
+    network: Network = Network()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _aggregators_default_to_members(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "members" in data and "aggregators" not in data:
+            return {**data, "aggregators": data["members"]}
+        return data
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods to run, in order."""
+        return (self.method,) if isinstance(self.method, str) else self.method
+
+    def for_method(self, name: str) -> Config:
+        """Return the same configuration for one method alone."""
+        return self.model_copy(update={"method": name})
+
+    @property
+    def digest(self) -> str:
+        """A sha256 of everything that decides the result.
+
+        How the work is spread over processes does not, so it is left out.
+        """
+        plain = self.model_dump(mode="json", exclude={"workers": True, "engine": True, "network": {"ray"}})
+        return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def load_config(source: Path | str | Mapping[str, Any] | None = None, *, changes: Iterable[str] = ()) -> Config:
+    """Read a TOML file (or plain data, or nothing for the defaults) and apply `key=value` changes to it."""
+    data = _read(Path(source)) if isinstance(source, str | Path) else _copied(source or {})
+    for change in changes:
+        _apply(data, change)
+    try:
+        return Config.model_validate(_tuples(data))
+    except ValidationError as error:
+        raise _explained(error, data) from None
+
+
+def dump_config(config: Config) -> str:
+    """Return the resolved configuration as TOML that runs again to the same bits."""
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError("there is no such configuration file", fix="`eris init` writes one", path=path) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the file is not valid TOML: {error}", path=path) from None
+
+
+def _copied(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _copied(value) if isinstance(value, Mapping) else value for key, value in data.items()}
+
+
+def _tuples(value: Any) -> Any:
+    """Turn lists into tuples: frozen configuration holds no lists, and strict types tell the two apart."""
+    if isinstance(value, dict):
+        return {key: _tuples(item) for key, item in value.items()}
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def _apply(data: dict[str, Any], change: str) -> None:
+    key, equals, text = change.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"{change!r} is not a setting", fix="write --set key=value, e.g. --set data.alpha=0.2")
+    *tables, name = key.strip().split(".")
+    for table in tables:
+        data = data.setdefault(table, {})
+        if not isinstance(data, dict):
+            raise ConfigError(f"{table} is not a table", fix="see `eris run --show-config`", key=key)
+    data[name] = _value(text.strip())
+
+
+def _value(text: str) -> Any:
+    """Read a value as TOML would; what is not TOML is taken as a string, so that quotes may be left out."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _explained(error: ValidationError, data: Mapping[str, Any]) -> ConfigError:
+    first = error.errors(include_url=False)[0]
+    path = _path(first["loc"])
+    key, value = ".".join(path), _looked_up(data, path)
+    if first["type"] == "extra_forbidden":
+        return ConfigError(f"there is no key {key}", fix=_nearest(path), key=key, value=value)
+    return ConfigError(f"{key} cannot be {value!r}", fix=_allowed(error, path), key=key)
+
+
+def _path(location: tuple[int | str, ...]) -> list[str]:
+    """Keep the keys of a pydantic location; what follows them only names the branch of a union."""
+    path: list[str] = []
+    table: Any = Config
+    for part in location:
+        if table is None:
+            break
+        path.append(str(part))
+        field = table.model_fields.get(part)
+        inner = field.annotation if field else None
+        table = inner if isinstance(inner, type) and issubclass(inner, _Table) else None
+    return path
+
+
+def _looked_up(data: Any, path: list[str]) -> Any:
+    for key in path:
+        data = data.get(key) if isinstance(data, Mapping) else None
+    return data
+
+
+def _allowed(error: ValidationError, path: list[str]) -> str:
+    """Say what pydantic says about this key, all branches of a union together."""
+    messages = [entry["msg"] for entry in error.errors(include_url=False) if _path(entry["loc"]) == path]
+    said = dict.fromkeys(message.removeprefix("Input should be ") for message in messages)
+    return "use " + ", or ".join("a table" if "dictionary" in text else text for text in said)
+
+
+def _nearest(path: list[str]) -> str:
+    model: Any = Config
+    for key in path[:-1]:
+        model = model.model_fields[key].annotation
+    known = list(getattr(model, "model_fields", {}))
+    close = difflib.get_close_matches(path[-1], known, n=1)
+    return f"did you mean {'.'.join([*path[:-1], close[0]])}?" if close else f"use one of {', '.join(sorted(known))}"

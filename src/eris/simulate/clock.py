@@ -1,0 +1,55 @@
+"""A virtual clock: how long a round's messages would take, from the bytes of every link and the rate of every peer.
+
+A round distributes in two phases: contributions go up, published shards come down. In each a peer sends and receives at
+the same time, and the phase lasts as long as its slowest peer needs. For equal rates R, K members that all aggregate
+and messages of b' bytes up and b down, that is ((K−1)/K)·(b' + b)/R; for a server K·(b' + b)/R.
+
+>>> links = Links.equal(members=2, up=10.0, down=10.0)
+>>> links.phase(np.array([100, 0]), np.array([0, 100]))
+10.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.config import Network
+
+__all__ = ["Links", "links_of"]
+
+Bytes = NDArray[np.int64]
+Rates = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Links:
+    """Bytes a second that each peer can send and receive; a server, if there is one, is the last."""
+
+    up: Rates
+    down: Rates
+    compute: Rates  # virtual seconds of local training
+
+    @classmethod
+    def equal(cls, members: int, *, up: float, down: float) -> Links:
+        """Give every peer the same rates."""
+        return cls(np.full(members, up), np.full(members, down), np.zeros(members))
+
+    def phase(self, sent: Bytes, received: Bytes) -> float:
+        """Return the seconds until the slowest peer has sent and received its bytes."""
+        peers = sent.size
+        return float(max((sent / self.up[:peers]).max(initial=0.0), (received / self.down[:peers]).max(initial=0.0)))
+
+    def finished(self, member: int, sent: int) -> float:
+        """Return when a member has trained and sent so many bytes."""
+        return float(self.compute[member] + sent / self.up[member])
+
+
+def links_of(network: Network, members: int, slow: Collection[int], slow_factor: float) -> Links:
+    """Return the links of a configuration: equal, but for the slow members; a server's are never slow."""
+    factor = np.ones(members + 1)
+    factor[list(slow)] = slow_factor
+    return Links(network.up / factor, network.down / factor, network.compute * factor)

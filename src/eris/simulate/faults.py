@@ -1,0 +1,60 @@
+"""What goes wrong in a round, on purpose.
+
+Faults are drawn from the public seed before anything happens, so that the same run has the same faults whatever the
+number of workers: aggregators that are away, links that fail, members whose messages come after the deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from eris.config import Faults
+from eris.protocol.round_plan import RoundPlan
+from eris.seeds import Seed
+
+__all__ = ["Outages", "draw_outages", "slow_members"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outages:
+    """Who could not send what to whom in a round."""
+
+    away: tuple[int, ...] = ()  # shards whose aggregator is not there
+    failed: dict[int, tuple[int, ...]] = field(default_factory=dict)  # member → shards whose link failed
+    late: tuple[int, ...] = ()  # members whose messages came after the deadline
+
+    def unreached(self, member: int, shards: int) -> tuple[int, ...]:
+        """Return the shards whose aggregator has nothing from this member."""
+        if member in self.late:
+            return tuple(range(shards))
+        return tuple(sorted({*self.away, *self.failed.get(member, ())}))
+
+
+def draw_outages(
+    faults: Faults, plan: RoundPlan, public: Seed, *, late: Sequence[int] = (), at_home: bool = True
+) -> Outages:
+    """Draw a round's faults; a link of a member to itself (`at_home`: aggregators are members) never fails."""
+    seed = public.child("round", plan.round, "faults")
+    count = int(faults.aggregator_dropout * plan.shards + 0.5)
+    away = tuple(seed.child("aggregators").subset(plan.shards, count).tolist())
+    failed = _failed_links(faults.link_failure, plan, seed.child("links"), at_home) if faults.link_failure else {}
+    return Outages(away, failed, tuple(late))
+
+
+def _failed_links(rate: float, plan: RoundPlan, seed: Seed, at_home: bool) -> dict[int, tuple[int, ...]]:
+    failed = {}
+    for member in plan.participants:
+        hit = seed.child(member).uniforms(plan.shards) < rate
+        shards = [s for s in np.flatnonzero(hit).tolist() if not (at_home and plan.assignment[s] == member)]
+        if shards:
+            failed[member] = tuple(shards)
+    return failed
+
+
+def slow_members(faults: Faults, members: int, public: Seed) -> frozenset[int]:
+    """Return which members have slow links, the same in every round."""
+    count = int(faults.slow_members * members + 0.5)
+    return frozenset(public.child("faults", "slow").subset(members, count).tolist())

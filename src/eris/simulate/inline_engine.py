@@ -1,0 +1,60 @@
+"""The engine without processes: everything happens here, one member after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from eris.compose import Composition, initial_seed
+from eris.local.spec import Vector
+from eris.local.task import Task
+from eris.protocol.replica import Replica
+from eris.simulate.engine import Pending, ReadState
+from eris.simulate.task_facts import TaskFacts, evaluate, facts_of
+from eris.simulate.work import Job, Work, do_job
+
+__all__ = ["InlineEngine"]
+
+
+class InlineEngine:
+    """Do every job in this process."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._composition: Composition | None = None
+        self._replica: Replica | None = None
+
+    @property
+    def facts(self) -> TaskFacts:
+        """The model's spec and the members' samples."""
+        return facts_of(self._task)
+
+    def initial(self, seed: int) -> Vector:
+        """Return x⁰."""
+        return self._task.initial(initial_seed(seed))
+
+    def begin(self, composition: Composition) -> None:
+        """Get ready for a run of this composition."""
+        self._composition = composition
+
+    def publish(self, replica: Replica) -> None:
+        """Show the model and public state that the coming jobs start from."""
+        self._replica = replica
+
+    def train(self, jobs: Sequence[Job], read: ReadState) -> Iterator[Work]:
+        """Do the jobs one after another."""
+        assert self._composition is not None
+        assert self._replica is not None
+        recipe, seed = self._composition.recipe, self._composition.config.seed
+        for job in jobs:
+            state = read(job.member)
+            yield do_job(job, self._task, recipe, seed, self._replica.model, self._replica.public, state)
+
+    def evaluate(self) -> Pending:
+        """Evaluate the published model at once."""
+        assert self._composition is not None
+        assert self._replica is not None
+        metrics = evaluate(self._task, self._replica.model, self._composition.config)
+        return lambda: metrics
+
+    def close(self) -> None:
+        """There is nothing to let go of."""

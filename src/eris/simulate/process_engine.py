@@ -1,0 +1,249 @@
+"""The local engine: worker processes of one thread each, vectors in shared memory.
+
+Jobs are given out in ascending member id and their results handed on in that order. A slot is free again when its
+result has been folded; there are only a few, so memory does not grow with the number of members, and a fast worker can
+run ahead of a slow one by that much and no more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import Any
+
+import numpy as np
+
+from eris.compose import Composition
+from eris.errors import RunStopped
+from eris.local.spec import Vector
+from eris.protocol.replica import Replica
+from eris.simulate.desk import Desk, DeskPlan
+from eris.simulate.engine import Pending, ReadState
+from eris.simulate.shared_memory import SharedBytes
+from eris.simulate.task_facts import TaskFacts
+from eris.simulate.work import Job, Work
+from eris.simulate.worker import Message, raise_again
+
+__all__ = ["ProcessEngine", "TaskSource"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSource:
+    """Where a worker gets the task from: an importable function and plain arguments."""
+
+    factory: str  # package.module:function
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+class _Worker:
+    """One process and the pipe to it."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.asked = number, ""
+        mine, theirs = Pipe()
+        command = [sys.executable, "-m", "eris.simulate.worker", str(theirs.fileno())]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        # A session of its own: Ctrl-C is for the engine, which then decides what becomes of the workers.
+        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, start_new_session=True)
+        theirs.close()
+        self.connection: Connection = mine
+
+    def ask(self, request: Message) -> None:
+        self.asked = request["do"]
+        try:
+            self.connection.send_bytes(json.dumps(request).encode())
+        except (BrokenPipeError, ConnectionResetError):
+            self._report_death()
+
+    def answer(self) -> Message:
+        try:
+            answer: Message = json.loads(self.connection.recv_bytes())
+        except (EOFError, ConnectionResetError):
+            self._report_death()
+        if "error" in answer:
+            raise_again(answer)
+        return answer
+
+    def close(self) -> None:
+        self.connection.close()
+        self._process.terminate()
+        self._process.wait()
+
+    def _report_death(self) -> None:
+        code = self._process.wait()
+        raise RunStopped(
+            f"worker {self.number} died while asked to {self.asked} (exit code {code})",
+            fix="if memory ran out use fewer workers; `eris run --resume` goes on from the last checkpoint",
+        ) from None
+
+
+class ProcessEngine:
+    """Do jobs in worker processes."""
+
+    def __init__(self, source: TaskSource, workers: int) -> None:
+        self._workers = [_Worker(number) for number in range(workers)]
+        self._slots_wanted = 2 * workers + 2
+        self._desk: Desk | None = None
+        self._model = 0  # which of the two places holds the published one
+        self._idle = list(self._workers)
+        self._evaluations: deque[_Evaluation] = deque()
+        self._busy: dict[Any, tuple[_Worker, _Evaluation | _Training]] = {}
+        try:
+            self.facts = self._build(source)
+        except BaseException:
+            self.close()
+            raise
+
+    def _build(self, source: TaskSource) -> TaskFacts:
+        request = {"do": "build", "path": sys.path, "factory": source.factory, "arguments": source.arguments}
+        for worker in self._workers:
+            worker.ask({**request, "facts": worker.number == 0})
+        answers = [worker.answer() for worker in self._workers]
+        return TaskFacts.from_dict(answers[0])
+
+    def initial(self, seed: int) -> Vector:
+        """Return x⁰, from the first worker."""
+        n = self.facts.spec.n
+        memory = SharedBytes.create(4 * n)
+        try:
+            self._workers[0].ask({"do": "initial", "seed": seed, "memory": str(memory.path), "size": memory.size})
+            self._workers[0].answer()
+            return memory.array(np.float32, 0, n).astype(np.float32)
+        finally:
+            memory.unlink()
+
+    def begin(self, composition: Composition) -> None:
+        """Lay out the shared memory and tell every worker the recipe."""
+        plan = DeskPlan.of(composition.recipe, self._slots_wanted, max(self.facts.memory_sizes, default=0))
+        memory = SharedBytes.create(plan.size)
+        config = composition.config.model_dump(mode="json", exclude_none=True)
+        request = {"do": "begin", "config": config, "desk": plan.to_dict(), "memory": str(memory.path)}
+        try:
+            for worker in self._workers:
+                worker.ask(request)
+            for worker in self._workers:
+                worker.answer()
+        finally:
+            memory.unlink()
+        self._desk = Desk(plan, memory)
+
+    def publish(self, replica: Replica) -> None:
+        """Copy model and public state into the place that nobody reads."""
+        self._finish_evaluations(self._model ^ 1)
+        self._model ^= 1
+        model, public = self._open_desk().models[self._model]
+        np.copyto(model, replica.model)
+        for name, value in public.items():
+            np.copyto(value, replica.public[name])
+
+    def train(self, jobs: Sequence[Job], read: ReadState) -> Iterator[Work]:
+        """Keep every worker busy; yield results in the order of the jobs."""
+        desk = self._open_desk()
+        waiting, free = deque(jobs), list(range(desk.plan.slots))
+        done: dict[Job, tuple[_Training, Message]] = {}
+        for job in jobs:
+            while job not in done:
+                while self._idle and (self._evaluations or (waiting and free)):
+                    if not self._give_evaluation():
+                        self._give_training(waiting.popleft(), free.pop(), read)
+                for training, answer in self._collect():
+                    done[training.job] = (training, answer)
+            training, answer = done.pop(job)
+            yield _work(job, desk, training.slot, answer)
+            free.append(training.slot)
+
+    def evaluate(self) -> Pending:
+        """Queue an evaluation of the published model; it is done beside the next round's training."""
+        evaluation = _Evaluation(self._model)
+        self._evaluations.append(evaluation)
+
+        def result() -> dict[str, Any]:
+            while evaluation.metrics is None:
+                self._give_evaluation()
+                self._collect()
+            return evaluation.metrics
+
+        return result
+
+    def close(self) -> None:
+        """End the workers."""
+        for worker in self._workers:
+            worker.close()
+
+    def _open_desk(self) -> Desk:
+        assert self._desk is not None
+        return self._desk
+
+    def _give_evaluation(self) -> bool:
+        if not (self._evaluations and self._idle):
+            return False
+        evaluation, worker = self._evaluations.popleft(), self._idle.pop()
+        worker.ask({"do": "evaluate", "model": evaluation.model})
+        self._busy[worker.connection] = (worker, evaluation)
+        return True
+
+    def _give_training(self, job: Job, slot: int, read: ReadState) -> None:
+        worker, state = self._idle.pop(), read(job.member)
+        if state is not None:
+            self._open_desk().slots[slot].state[: state.size] = state
+        worker.ask({
+            "do": "train", "round": job.round, "member": job.member, "missing": job.missing, "reset": job.reset,
+            "slot": slot, "model": self._model, "state": 0 if state is None else state.size,
+        })  # fmt: skip
+        self._busy[worker.connection] = (worker, _Training(job, slot))
+
+    def _collect(self) -> list[tuple[_Training, Message]]:
+        """Wait until a worker is done; return the jobs that are."""
+        done = []
+        for connection in wait(list(self._busy)):
+            worker, purpose = self._busy.pop(connection)
+            answer = worker.answer()
+            self._idle.append(worker)
+            if isinstance(purpose, _Evaluation):
+                purpose.metrics = answer["metrics"]
+            else:
+                done.append((purpose, answer))
+        return done
+
+    def _finish_evaluations(self, model: int) -> None:
+        """Wait for evaluations of a place that is to be written again."""
+        while any(isinstance(p, _Evaluation) and p.model == model for _, p in self._busy.values()) or any(
+            evaluation.model == model for evaluation in self._evaluations
+        ):
+            self._give_evaluation()
+            self._collect()
+
+
+@dataclass
+class _Evaluation:
+    model: int
+    metrics: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Training:
+    job: Job
+    slot: int
+
+
+def _work(job: Job, desk: Desk, number: int, answer: Message) -> Work:
+    slot, count = desk.slots[number], answer["values"]
+    return Work(
+        job=job,
+        values=slot.values[:count],
+        support=slot.support[:count] if answer["support"] else None,
+        buffers=slot.buffers,
+        state=slot.state[: answer["state"]],
+        samples=answer["samples"],
+        steps=answer["steps"],
+        loss=answer["loss"],
+        payload=tuple(answer["payload"]),
+        not_finite=tuple(answer["not_finite"]),
+        seconds=answer["seconds"],
+    )

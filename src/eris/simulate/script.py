@@ -1,0 +1,172 @@
+"""Where rounds come from: made up as the run goes on, or read from what another run wrote.
+
+A live script has the real coordinator write plans and verdicts, and draws faults. A replay takes plans and verdicts as
+they were, lets the same contributions go missing, and holds every shard to the hash that was committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from eris.compose import Composition
+from eris.config import Config
+from eris.errors import ConfigError, InputError, RunStopped
+from eris.protocol.coordinator import Coordinator, Entry, Rules
+from eris.protocol.messages import Published, Report, Withheld
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.verdict import Verdict
+from eris.simulate.clock import Links
+from eris.simulate.expected import expected_upload
+from eris.simulate.faults import Outages, draw_outages
+
+__all__ = ["LiveScript", "Replay", "Script", "read_verdicts"]
+
+
+class Script(Protocol):
+    """Says what each round is and how it ends."""
+
+    def plan(self) -> RoundPlan:
+        """Return the plan of the coming round."""
+        ...
+
+    def outages(self, plan: RoundPlan) -> Outages:
+        """Return who will not reach whom."""
+        ...
+
+    def conclude(self, plan: RoundPlan, published: list[Published], withheld: list[Withheld]) -> Verdict:
+        """Return how the round ended."""
+        ...
+
+    def go_to(self, round: int, chain: str, reference_epoch: int) -> None:
+        """Stand before a later round, after a resume."""
+        ...
+
+
+class _NoJournal:
+    """Keep nothing: verdicts are written by whoever listens to the run."""
+
+    def append(self, entry: Entry) -> None:
+        del entry
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(())
+
+
+class LiveScript:
+    """The coordinator of a simulated run, with faults drawn from its seed."""
+
+    def __init__(self, composition: Composition, links: Links) -> None:
+        config, self._composition, self._links = composition.config, composition, links
+        rules = Rules(
+            run=composition.run,
+            aggregators=composition.aggregators,
+            participation=config.participation,
+            normalisation=config.server.normalisation,
+            min_contributors=config.server.min_contributors,
+        )
+        self._coordinator = Coordinator(composition.recipe, rules, composition.roster, _NoJournal())
+
+    def plan(self) -> RoundPlan:
+        """Return the plan of the coming round."""
+        return self._coordinator.plan(now=0.0)
+
+    def outages(self, plan: RoundPlan) -> Outages:
+        """Draw the round's faults."""
+        config, recipe = self._composition.config, self._composition.recipe
+        deadline, at_home = config.network.deadline, not self._composition.method.server
+        if not deadline:
+            return draw_outages(config.faults, plan, recipe.public, at_home=at_home)
+        size = expected_upload(recipe, plan, config.seed)
+        late = [member for member in plan.participants if self._links.finished(member, size) > deadline]
+        return draw_outages(config.faults, plan, recipe.public, late=late, at_home=at_home)
+
+    def conclude(self, plan: RoundPlan, published: list[Published], withheld: list[Withheld]) -> Verdict:
+        """Let every peer report all that was published, and the coordinator decide."""
+        for shard in published:
+            self._coordinator.manifest(shard.manifest)
+        for notice in withheld:
+            self._coordinator.withheld(notice)
+        held = {shard.manifest.shard: shard.manifest.digest for shard in published}
+        for entry in plan.roster:
+            self._coordinator.report(Report(plan.digest, entry.peer, held, complete=True))
+        verdict = self._coordinator.decide(now=0.0)
+        assert verdict is not None
+        return verdict
+
+    def go_to(self, round: int, chain: str, reference_epoch: int) -> None:
+        """Stand before a later round."""
+        self._coordinator.round, self._coordinator.chain = round, chain
+        self._coordinator.reference_epoch = reference_epoch
+
+
+class Replay:
+    """The rounds of another run."""
+
+    def __init__(self, rounds: list[tuple[RoundPlan, Verdict]], composition: Composition) -> None:
+        self._rounds, self._next = rounds, 0
+        for plan, _ in rounds[:1]:
+            composition.recipe.spec.require_same(plan.spec, where="the replayed run")
+            if plan.shards != composition.recipe.policy.shards:
+                raise ConfigError(
+                    f"the replayed run has {plan.shards} shards, the configuration {composition.recipe.policy.shards}",
+                    fix="replay with the configuration of that run",
+                    key="aggregators",
+                )
+
+    def plan(self) -> RoundPlan:
+        """Return the recorded plan."""
+        return self._rounds[self._next][0]
+
+    def outages(self, plan: RoundPlan) -> Outages:
+        """Return whose contributions the recorded verdict lacks."""
+        verdict = self._rounds[self._next][1]
+        failed = {member: shards for member in plan.participants if (shards := verdict.missing(member))}
+        return Outages(verdict.lost_shards, failed)
+
+    def conclude(self, plan: RoundPlan, published: list[Published], withheld: list[Withheld]) -> Verdict:
+        """Return the recorded verdict, if what was computed is what it committed."""
+        del withheld
+        verdict, hashes = self._rounds[self._next][1], {p.manifest.shard: p.manifest.hash for p in published}
+        for entry in verdict.shards:
+            if entry.committed and hashes.get(entry.shard) != entry.hash:
+                raise RunStopped(
+                    "the replay came to other values than the recorded run",
+                    fix="use the same configuration, versions and machine type: training bits depend on them",
+                    round=plan.round,
+                    shard=entry.shard,
+                )
+        self._next += 1
+        return verdict
+
+    def go_to(self, round: int, chain: str, reference_epoch: int) -> None:
+        """Stand before a later round."""
+        del chain, reference_epoch
+        self._next = next((i for i, (plan, _) in enumerate(self._rounds) if plan.round == round), len(self._rounds))
+
+
+def read_verdicts(path: Path) -> list[tuple[RoundPlan, Verdict]]:
+    """Read a verdicts.jsonl: a line a round with its plan and its verdict."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise InputError(f"the verdicts cannot be read: {error.strerror}", path=path) from None
+    rounds = [_round(line, path, number) for number, line in enumerate(lines, start=1)]
+    if not rounds:
+        raise InputError("no round has a verdict", path=path)
+    return rounds
+
+
+def _round(line: str, path: Path, number: int) -> tuple[RoundPlan, Verdict]:
+    try:
+        data = json.loads(line)
+        return RoundPlan.from_dict(data["plan"]), Verdict.from_dict(data["verdict"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"this is not a line of verdicts: {error!r}", path=path, line=number) from None
+
+
+def rounds_of(config: Config, rounds: list[tuple[RoundPlan, Verdict]]) -> Config:
+    """Return the configuration with as many rounds as were recorded."""
+    return config.model_copy(update={"rounds": rounds[-1][0].round + 1})

@@ -1,0 +1,73 @@
+"""Arrays that processes of one machine share, without pickling and without leaving anything behind.
+
+An array lives in a file of the memory file system where there is one with room, else of the temporary folder. Its name
+goes away as soon as all workers have mapped it, so that even a killed run leaves nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["SharedBytes"]
+
+_MEMORY_FILES = Path("/dev/shm")  # noqa: S108 - a place for shared memory, not a guessable name
+
+
+@dataclass(frozen=True, eq=False)
+class SharedBytes:
+    """A stretch of bytes that several processes see."""
+
+    path: Path
+    size: int
+    _map: mmap.mmap
+
+    @classmethod
+    def create(cls, size: int) -> SharedBytes:
+        """Make a stretch of zeros; other processes `open` its path until it is `unlinked`."""
+        size = max(size, 1)
+        descriptor, name = tempfile.mkstemp(prefix="eris-", dir=_roomy(size))
+        try:
+            _reserve(descriptor, size)
+            return cls(Path(name), size, mmap.mmap(descriptor, size))
+        finally:
+            os.close(descriptor)
+
+    @classmethod
+    def open(cls, path: str, size: int) -> SharedBytes:
+        """Map a stretch that another process made."""
+        with Path(path).open("r+b") as file:
+            return cls(Path(path), size, mmap.mmap(file.fileno(), size))
+
+    def unlink(self) -> None:
+        """Take the name away; whoever has it mapped keeps it."""
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+
+    def array(self, dtype: type[np.generic], start: int, count: int) -> NDArray[np.generic]:
+        """Return `count` values from byte `start` on, as a view."""
+        return np.frombuffer(self._map, dtype, count, start)
+
+
+def _roomy(size: int) -> Path | None:
+    """Return the memory file system if it has room to spare; containers often give it very little."""
+    try:
+        free = os.statvfs(_MEMORY_FILES)
+    except (AttributeError, OSError):
+        return None
+    return _MEMORY_FILES if free.f_bavail * free.f_frsize > 2 * size else None
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    """Claim the space now: an error here is better than a crash at the first write into a full file system."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+    else:
+        os.ftruncate(descriptor, size)

@@ -1,0 +1,62 @@
+"""What must be known of a task to compose a run for it, and how its model is evaluated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eris.config import Config
+from eris.errors import ConfigError
+from eris.local.spec import ModelSpec, TensorSpec, Vector
+from eris.local.task import Task
+
+__all__ = ["TaskFacts", "evaluate", "facts_of"]
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """The model's spec, the members' samples and how much their optimizers remember."""
+
+    spec: ModelSpec
+    samples: list[int]
+    memory_sizes: list[int]  # values, member by member
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        tensors = [[t.name, list(t.shape), t.dtype, t.role] for t in self.spec.tensors]
+        return {"tensors": tensors, "samples": self.samples, "memory_sizes": self.memory_sizes}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TaskFacts:
+        """Rebuild facts from `to_dict`."""
+        tensors = tuple(TensorSpec(name, tuple(shape), dtype, role) for name, shape, dtype, role in data["tensors"])
+        return cls(ModelSpec(tensors), list(data["samples"]), list(data["memory_sizes"]))
+
+
+def facts_of(task: Task) -> TaskFacts:
+    """Ask a task for what composing needs."""
+    members = range(task.members)
+    memory = [sum(vector.size for vector in task.memory(member).values()) for member in members]
+    return TaskFacts(task.spec, [task.samples(member) for member in members], memory)
+
+
+def evaluate(task: Task, model: Vector, config: Config) -> dict[str, Any]:
+    """Return a task's metrics: the accuracies of single classes in one list, the gradient norm where asked for."""
+    metrics: dict[str, Any] = dict(task.evaluate(model))
+    by_class = {int(key.split("/")[1]): metrics.pop(key) for key in list(metrics) if key.startswith("accuracy/")}
+    if by_class:
+        metrics["per_class"] = [by_class.get(label, math.nan) for label in range(max(by_class) + 1)]
+    if config.gradient_norm:
+        metrics["gradient_norm_squared"] = _gradient_norm_squared(task, model)
+    return metrics
+
+
+def _gradient_norm_squared(task: Task, model: Vector) -> float:
+    measure = getattr(task, "gradient_norm", None)
+    if measure is None:
+        raise ConfigError(
+            f"{type(task).__name__} cannot measure its gradient", fix="set gradient_norm = false", key="gradient_norm"
+        )
+    return float(measure(model))

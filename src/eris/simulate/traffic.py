@@ -1,0 +1,78 @@
+"""The bytes of a round: who sent how much to whom, in which role, and how long it would take.
+
+Counted is what data links carry: frames with their headers. What stays in a peer (its own shard) is not sent, so it is
+not counted. Plans, reports and verdicts are the coordinator's affair and far smaller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.events import RoleBytes, Traffic
+from eris.protocol.round_plan import RoundPlan
+from eris.simulate.clock import Links
+from eris.wire.frame import CHUNK, HEADER_BYTES
+
+__all__ = ["RoundBytes", "framed"]
+
+Bytes = NDArray[np.int64]
+
+
+def framed(payload: int) -> int:
+    """Return the bytes of a message on the wire.
+
+    >>> framed(0), framed(100), framed(CHUNK + 1) - CHUNK - 1
+    (160, 260, 320)
+    """
+    return payload + HEADER_BYTES * max(1, -(-payload // CHUNK))
+
+
+@dataclass
+class RoundBytes:
+    """Counts one round. With a server, which is no member, nothing stays at home."""
+
+    plan: RoundPlan
+    server: bool
+
+    def __post_init__(self) -> None:
+        peers = max(entry.peer for entry in self.plan.roster) + 2
+        self._member_up, self._member_down, self._aggregator_up, self._aggregator_down = np.zeros((4, peers), np.int64)
+        self._homes = [self._home(shard) for shard in range(self.plan.shards)]
+
+    def sent(self, member: int, payload: tuple[int, ...], unreached: tuple[int, ...]) -> tuple[int, ...]:
+        """Count a member's messages and return their sizes, shard by shard."""
+        sizes = [
+            0 if shard in unreached or home == member else framed(size)
+            for shard, (home, size) in enumerate(zip(self._homes, payload, strict=True))
+        ]
+        self._member_up[member] += sum(sizes)
+        np.add.at(self._aggregator_down, self._homes, sizes)
+        return tuple(sizes)
+
+    def published(self, shard: int, payload: int) -> int:
+        """Count a published shard, which goes to every member but the one that made it; return its size."""
+        size, home = framed(payload), self._homes[shard]
+        receivers = [entry.peer for entry in self.plan.roster if entry.peer != home]
+        self._member_down[receivers] += size
+        self._aggregator_up[home] += size * len(receivers)
+        return size
+
+    def total(self, links: Links) -> Traffic:
+        """Sum up."""
+        participants, roster = list(self.plan.participants), [entry.peer for entry in self.plan.roster]
+        homes = sorted(set(self._homes))
+        uploads = links.phase(self._member_up, self._aggregator_down)
+        downloads = links.phase(self._aggregator_up, self._member_down)
+        return Traffic(
+            member=RoleBytes(float(self._member_up[participants].mean()), float(self._member_down[roster].mean())),
+            aggregator=RoleBytes(float(self._aggregator_up[homes].mean()), float(self._aggregator_down[homes].mean())),
+            total=int(self._member_up.sum() + self._aggregator_up.sum()),
+            seconds=uploads + downloads,
+            aggregator_name="server" if self.server else "aggregator",
+        )
+
+    def _home(self, shard: int) -> int:
+        return self._member_up.size - 1 if self.server else self.plan.assignment[shard]

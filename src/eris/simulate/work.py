@@ -1,0 +1,181 @@
+"""What is done for one member in one round: train, transform, and advance its private state.
+
+Every engine calls this, in whatever process. The result depends on the job, the model and the member's state alone, so
+a job can be done anywhere and, if it must, twice.
+
+In a simulation it is known beforehand which messages will be lost (the faults are drawn, not suffered). So the member's
+reference is advanced at once, for the shards that will be accepted. Should the verdict come out otherwise after all
+(somebody's values were not finite), the job is simply done again with what is known then.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from eris.compose import training_seed
+from eris.errors import ErisError, TaskError
+from eris.local.spec import Vector, as_vector
+from eris.local.task import LocalResult, Memory, Task
+from eris.protocol.recipe import Recipe
+from eris.seeds import Seed, private_root
+from eris.shards.plan import Coordinates, ShardPlan
+from eris.shards.policy import Layout
+from eris.transforms import Accepted, SendContext, State
+from eris.transforms.packed import Packed
+
+__all__ = ["Job", "StateLayout", "Work", "do_job", "payload_sizes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One member's part of a round."""
+
+    round: int
+    member: int
+    missing: tuple[int, ...] = ()  # shards that will not accept this member, as far as is known
+    reset: bool = False  # do not train: begin a reference epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What came of a job."""
+
+    job: Job
+    values: Vector = field(repr=False)  # on `support`, as the receiver decodes them
+    support: Coordinates | None = field(repr=False)  # only where members' supports differ
+    buffers: Vector = field(repr=False)
+    state: Vector = field(repr=False)  # the member's state after the round
+    samples: int
+    steps: float
+    loss: float
+    payload: tuple[int, ...]  # bytes of the values for each shard
+    not_finite: tuple[int, ...]  # shards whose aggregator refuses the values
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StateLayout:
+    """Where the parts of a member's state (optimizer memory, private transform state) lie in one vector."""
+
+    memory: Memory = field(repr=False)  # initial values
+    private: State = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Number of values in all."""
+        return sum(part.size for part in (*self.memory.values(), *self.private.values()))
+
+    def initial(self) -> Vector:
+        """Return the state before the first round."""
+        return np.concatenate([*self.memory.values(), *self.private.values(), np.empty(0, np.float32)])
+
+    def views(self, state: Vector) -> tuple[Memory, State]:
+        """Return memory and private state as views into one vector."""
+        as_vector(state, self.size, what="a member's state")
+        parts, start = [], 0
+        for named in (self.memory, self.private):
+            views = {}
+            for name, value in named.items():
+                views[name] = state[start : start + value.size]
+                start += value.size
+            parts.append(views)
+        return parts[0], parts[1]
+
+
+def do_job(job: Job, task: Task, recipe: Recipe, seed: int, model: Vector, public: State, state: Vector | None) -> Work:
+    """Train one member from `model` and return what it sends and its new state; no argument is changed."""
+    began = time.perf_counter()
+    spec, private_seed = recipe.spec, private_root(seed, job.member)
+    layout = StateLayout(task.memory(job.member), recipe.chain.private_state(spec.n_trainable))
+    state = layout.initial() if state is None else state.copy()
+    memory, private = layout.views(state)
+    if job.reset:
+        recipe.chain.new_epoch(private, public)
+        return _nothing_sent(job, state)
+    start = model.copy()
+    recipe.chain.start(start[: spec.n_trainable], private)
+    result = _train(task, job, start, memory, training_seed(private_seed, job.round))
+    _keep(layout.views(state)[0], memory)
+    trainable, buffers = np.split(as_vector(result.update, spec.n, what="update"), [spec.n_trainable])
+    shards = recipe.layout(job.round)
+    context = _context(job, recipe, shards, private_seed, result)
+    outgoing = recipe.chain.outgoing(trainable, private, public, context)
+    recipe.chain.settle(outgoing, private, Accepted(shards.trainable, job.missing))
+    packed = outgoing.packed
+    values = packed.values()
+    shared = recipe.compressor.shared_support
+    return Work(
+        job=job,
+        values=values,
+        support=None if shared else packed.support,
+        buffers=buffers,
+        state=state,
+        samples=result.samples,
+        steps=result.steps,
+        loss=result.loss,
+        payload=payload_sizes(packed, shards.trainable),
+        not_finite=_not_finite(packed, values, buffers, result.steps, shards),
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _nothing_sent(job: Job, state: Vector) -> Work:
+    nothing = np.empty(0, np.float32)
+    return Work(job, nothing, None, nothing, state, 0, 1.0, math.nan, (), (), 0.0)
+
+
+def _train(task: Task, job: Job, start: Vector, memory: Memory, seed: Seed) -> LocalResult:
+    try:
+        return task.train(job.member, start, memory, round=job.round, seed=seed)
+    except ErisError:
+        raise
+    except Exception as error:
+        raise TaskError(
+            f"local training failed with {type(error).__name__}: {error}", peer=job.member, round=job.round
+        ) from error
+
+
+def _keep(kept: Memory, memory: Mapping[str, Vector]) -> None:
+    """Copy what a task put into its memory as a new array instead of changing it in place."""
+    for name, view in kept.items():
+        if memory[name] is not view:
+            np.copyto(view, memory[name])
+
+
+def _context(job: Job, recipe: Recipe, shards: Layout, private: Seed, result: LocalResult) -> SendContext:
+    return SendContext(
+        round=job.round,
+        member=job.member,
+        plan=shards.trainable,
+        public=recipe.round_seed(job.round),
+        private=private.child("round", job.round),
+        tensor_sizes=recipe.spec.trainable_sizes,
+        steps=result.steps,
+    )
+
+
+def payload_sizes(packed: Packed, plan: ShardPlan) -> tuple[int, ...]:
+    """Return the bytes of each shard's part, without cutting it: what `Part.payload_bytes` says."""
+    counts = (
+        plan.sizes if packed.support is None else np.bincount(plan.owners_of(packed.support), minlength=plan.shards)
+    )
+    symbols = -(-counts * packed.code.bits // 8)
+    indices = np.minimum(4 * counts, -(-plan.sizes // 8)) if packed.explicit else 0
+    return tuple((symbols + indices + 4 * packed.scales.size).tolist())
+
+
+def _not_finite(packed: Packed, values: Vector, buffers: Vector, steps: float, shards: Layout) -> tuple[int, ...]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(np.dot(values, values)) and np.isfinite(np.dot(buffers, buffers)) and 0 < steps < math.inf:
+            return ()
+    if not 0 < steps < math.inf:
+        return tuple(range(shards.shards))
+    bad = np.flatnonzero(~np.isfinite(values))
+    coordinates = bad if packed.support is None else packed.support[bad]
+    owners = [shards.trainable.owners_of(coordinates), shards.buffers.owners_of(np.flatnonzero(~np.isfinite(buffers)))]
+    return tuple(np.unique(np.concatenate(owners)).tolist())

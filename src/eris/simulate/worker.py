@@ -1,0 +1,144 @@
+"""A worker process: builds the task once, then does jobs until its engine goes away.
+
+Requests and answers are short JSON texts over a pipe; vectors lie in shared memory. Started as
+``python -m eris.simulate.worker FD`` with the pipe's descriptor.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from eris import errors
+from eris.compose import Composition, compose, initial_seed
+from eris.config import load_config
+from eris.errors import ErisError, TaskError
+from eris.local.task import Task
+from eris.simulate.desk import Desk, DeskPlan
+from eris.simulate.shared_memory import SharedBytes
+from eris.simulate.task_facts import evaluate, facts_of
+from eris.simulate.work import Job, do_job
+
+__all__ = ["Worker", "main", "raise_again"]
+
+Message = dict[str, Any]
+
+
+class Worker:
+    """Answers one request at a time."""
+
+    def __init__(self) -> None:
+        self._task: Task | None = None
+        self._composition: Composition | None = None
+        self._desk: Desk | None = None
+
+    def answer(self, request: Message) -> Message:
+        """Do what is asked and return the answer; an error is an answer too."""
+        actions: dict[str, Callable[[Message], Message]] = {
+            "build": self._build,
+            "initial": self._initial,
+            "begin": self._begin,
+            "train": self._train,
+            "evaluate": self._evaluate,
+        }
+        try:
+            return actions[request["do"]](request)
+        except ErisError as error:
+            return _described(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the engine must hear of it
+            return _described(TaskError(f"{request['do']} failed with {type(error).__name__}: {error}"))
+
+    def _build(self, request: Message) -> Message:
+        sys.path[:] = request["path"]
+        module, _, name = request["factory"].partition(":")
+        self._task = getattr(importlib.import_module(module), name)(**request["arguments"])
+        return facts_of(self._task).to_dict() if request["facts"] else {}
+
+    def _initial(self, request: Message) -> Message:
+        task, desk = self._ready_task(), SharedBytes.open(request["memory"], request["size"])
+        vector = task.initial(initial_seed(request["seed"]))
+        desk.array(np.float32, 0, vector.size)[:] = vector
+        return {}
+
+    def _begin(self, request: Message) -> Message:
+        task = self._ready_task()
+        samples = [task.samples(member) for member in range(task.members)]
+        self._composition = compose(load_config(request["config"]), task.spec, samples)
+        plan = DeskPlan.from_dict(request["desk"])
+        self._desk = Desk(plan, SharedBytes.open(request["memory"], plan.size))
+        return {}
+
+    def _train(self, request: Message) -> Message:
+        composition, desk = self._ready()
+        slot = desk.slots[request["slot"]]
+        model, public = desk.models[request["model"]]
+        job = Job(request["round"], request["member"], tuple(request["missing"]), request["reset"])
+        state = slot.state[: request["state"]] if request["state"] else None
+        work = do_job(job, self._ready_task(), composition.recipe, composition.config.seed, model, public, state)
+        slot.values[: work.values.size] = work.values
+        slot.buffers[: work.buffers.size] = work.buffers
+        slot.state[: work.state.size] = work.state
+        if work.support is not None:
+            slot.support[: work.support.size] = work.support
+        return {
+            "values": work.values.size,
+            "support": work.support is not None,
+            "state": work.state.size,
+            "samples": work.samples,
+            "steps": work.steps,
+            "loss": work.loss,
+            "payload": work.payload,
+            "not_finite": work.not_finite,
+            "seconds": work.seconds,
+        }
+
+    def _evaluate(self, request: Message) -> Message:
+        composition, desk = self._ready()
+        model, _ = desk.models[request["model"]]
+        return {"metrics": evaluate(self._ready_task(), model, composition.config)}
+
+    def _ready_task(self) -> Task:
+        assert self._task is not None
+        return self._task
+
+    def _ready(self) -> tuple[Composition, Desk]:
+        assert self._composition is not None
+        assert self._desk is not None
+        return self._composition, self._desk
+
+
+def _described(error: ErisError) -> Message:
+    where = {key: str(value) for key, value in error.where.items()}
+    text = "".join(traceback.format_exception(error))
+    return {"error": type(error).__name__, "what": error.what, "fix": error.fix, "where": where, "traceback": text}
+
+
+def raise_again(answer: Message) -> None:
+    """Raise, in the engine's process, the error that an answer describes."""
+    kind = getattr(errors, answer["error"], TaskError)
+    error = TaskError.__new__(kind if issubclass(kind, ErisError) else TaskError)
+    ErisError.__init__(error, answer["what"], fix=answer["fix"], **answer["where"])
+    error.add_note("in a worker process:\n" + answer["traceback"])
+    raise error
+
+
+def main(descriptor: int) -> None:
+    """Answer requests until the engine closes the pipe."""
+    worker, connection = Worker(), Connection(descriptor)
+    try:
+        while True:
+            request = json.loads(connection.recv_bytes())
+            connection.send_bytes(json.dumps(worker.answer(request)).encode())
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
