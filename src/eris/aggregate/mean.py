@@ -37,35 +37,23 @@ class Mean:
 
     def fold(self, contributions: Sequence[Contribution], out: Vector) -> None:
         """Write Σ w_k v_k into `out`, block by block; where nobody has a value it is 0."""
-        ordered = in_order(contributions, out)
-        cuts = [_cuts(contribution.positions, out.size) for contribution in ordered]
-        product = np.empty(min(BLOCK, out.size), np.float32)
+        terms = [_term(contribution, out.size) for contribution in in_order(contributions, out)]
+        scratch = np.empty(min(BLOCK, out.size), np.float32)
         for number, place in enumerate(blocks(out.size)):
             total = out[place]
             total.fill(0)
-            for contribution, cut in zip(ordered, cuts, strict=True):
-                if cut is None:
-                    _add(contribution, place, product, total)
+            product = scratch[: total.size]
+            for values, weight, positions, cuts in terms:
+                if positions is None:
+                    np.multiply(values[place], weight, out=product)
+                    np.add(total, product, out=total)
                 else:
-                    _scatter_add(contribution, slice(cut[number], cut[number + 1]), place.start, product, total)
+                    kept = slice(cuts[number], cuts[number + 1])
+                    total[positions[kept] - place.start] += values[kept] * weight
 
 
-def _cuts(positions: Coordinates | None, n: int) -> list[int] | None:
-    """Return where each block begins in the list of positions, and where the last one ends."""
-    if positions is None:
-        return None
-    edges = [*range(0, n, BLOCK), n]
-    return [int(cut) for cut in np.searchsorted(positions, edges)]
-
-
-def _add(contribution: Contribution, place: slice, product: Vector, total: Vector) -> None:
-    scaled = product[: total.size]
-    np.multiply(contribution.values[place], np.float32(contribution.weight), out=scaled)
-    np.add(total, scaled, out=total)
-
-
-def _scatter_add(contribution: Contribution, kept: slice, start: int, product: Vector, total: Vector) -> None:
-    assert contribution.positions is not None
-    scaled = product[: kept.stop - kept.start]
-    np.multiply(contribution.values[kept], np.float32(contribution.weight), out=scaled)
-    total[contribution.positions[kept] - start] += scaled
+def _term(contribution: Contribution, n: int) -> tuple[Vector, np.float32, Coordinates | None, list[int]]:
+    """Return values, weight and positions, and where each block begins in the positions (and the last one ends)."""
+    values, positions = contribution.values, contribution.positions
+    edges = [] if positions is None else np.searchsorted(positions, [*range(0, n, BLOCK), n]).tolist()
+    return values, np.float32(contribution.weight), positions, edges

@@ -117,11 +117,11 @@ class ShardPlan:
         for segment, blocks, place in self._pieces(shard):
             segment.scatter(values[place], blocks, into)
 
-    def split(self, vector: Vector) -> list[Vector]:
-        """Cut the vector into its shards: one copy, all of them views of one buffer."""
+    def split(self, vector: Vector, *, out: Vector | None = None) -> list[Vector]:
+        """Cut the vector into its shards: one copy, all of them views of one buffer (`out`, if given)."""
         if vector.dtype != np.float32:
             raise PlanError(f"vector has dtype {vector.dtype}", fix="pass a float32 vector")
-        buffer, start, parts = np.empty(self.n, np.float32), 0, []
+        buffer, start, parts = np.empty(self.n, np.float32) if out is None else out, 0, []
         for shard, size in enumerate(self.sizes.tolist()):
             parts.append(self.gather(vector, shard, out=buffer[start : start + size]))
             start += size
