@@ -38,6 +38,7 @@ __all__ = [
     "Privacy",
     "Server",
     "Shards",
+    "commented_config",
     "dump_config",
     "load_config",
 ]
@@ -243,6 +244,31 @@ def load_config(source: Path | str | Mapping[str, Any] | None = None, *, changes
 def dump_config(config: Config) -> str:
     """Return the resolved configuration as TOML that runs again to the same bits."""
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def commented_config() -> str:
+    """Return the defaults as TOML with a comment on every line: what `eris init` writes."""
+    lines = ["# A run of eris. Every setting has its default here; leave out what you do not change."]
+    plain = Config().model_dump(mode="json")
+    tables = [name for name, value in plain.items() if isinstance(value, dict)]
+    lines += _commented(Config, {name: value for name, value in plain.items() if name not in tables})
+    for table in tables:
+        kind = Config.model_fields[table].annotation
+        assert isinstance(kind, type)
+        assert issubclass(kind, _Table)
+        lines += ["", f"# {kind.__doc__}", f"[{table}]", *_commented(kind, plain[table])]
+    return "\n".join(lines) + "\n"
+
+
+def _commented(table: type[_Table], values: Mapping[str, Any]) -> list[str]:
+    """Return a line for each setting; one without a default is commented out."""
+    lines = []
+    for name, value in values.items():
+        about = table.model_fields[name].description
+        written = json.dumps(value) if value is not None else "…"
+        setting = f"{name} = {'{}' if value == {} else written}"
+        lines.append(f"{'# ' if value is None else ''}{setting:<36} # {about}")
+    return lines
 
 
 def _read(path: Path) -> dict[str, Any]:

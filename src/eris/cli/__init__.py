@@ -32,9 +32,9 @@ def _root() -> None:
 
 
 def _register() -> None:
-    from eris.cli import certs, report, version
+    from eris.cli import bounds, certs, data, init, plan, report, run, version
 
-    for verb in (certs, report, version):
+    for verb in (bounds, certs, data, init, plan, report, run, version):
         verb.register(app)
 
 

@@ -52,6 +52,10 @@ class Engine(Protocol):
         """Begin to evaluate the published model."""
         ...
 
+    def peak_memory(self) -> int:
+        """Return the largest resident sizes of all processes together, in bytes."""
+        ...
+
     def close(self) -> None:
         """Let go of processes and memory."""
         ...

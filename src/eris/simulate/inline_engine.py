@@ -9,6 +9,7 @@ from eris.local.spec import Vector
 from eris.local.task import Task
 from eris.protocol.replica import Replica
 from eris.simulate.engine import Pending, ReadState
+from eris.simulate.memory import peak_memory
 from eris.simulate.task_facts import TaskFacts, evaluate, facts_of
 from eris.simulate.work import Job, Work, do_job
 
@@ -55,6 +56,10 @@ class InlineEngine:
         assert self._replica is not None
         metrics = evaluate(self._task, self._replica.model, self._composition.config)
         return lambda: metrics
+
+    def peak_memory(self) -> int:
+        """Return this process's largest resident size."""
+        return peak_memory()
 
     def close(self) -> None:
         """There is nothing to let go of."""

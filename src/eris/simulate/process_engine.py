@@ -25,6 +25,7 @@ from eris.local.spec import Vector
 from eris.protocol.replica import Replica
 from eris.simulate.desk import Desk, DeskPlan
 from eris.simulate.engine import Pending, ReadState
+from eris.simulate.memory import peak_memory
 from eris.simulate.shared_memory import SharedBytes
 from eris.simulate.task_facts import TaskFacts
 from eris.simulate.work import Job, Work
@@ -170,6 +171,14 @@ class ProcessEngine:
             return evaluation.metrics
 
         return result
+
+    def peak_memory(self) -> int:
+        """Return the largest resident sizes of this process and all workers, added up."""
+        while self._busy:
+            self._collect()
+        for worker in self._workers:
+            worker.ask({"do": "memory"})
+        return peak_memory() + sum(int(worker.answer()["bytes"]) for worker in self._workers)
 
     def close(self) -> None:
         """End the workers."""

@@ -22,6 +22,7 @@ from eris.config import load_config
 from eris.errors import ErisError, TaskError
 from eris.local.task import Task
 from eris.simulate.desk import Desk, DeskPlan
+from eris.simulate.memory import peak_memory
 from eris.simulate.shared_memory import SharedBytes
 from eris.simulate.task_facts import evaluate, facts_of
 from eris.simulate.work import Job, do_job
@@ -47,6 +48,7 @@ class Worker:
             "begin": self._begin,
             "train": self._train,
             "evaluate": self._evaluate,
+            "memory": lambda _: {"bytes": peak_memory()},
         }
         try:
             return actions[request["do"]](request)

@@ -1,0 +1,133 @@
+"""`eris run`: train a federation and show what came of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from eris.errors import ConfigError, MissingExtra
+
+if TYPE_CHECKING:
+    from eris.config import Config
+    from eris.events import Listener
+    from eris.simulate.run import RunResult
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+
+    @app.command()
+    def run(
+        config: Annotated[Path | None, typer.Argument(help="A TOML file; without one the defaults are run.")] = None,
+        changes: Annotated[
+            list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. data.alpha=0.2.")
+        ] = None,
+        out: Annotated[Path | None, typer.Option(help="The run's folder (default: runs/<time>-<method>).")] = None,
+        show_config: Annotated[
+            bool, typer.Option("--show-config", help="Print the resolved settings, run nothing.")
+        ] = False,
+        resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with a run that was stopped.")] = None,
+        replay: Annotated[
+            Path | None, typer.Option(metavar="VERDICTS", help="Run again with the losses of a verdicts.jsonl.")
+        ] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON, nothing else.")] = False,
+        quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    ) -> None:
+        """Train a federation in simulation: by default real digits as FedAvg, ERIS and ERIS+DSC, side by side."""
+        from eris.config import dump_config
+
+        sys.path.insert(0, str(Path.cwd()))  # a model of the user's own, by import path
+        if resume is not None and (config or changes or out or replay):
+            raise ConfigError("--resume goes on with the folder's own settings", fix="give --resume DIR alone")
+        resolved = _settings(config, changes or [], resume, replay)
+        if show_config:
+            typer.echo(dump_config(resolved), nl=False)
+            return
+        result = _run(resolved, out, resume, replay, visible=not (as_json or quiet))
+        if as_json:
+            typer.echo(json.dumps({"path": str(result.path), "summaries": result.summaries}))
+        elif not quiet:
+            _show(result)
+        if not result.finished:
+            raise typer.Exit(130)
+
+
+def _settings(config: Path | None, changes: list[str], resume: Path | None, replay: Path | None) -> Config:
+    from eris.config import load_config
+
+    if resume is not None:
+        config = resume / "config.toml"
+    elif replay is not None and config is None and (beside := replay.parent / "config.toml").exists():
+        config = beside
+    return load_config(config, changes=changes)
+
+
+def _run(config: Config, out: Path | None, resume: Path | None, replay: Path | None, *, visible: bool) -> RunResult:
+    from eris.simulate.run import resume as resume_run
+    from eris.simulate.run import run as start_run
+
+    with _stoppable() as stopped, _progress(config, visible) as listeners:
+        if resume is not None:
+            return resume_run(resume, listeners=listeners, stopped=stopped)
+        return start_run(config, out, listeners=listeners, stopped=stopped, replay=replay)
+
+
+@contextmanager
+def _progress(config: Config, visible: bool) -> Iterator[list[Listener]]:
+    if not visible:
+        yield []
+        return
+    from eris.cli.progress import RunProgress
+
+    with RunProgress(config, Console()) as progress:
+        yield [progress]
+
+
+@contextmanager
+def _stoppable() -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C into a wish to stop, which the run grants between members; a second one ends at once."""
+    wishes: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        del frame
+        if wishes:
+            raise KeyboardInterrupt
+        wishes.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(wishes)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _show(result: RunResult) -> None:
+    from eris.report import summary_table
+
+    console = Console()
+    console.print(summary_table(result.summaries))
+    for note in sorted({note for summary in result.summaries for note in summary["notes"]}):
+        console.print(note, style="yellow")
+    console.print(f"report: {_report(result)}", soft_wrap=True, highlight=False)
+    if not result.finished:
+        console.print(f"stopped; go on with: eris run --resume {result.path}", soft_wrap=True, highlight=False)
+
+
+def _report(result: RunResult) -> str:
+    from eris.report import write_report
+
+    try:
+        return str(write_report(result.path))
+    except (ImportError, MissingExtra) as error:
+        return f"not written ({error})"

@@ -1,0 +1,244 @@
+"""The ledger of exposure: which share of a member's update an observer learned, broadcasts counted.
+
+An observer is a peer that aggregates (or the server). It sees a member's values on the shards that it owns. What is
+published is a mean and counts as nobody's, except where a mean has one contributor: there everybody sees that
+member's own value, so it counts for every observer.
+
+Two figures come of it. The **largest share of a round**: over all members and observers, the most that one learned of
+one update. The **union over rounds**: of which coordinates an observer has seen a value at some time; with a fixed plan
+it stays what it was in the first round (without compression), with a redrawn one it grows to everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.events import Event, RoundStarted, Sent, ShardPublished, VerdictWritten
+from eris.protocol.recipe import Recipe
+from eris.shards.plan import Coordinates, ShardPlan
+from eris.shards.policy import Layout
+
+__all__ = ["BitRows", "ExposureLedger"]
+
+Bits = NDArray[np.uint8]
+Counts = NDArray[np.int64]
+
+
+class BitRows:
+    """Rows of bits in a file: a coordinate that was seen stays seen, so writing a round twice changes nothing."""
+
+    def __init__(self, path: Path, bits: int) -> None:
+        self._path, self._width = path, -(-bits // 8)
+
+    def add(self, row: int, bits: Bits) -> None:
+        """Set further bits of a row."""
+        before = self.row(row)
+        if (after := before | bits).tobytes() != before.tobytes():
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("r+b" if self._path.exists() else "w+b") as file:
+                file.seek(row * self._width)
+                file.write(after.tobytes())
+
+    def row(self, row: int) -> Bits:
+        """Return a row; one that was never written is all zeros."""
+        try:
+            stored = np.fromfile(self._path, np.uint8, self._width, offset=row * self._width)
+        except FileNotFoundError:
+            stored = np.empty(0, np.uint8)
+        return np.concatenate([stored, np.zeros(self._width - stored.size, np.uint8)])
+
+
+class ExposureLedger:
+    """Listens to a run and keeps the account."""
+
+    def __init__(self, recipe: Recipe, members: int, folder: Path, *, server: bool) -> None:
+        self._recipe, self._members, self._server = recipe, members, server
+        self._n = recipe.spec.n
+        self._moving = recipe.policy.schedule != "fixed"
+        self._rows = BitRows(folder / "seen.bits", self._n)
+        self._observers: list[int] = []
+        self._largest, self._sum, self._count, self._published = 0.0, 0.0, 0, 0.0
+        self._whole: set[int] = set()  # members of whom all was seen: nothing more can come
+        self._round: _Round | None = None
+        self.of_round: dict[int, float] = {}  # the largest share of each round, until it is fetched
+
+    def __call__(self, event: Event) -> None:
+        """Take note of what concerns exposure."""
+        if isinstance(event, RoundStarted):
+            self._begin(event)
+        elif self._round is None:
+            return
+        elif isinstance(event, Sent):
+            self._note(self._round, event)
+        elif isinstance(event, ShardPublished) and not event.lost and len(event.contributors) >= 1:
+            self._round.contributors[event.shard] = event.contributors
+        elif isinstance(event, VerdictWritten):
+            self._close(self._round)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the account so far."""
+        union = self._union()
+        return {
+            "coordinates": self._n,
+            "observers": "server" if self._server else "aggregators",
+            "largest_share_per_round": self._largest,
+            "mean_share_per_round": self._sum / self._count if self._count else 0.0,
+            "published_share_per_round": self._published,
+            "union_over_rounds": max(union.values(), default=0.0),
+            "union_by_observer": {"server" if self._server else str(peer): share for peer, share in union.items()},
+            "side_scalars": ["weight", "steps"],
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint must keep (the rows of bits keep themselves)."""
+        return {
+            "observers": self._observers,
+            "largest": self._largest,
+            "sum": self._sum,
+            "count": self._count,
+            "published": self._published,
+            "whole": sorted(self._whole),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self._observers, self._whole = list(state["observers"]), set(state["whole"])
+        self._largest, self._sum = state["largest"], state["sum"]
+        self._count, self._published = state["count"], state["published"]
+
+    def _begin(self, event: RoundStarted) -> None:
+        layout, mask = self._recipe.layout(event.round), self._recipe.shared_mask(event.round)
+        self._observers = sorted({*self._observers, *event.assignment})
+        self._round = _Round(event.round, layout, np.array(event.assignment), mask)
+
+    def _note(self, current: _Round, sent: Sent) -> None:
+        shared = self._recipe.compressor.shared_support
+        counts = current.shared_counts if shared else current.counts(sent.support)
+        reached = np.zeros(counts.size, bool)
+        reached[list(sent.reached)] = True
+        current.seen[sent.member] = np.where(reached, counts, 0)
+        if not shared and sent.support is not None:
+            current.supports[sent.member] = sent.support.copy()
+            current.times[sent.support] += 1
+        self._remember(current, sent, reached, shared=shared)
+
+    def _remember(self, current: _Round, sent: Sent, reached: NDArray[np.bool_], *, shared: bool) -> None:
+        if sent.member in self._whole:
+            return
+        everything = shared and bool(reached.all())
+        for observer in self._observers if self._moving else [None]:
+            owned = reached if observer is None else reached & (current.assignment == observer)
+            bits = current.bits(observer, None if shared else sent.support, owned, keep=everything)
+            self._rows.add(self._row(sent.member, observer), bits)
+        if everything and current.mask is None and not self._moving:
+            self._whole.add(sent.member)
+
+    def _close(self, current: _Round) -> None:
+        shares = [self._share(current, member) for member in current.seen]
+        largest = max((seen for seen, _ in shares), default=0.0)
+        self._largest = max(self._largest, largest)
+        self._published = max(self._published, max((published for _, published in shares), default=0.0))
+        self._sum += sum(seen for seen, _ in shares)
+        self._count += len(shares)
+        self.of_round[current.round] = largest
+        self._round = None
+
+    def _share(self, current: _Round, member: int) -> tuple[float, float]:
+        """Return the most that one observer learned of a member, and what everybody learned."""
+        alone = current.alone(member)
+        size = max(int(current.assignment.max()), self._members) + 1
+        seen = np.bincount(current.assignment, current.seen[member], size)
+        twice = np.bincount(current.assignment, alone, size)  # seen as an aggregator and again as published
+        learned = seen + alone.sum() - twice
+        if not self._server:
+            learned[member] = 0
+        return float(learned.max()) / self._n, float(alone.sum()) / self._n
+
+    def _union(self) -> dict[int, float]:
+        """Return, for each observer, the largest share of any member's coordinates it has ever seen."""
+        union = dict.fromkeys(self._observers, 0.0)
+        for member in range(self._members):
+            for observer, count in self._seen_of(member):
+                if self._server or observer != member:
+                    union[observer] = max(union[observer], count / self._n)
+        return union
+
+    def _seen_of(self, member: int) -> Iterable[tuple[int, int]]:
+        if self._moving:
+            for observer in self._observers:
+                yield observer, int(np.bitwise_count(self._rows.row(self._row(member, observer))).sum())
+            return
+        homes = self._recipe.policy.assignment(0, list(range(self._recipe.policy.shards)))
+        layout = self._recipe.layout(0)
+        seen = np.unpackbits(self._rows.row(member), count=self._n)
+        counts = _per_shard(layout.trainable, seen[: layout.trainable.n])
+        counts += _per_shard(layout.buffers, seen[layout.trainable.n :])
+        for observer in self._observers:
+            yield observer, int(sum(counts[shard] for shard, home in enumerate(homes) if home == observer))
+
+    def _row(self, member: int, observer: int | None) -> int:
+        return member if observer is None else member * self._members + observer
+
+
+@dataclass
+class _Round:
+    """What is known of the round in flight."""
+
+    round: int
+    layout: Layout
+    assignment: Counts
+    mask: Coordinates | None
+    seen: dict[int, Counts] = field(default_factory=dict)  # member → coordinates that reached each shard
+    contributors: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    supports: dict[int, Coordinates] = field(default_factory=dict)  # where members differ in them
+
+    def __post_init__(self) -> None:
+        self.shared_counts = self.counts(self.mask)
+        self.times = np.zeros(self.layout.trainable.n, np.int32)  # how many members kept a coordinate
+        self._kept: dict[int | None, Bits] = {}
+
+    def counts(self, support: Coordinates | None) -> Counts:
+        """Return how many coordinates of a message each shard gets, buffers with them."""
+        plan = self.layout.trainable
+        kept = plan.sizes if support is None else np.bincount(plan.owners_of(support), minlength=plan.shards)
+        return kept + self.layout.buffers.sizes
+
+    def alone(self, member: int) -> Counts:
+        """Return how many of a member's coordinates in each shard were published with no other in the mean."""
+        counts = np.zeros(self.layout.shards, np.int64)
+        for shard, members in self.contributors.items():
+            if members == (member,):
+                counts[shard] = self.seen[member][shard]
+        support = self.supports.get(member)
+        if support is not None:
+            sole = support[self.times[support] == 1]
+            owners = np.bincount(self.layout.trainable.owners_of(sole), minlength=self.layout.shards)
+            published = [shard for shard, members in self.contributors.items() if member in members]
+            counts[published] = np.maximum(counts[published], owners[published])
+        return counts
+
+    def bits(self, observer: int | None, support: Coordinates | None, owned: NDArray[np.bool_], *, keep: bool) -> Bits:
+        """Return, as bits, which coordinates of a message lie in the owned shards; the usual case is computed once."""
+        if keep and observer in self._kept:
+            return self._kept[observer]
+        layout, mask = self.layout, self.mask if support is None else support
+        coordinates = np.arange(layout.trainable.n, dtype=np.int64) if mask is None else mask
+        seen = np.zeros(layout.n, bool)
+        seen[coordinates[owned[layout.trainable.owners_of(coordinates)]]] = True
+        places = np.arange(layout.buffers.n, dtype=np.int64)
+        seen[layout.trainable.n :] = owned[layout.buffers.owners_of(places)]
+        bits = np.packbits(seen)
+        if keep:
+            self._kept[observer] = bits
+        return bits
+
+
+def _per_shard(plan: ShardPlan, seen: Bits) -> Counts:
+    owners = plan.owners_of(np.flatnonzero(seen).astype(np.int64))
+    return np.bincount(owners, minlength=plan.shards)

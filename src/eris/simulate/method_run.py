@@ -1,0 +1,163 @@
+"""One method's run from its first round, or from its last checkpoint, to its summary."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.checkpoint import load_checkpoint, save_checkpoint
+from eris.compose import compose
+from eris.config import Config
+from eris.errors import CheckpointError, RunStopped
+from eris.events import Listener, RunEnded, RunStarted
+from eris.exposure import ExposureLedger
+from eris.simulate.clock import links_of
+from eris.simulate.engine import Engine
+from eris.simulate.faults import slow_members
+from eris.simulate.run_folder import RunFolder, versions
+from eris.simulate.script import LiveScript, Replay, Script, read_verdicts
+from eris.simulate.simulation import Simulation
+from eris.simulate.state_store import StateStore
+from eris.simulate.summary import NOISE_NOTE, summarise
+
+__all__ = ["MethodRun"]
+
+CHECKPOINT_SECONDS = 5.0  # how much work a killed run may lose
+
+
+class MethodRun:
+    """Drives a simulation and keeps its folder."""
+
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        engine: Engine,
+        *,
+        listeners: Sequence[Listener] = (),
+        stopped: Callable[[], bool] = lambda: False,
+        replay: Path | None = None,
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    ) -> None:
+        self.config, self.folder, self._engine = config, RunFolder(folder), engine
+        self.composition = compose(config, engine.facts.spec, engine.facts.samples)
+        self.folder.ledger = self._ledger = ExposureLedger(
+            self.composition.recipe, config.members, self.folder.checkpoints, server=self.composition.method.server
+        )
+        slow = slow_members(config.faults, config.members, self.composition.recipe.public)
+        links = links_of(config.network, config.members, slow, config.faults.slow_factor)
+        script: Script = LiveScript(self.composition, links)
+        if replay is not None:
+            script = Replay(read_verdicts(replay), self.composition)
+        self._listeners: tuple[Listener, ...] = (self._ledger, self.folder, *listeners)
+        self.simulation = Simulation(
+            self.composition,
+            engine,
+            script,
+            StateStore(self.folder.checkpoints / "states", config.members),
+            links,
+            listeners=self._listeners,
+            stopped=stopped,
+        )
+        self._seconds_before, self._began = 0.0, time.perf_counter()
+        self._checkpoint_seconds, self._checkpointed = checkpoint_seconds, time.perf_counter()
+
+    def run(self, *, resume: bool = False) -> dict[str, Any]:
+        """Go on to the last round, or until stopped; write everything and return the summary.
+
+        With `resume` the last checkpoint is gone on from; where a run was killed before its first, it begins anew.
+        """
+        if resume and self.folder.has_checkpoint:
+            self._resume()
+        else:
+            self.folder.create(self.config)
+            self._checkpoint()
+        self._began = time.perf_counter()
+        self._announce()
+        try:
+            self.simulation.play(self.config.rounds, after_round=self._after_round)
+        except RunStopped:
+            self.simulation.settle_evaluation()
+        self._checkpoint()
+        return self._conclude()
+
+    def _after_round(self) -> None:
+        if time.perf_counter() - self._checkpointed >= self._checkpoint_seconds:
+            self.simulation.settle_evaluation()
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        simulation = self.simulation
+        facts = {
+            "config": self.config.digest,
+            "chain": simulation.chain,
+            "reference_epoch": simulation.reference_epoch,
+            "lines": self.folder.sizes(),
+            "exposure": self._ledger.state(),
+            "seconds": self._seconds,
+        }
+        arrays: dict[str, NDArray[Any]] = {**simulation.replica.state(), "slots": simulation.states.save()}
+        save_checkpoint(self.folder.checkpoints, simulation.round, arrays, facts)
+        simulation.states.saved()
+        self._checkpointed = time.perf_counter()
+
+    def _resume(self) -> None:
+        checkpoint = load_checkpoint(self.folder.checkpoints)
+        facts = checkpoint.facts
+        if facts["config"] != self.config.digest:
+            raise CheckpointError(
+                "the checkpoint belongs to another configuration",
+                fix="resume with the folder's own config.toml",
+                path=self.folder.path,
+            )
+        self.simulation.replica.load({k: v for k, v in checkpoint.arrays.items() if k != "slots"})
+        self.simulation.states.load(checkpoint.arrays["slots"].astype(np.int8))
+        self.simulation.go_to(checkpoint.round, facts["chain"], facts["reference_epoch"])
+        self.folder.cut_back(facts["lines"])
+        self._ledger.load(facts["exposure"])
+        self._seconds_before = facts["seconds"]
+
+    def _announce(self) -> None:
+        recipe = self.composition.recipe
+        notes = (NOISE_NOTE,) if recipe.chain.adds_noise else ()
+        event = RunStarted(
+            run=self.composition.run,
+            method=self.composition.method.name,
+            rounds=self.config.rounds,
+            first_round=self.simulation.round,
+            members=self.config.members,
+            aggregators=recipe.policy.shards,
+            n=recipe.spec.n,
+            chain=recipe.chain.describe(),
+            notes=notes,
+        )
+        for listener in self._listeners:
+            listener(event)
+
+    def _conclude(self) -> dict[str, Any]:
+        simulation, exposure = self.simulation, self._ledger.summary()
+        summary = summarise(
+            self.composition,
+            self.folder.rounds(),
+            digest=simulation.model_digest,
+            seconds=self._seconds,
+            exposure=exposure,
+            peak_memory=self._engine.peak_memory(),
+            versions=versions(),
+        )
+        self.folder.write_model(self.composition.recipe.spec, simulation.replica.model)
+        self.folder.write("exposure.json", exposure)
+        self.folder.write("summary.json", summary)
+        event = RunEnded(simulation.round, summary["finished"], simulation.model_digest, self._seconds)
+        for listener in self._listeners:
+            listener(event)
+        return summary
+
+    @property
+    def _seconds(self) -> float:
+        return self._seconds_before + time.perf_counter() - self._began

@@ -1,0 +1,140 @@
+"""Run a configuration: one method, or several side by side with the same task.
+
+The engine (worker processes, data, networks) is built once and used for all methods.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eris.checkpoint import write_atomically
+from eris.config import Config, dump_config, load_config
+from eris.errors import CheckpointError, ConfigError
+from eris.events import Listener
+from eris.local.task import Task
+from eris.simulate.engine import Engine
+from eris.simulate.inline_engine import InlineEngine
+from eris.simulate.method_run import CHECKPOINT_SECONDS, MethodRun
+from eris.simulate.process_engine import ProcessEngine, TaskSource
+
+__all__ = ["RunResult", "folder_of", "open_engine", "resume", "run", "stamped_folder"]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Where a run's folder is, and what each method came to."""
+
+    path: Path
+    summaries: list[dict[str, Any]] = field(repr=False)
+
+    def __getitem__(self, method: str) -> dict[str, Any]:
+        """Return the summary of a method."""
+        return next(summary for summary in self.summaries if summary["method"] == method)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every method did all its rounds."""
+        return all(summary["finished"] for summary in self.summaries)
+
+
+def run(
+    config: Config,
+    out: Path | None = None,
+    *,
+    task: Task | None = None,
+    listeners: Sequence[Listener] = (),
+    stopped: Callable[[], bool] = lambda: False,
+    replay: Path | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+) -> RunResult:
+    """Run every method of a configuration and return their summaries.
+
+    `task` takes the place of `[data]` and `[model]`; it is then run in this process.
+    """
+    if replay is not None and len(config.methods) != 1:
+        raise ConfigError("a replay is of one method", fix=f"use --set method={config.methods[0]}", key="method")
+    out = stamped_folder(config) if out is None else out
+    options = {"listeners": listeners, "stopped": stopped, "replay": replay, "checkpoint_seconds": checkpoint_seconds}
+    return _run_all(config, out, task, options, resuming=False)
+
+
+def resume(
+    out: Path,
+    *,
+    task: Task | None = None,
+    listeners: Sequence[Listener] = (),
+    stopped: Callable[[], bool] = lambda: False,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    workers: int | None = None,
+) -> RunResult:
+    """Go on with a run that was stopped or killed; it ends as if nothing had happened."""
+    path = out / "config.toml"
+    if not path.exists():
+        raise CheckpointError("there is no run in this folder", fix="give the folder that --out named", path=out)
+    config = load_config(path)
+    if workers is not None:
+        config = config.model_copy(update={"workers": workers})
+    options = {"listeners": listeners, "stopped": stopped, "checkpoint_seconds": checkpoint_seconds}
+    return _run_all(config, out, task, options, resuming=True)
+
+
+def _run_all(config: Config, out: Path, task: Task | None, options: dict[str, Any], *, resuming: bool) -> RunResult:
+    if not resuming:
+        _begin_folder(out, config)
+    summaries = []
+    engine = open_engine(config, task)
+    try:
+        for method in config.methods:
+            method_run = MethodRun(config.for_method(method), folder_of(out, config, method), engine, **options)
+            summaries.append(method_run.run(resume=resuming))
+            if not summaries[-1]["finished"]:
+                break
+    finally:
+        engine.close()
+    return RunResult(out, summaries)
+
+
+def open_engine(config: Config, task: Task | None = None) -> Engine:
+    """Start what does the work: this process for one worker or a task of one's own, else worker processes or Ray."""
+    from eris.compose import build_task
+
+    plain = config.model_dump(mode="json", exclude_none=True)
+    source = TaskSource("eris.compose:build_task", {"config": plain})
+    if task is not None:
+        return InlineEngine(task)
+    if config.engine == "ray":
+        from eris.simulate.ray_engine import RayEngine
+
+        return RayEngine(source, config.workers or _cores(), config.network.ray)
+    workers = min(config.workers or _cores(), config.members)
+    if workers == 1 or os.name != "posix":
+        return InlineEngine(build_task(plain))
+    return ProcessEngine(source, workers)
+
+
+def folder_of(out: Path, config: Config, method: str) -> Path:
+    """Return a method's folder: the run's own if it is the only one."""
+    return out if len(config.methods) == 1 else out / method
+
+
+def stamped_folder(config: Config) -> Path:
+    """Return runs/<timestamp>-<method>, the default place of a run."""
+    name = config.methods[0] if len(config.methods) == 1 else "compare"
+    return Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{re.sub(r'[^a-z0-9+_-]', '-', name)}"
+
+
+def _begin_folder(out: Path, config: Config) -> None:
+    if (out / "config.toml").exists():
+        raise ConfigError("there is a run in this folder already", fix="choose another --out, or --resume", path=out)
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / "config.toml", dump_config(config).encode())
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,128 @@
+"""The folder of a run: what is written while it goes on, and what it came to.
+
+config.toml          the resolved configuration; runs again to the same bits
+metrics.jsonl        a line a round
+verdicts.jsonl       a line a round: its plan and how it ended
+exposure.json        who saw how much
+summary.json         the run in one object
+model.safetensors    the final model
+checkpoint/          what `--resume` goes on from
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from eris.checkpoint import write_atomically
+from eris.config import Config, dump_config
+from eris.errors import CheckpointError
+from eris.events import Event, RoundEnded, VerdictWritten
+from eris.exposure import ExposureLedger
+from eris.local.spec import ModelSpec, Vector
+
+__all__ = ["RunFolder"]
+
+_LINES = ("metrics.jsonl", "verdicts.jsonl")
+
+
+class RunFolder:
+    """Writes what a run's events say."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ledger: ExposureLedger | None = None
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints are."""
+        return self.path / "checkpoint"
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is something to go on from."""
+        return any(self.checkpoints.glob("round-*.safetensors"))
+
+    def create(self, config: Config) -> None:
+        """Begin a new run."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path / "config.toml", dump_config(config).encode())
+        for name in _LINES:
+            (self.path / name).write_bytes(b"")
+
+    def __call__(self, event: Event) -> None:
+        """Write down what is worth a line."""
+        if isinstance(event, RoundEnded):
+            self._append("metrics.jsonl", self._metrics(event))
+        elif isinstance(event, VerdictWritten):
+            self._append("verdicts.jsonl", {"plan": event.plan, "verdict": event.verdict})
+
+    def sizes(self) -> dict[str, int]:
+        """Return how long the files of lines are, for a checkpoint."""
+        return {name: (self.path / name).stat().st_size for name in _LINES}
+
+    def cut_back(self, sizes: Mapping[str, int]) -> None:
+        """Forget the lines that came after a checkpoint; their rounds will be done again."""
+        for name in _LINES:
+            path = self.path / name
+            if not path.exists() or path.stat().st_size < sizes[name]:
+                raise CheckpointError(f"{name} is shorter than its checkpoint says", fix="begin a new run", path=path)
+            with path.open("r+b") as file:
+                file.truncate(sizes[name])
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """Return the lines of metrics.jsonl."""
+        return [json.loads(line) for line in (self.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+    def write(self, name: str, data: Mapping[str, Any]) -> None:
+        """Write a JSON file for people and programs."""
+        write_atomically(self.path / name, (json.dumps(_without_nan(data), indent=2) + "\n").encode())
+
+    def write_model(self, spec: ModelSpec, model: Vector) -> None:
+        """Write the model as named tensors."""
+        from safetensors.numpy import save
+
+        write_atomically(self.path / "model.safetensors", save(dict(spec.unflatten(model)), {"spec": spec.digest}))
+
+    def _metrics(self, event: RoundEnded) -> dict[str, Any]:
+        traffic = event.traffic
+        roles = {"member": traffic.member, traffic.aggregator_name: traffic.aggregator}
+        return {
+            "round": event.round,
+            **event.metrics,
+            "bytes_up": {role: count.up for role, count in roles.items()},
+            "bytes_down": {role: count.down for role, count in roles.items()},
+            "bytes_total": traffic.total,
+            "distribution_seconds": traffic.seconds,
+            "largest_share": self.ledger.of_round.pop(event.round, None) if self.ledger else None,
+            "lost_shards": event.lost_shards,
+            "seconds": event.seconds,
+        }
+
+    def _append(self, name: str, data: Mapping[str, Any]) -> None:
+        with (self.path / name).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(_without_nan(data), separators=(",", ":")) + "\n")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that matter for reproducing a run."""
+    found = {}
+    for package in ("eris-fl", "numpy", "torch"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _without_nan(value: Any) -> Any:
+    """Replace what JSON has no word for by null."""
+    if isinstance(value, Mapping):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,78 @@
+"""What a run came to, in one object."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eris.compose import Composition
+
+__all__ = ["summarise"]
+
+NOISE_NOTE = "noise reproducible: no privacy claim"
+
+
+def summarise(
+    composition: Composition,
+    rounds: Sequence[Mapping[str, Any]],
+    *,
+    digest: str,
+    seconds: float,
+    exposure: Mapping[str, Any],
+    peak_memory: int,
+    versions: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return summary.json from the lines of metrics.jsonl."""
+    config, best = composition.config, _best(rounds)
+    notes = [NOISE_NOTE] if composition.recipe.chain.adds_noise else []
+    return {
+        "method": composition.method.name,
+        "rounds": len(rounds),
+        "finished": len(rounds) >= config.rounds,
+        "seed": config.seed,
+        "members": config.members,
+        "aggregators": composition.recipe.policy.shards,
+        "parameters": composition.recipe.spec.n,
+        "transforms": composition.recipe.chain.describe(),
+        "final_accuracy": _last(rounds, "accuracy"),
+        "final_loss": _last(rounds, "loss"),
+        "best_accuracy": best.get("accuracy") if best else None,
+        "best_round": best.get("round") if best else None,
+        "bytes": {
+            "up_per_member_round": _mean(rounds, "bytes_up"),
+            "down_per_member_round": _mean(rounds, "bytes_down"),
+            "total": sum(line["bytes_total"] for line in rounds),
+        },
+        "distribution_seconds": _average([line["distribution_seconds"] for line in rounds]),
+        "exposure": {key: exposure[key] for key in ("largest_share_per_round", "union_over_rounds") if key in exposure},
+        "lost_shards": sum(line["lost_shards"] for line in rounds),
+        "seconds": seconds,
+        "peak_memory_bytes": peak_memory,  # all processes together; what they share counts in each
+        "versions": dict(versions),
+        "notes": notes,
+        "model_digest": digest,
+    }
+
+
+def _best(rounds: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the round with the least validation loss, or test loss where nothing was held out."""
+
+    def loss(line: Mapping[str, Any]) -> float:
+        value = line.get("validation_loss", line.get("loss"))
+        return math.inf if value is None else float(value)
+
+    evaluated = [line for line in rounds if loss(line) < math.inf]
+    return min(evaluated, key=loss) if evaluated else None
+
+
+def _last(rounds: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    return next((line[key] for line in reversed(rounds) if line.get(key) is not None), None)
+
+
+def _mean(rounds: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    return _average([line[key]["member"] for line in rounds])
+
+
+def _average(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None

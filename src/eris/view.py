@@ -1,0 +1,55 @@
+"""Exactly what one observer, or several that put theirs together, saw of one member in one round.
+
+A view holds the coordinates of the shards that the observers own and that reached them, the values there, and the
+scalars that came along. Nothing else: what everybody sees (plans, published means) is public and not part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.events import Sent
+from eris.local.spec import Vector
+from eris.shards.plan import Coordinates, ShardPlan
+from eris.shards.policy import Layout
+
+__all__ = ["View", "view_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What was seen: `values` at `coordinates` of the trainable part, `buffers` at `buffer_coordinates`."""
+
+    round: int
+    member: int
+    coordinates: Coordinates = field(repr=False)
+    values: Vector = field(repr=False)
+    buffer_coordinates: Coordinates = field(repr=False)
+    buffers: Vector = field(repr=False)
+    scalars: Mapping[str, float]
+
+    @property
+    def size(self) -> int:
+        """How many coordinates were seen."""
+        return self.coordinates.size + self.buffer_coordinates.size
+
+
+def view_of(sent: Sent, layout: Layout, assignment: tuple[int, ...], observers: Collection[int]) -> View:
+    """Return the joint view of some observers; all of them together see the whole message."""
+    owned = np.zeros(layout.shards, bool)
+    owned[[shard for shard in sent.reached if assignment[shard] in observers]] = True
+    seen = _owned(layout.trainable, sent.support, owned)
+    everything = np.arange(layout.trainable.n, dtype=np.int64) if sent.support is None else sent.support
+    rest = np.flatnonzero(_owned(layout.buffers, None, owned))
+    scalars = {"weight": sent.weight, "steps": sent.steps} if owned.any() else {}
+    return View(sent.round, sent.member, everything[seen], sent.values[seen], rest, sent.buffers[rest], scalars)
+
+
+def _owned(plan: ShardPlan, support: Coordinates | None, owned: NDArray[np.bool_]) -> Coordinates:
+    """Return the places, in the support, of coordinates that lie in the owned shards."""
+    coordinates = np.arange(plan.n, dtype=np.int64) if support is None else support
+    return np.flatnonzero(owned[plan.owners_of(coordinates)])
