@@ -6,6 +6,19 @@ fills. Nothing here imports torch.
 
 from eris.data.dataset import ArrayExamples, Dataset, Images, Texts
 from eris.data.digits import mnist_sample
+from eris.data.fetch import get, load
 from eris.data.partition import Partition, partition
+from eris.data.synthetic import synthetic
 
-__all__ = ["ArrayExamples", "Dataset", "Images", "Partition", "Texts", "mnist_sample", "partition"]
+__all__ = [
+    "ArrayExamples",
+    "Dataset",
+    "Images",
+    "Partition",
+    "Texts",
+    "get",
+    "load",
+    "mnist_sample",
+    "partition",
+    "synthetic",
+]

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,7 +117,17 @@ class Texts:
         return f"Texts({len(self)} {'labelled' if self.labels is not None else 'with summaries'})"
 
 
-Split = TypeVar("Split", bound=Images | Texts, covariant=True)
+class _Split(Protocol):
+    @property
+    def labels(self) -> Labels | None: ...
+
+    @property
+    def ids(self) -> NDArray[np.int64] | None: ...
+
+    def __len__(self) -> int: ...
+
+
+Split = TypeVar("Split", bound=_Split, covariant=True)
 
 
 @dataclass(frozen=True, eq=False)

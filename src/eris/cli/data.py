@@ -1,0 +1,140 @@
+"""`eris data`: which data sets there are, and getting one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from eris.data.cache import Manifest
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb with its two commands."""
+    data = typer.Typer(name="data", help="List and fetch data sets.", no_args_is_help=True)
+    data.command("list")(list_sets)
+    data.command("get")(get_set)
+    app.add_typer(data)
+
+
+def list_sets(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Show every data set: what it is, whether it is here, and where it came from or could come from."""
+    rows = _rows()
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    from rich.console import Console
+
+    from eris.data.cache import cache_folder
+
+    console = Console()
+    console.print(_table(rows))
+    console.print(f"cache: {cache_folder()}  (set ERIS_DATA to move it)", style="dim", highlight=False)
+
+
+def get_set(
+    name: Annotated[str, typer.Argument(help="Its name in `eris data list`.")],
+    path: Annotated[Path | None, typer.Option("--from", help="Your own copy: a folder or an archive.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Fetch it again even if it is here.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a sentence.")] = False,
+) -> None:
+    """Fetch a data set once into the cache and check that it is what it claims to be."""
+    from eris.data.cache import manifest_of
+    from eris.data.catalogue import entry_by_name
+
+    entry_by_name(name)
+    manifest = None if force else manifest_of(name)
+    fetched = manifest is None or path is not None
+    if manifest is None or path is not None:
+        manifest = _fetch(name, path, quiet=as_json)
+    if as_json:
+        typer.echo(json.dumps(_facts(manifest), indent=2))
+        return
+    verb = "fetched" if fetched else "is here already"
+    counts = " + ".join(f"{count:,}" for count in manifest.samples.values())
+    typer.echo(f"{name} {verb}: {counts} samples ({manifest.edition}), {_size(manifest.bytes)}, from {manifest.source}")
+
+
+def _fetch(name: str, path: Path | None, *, quiet: bool) -> Manifest:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from eris.data.fetch import get
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as display:
+        line = display.add_task(f"looking for {name}", total=None)
+
+        def progress(what: str, share: float | None) -> None:
+            display.update(line, description=what, total=None if share is None else 1.0, completed=share or 0.0)
+
+        return get(name, path=path, progress=progress)
+
+
+def _rows() -> list[dict[str, Any]]:
+    from eris.data.cache import manifest_of
+    from eris.data.catalogue import CATALOGUE
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": "mnist-sample",
+            "about": "handwritten digits, 28 × 28 grey",
+            "present": True,
+            "samples": {"train": 6000, "test": 1000},
+            "edition": "600 + 100 of each digit",
+            "source": "inside the package",
+        },
+        {
+            "name": "synthetic",
+            "about": "made-up blobs, 28 × 28 grey",
+            "present": True,
+            "samples": {"train": 1000, "test": 250},
+            "edition": "synthetic",
+            "source": "made up from a seed",
+        },
+    ]
+    for entry in CATALOGUE.values():
+        row: dict[str, Any] = {"name": entry.name, "about": entry.about, "present": False}
+        if (manifest := manifest_of(entry.name)) is not None:
+            row |= {"present": True, **_facts(manifest)}
+        else:
+            row["source"] = ", ".join(str(source) for source in entry.sources) or "local files (--from)"
+        rows.append(row)
+    return rows
+
+
+def _facts(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "name": manifest.name,
+        "samples": manifest.samples,
+        "edition": manifest.edition,
+        "source": manifest.source,
+        "bytes": manifest.bytes,
+        "digest": manifest.digest,
+        "checked": manifest.checked,
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("name", "here", "samples", "size", "source", "what"):
+        table.add_column(heading, no_wrap=heading in ("name", "samples", "size"))
+    for row in rows:
+        counts = " + ".join(f"{count:,}" for count in row.get("samples", {}).values())
+        here = "[green]yes[/]" if row["present"] else "no"
+        size = _size(row["bytes"]) if "bytes" in row else ""
+        table.add_row(row["name"], here, counts, size, row["source"], row["about"])
+    return table
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"

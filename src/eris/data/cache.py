@@ -1,0 +1,129 @@
+"""Where fetched sets are kept: ``$ERIS_DATA``, or ``eris`` in the user's cache folder.
+
+Each set has a folder with one file for each column and a manifest with their sizes and blake3 digests, which are
+checked whenever the set is loaded. A set appears under its name only when it is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+from blake3 import blake3
+
+from eris.data.columns import Column, Found
+from eris.errors import DataError
+
+__all__ = ["Manifest", "cache_folder", "manifest_of", "read_columns", "workspace", "write_columns"]
+
+_MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What lies in a set's folder and where it came from."""
+
+    name: str
+    source: str
+    edition: str
+    samples: dict[str, int]
+    digest: str = ""
+    checked: str = ""  # against the known digest, or against counts and statistics
+    folder: str = ""  # for sets that stay where they are
+    files: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        """Size on disk."""
+        return sum(size for size, _ in self.files.values())
+
+
+def cache_folder() -> Path:
+    """Return the folder of all fetched sets."""
+    if chosen := os.environ.get("ERIS_DATA"):
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "eris" / "cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "eris"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "eris"
+
+
+@contextmanager
+def workspace() -> Iterator[Path]:
+    """Lend a folder inside the cache (same disk: moving is renaming) that is gone afterwards."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".work-", dir=cache_folder(), ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def write_columns(manifest: Manifest, found: Found) -> Manifest:
+    """Keep a set; an older one of that name makes way."""
+    target = cache_folder() / manifest.name
+    with workspace() as folder:
+        fresh = folder / manifest.name
+        fresh.mkdir()
+        files = {}
+        for split, columns in found.items():
+            for name, column in columns.items():
+                path = _write(fresh / f"{split}_{name}", column)
+                files[path.name] = (path.stat().st_size, _digest(path))
+        complete = Manifest(**{**asdict(manifest), "files": files})
+        (fresh / _MANIFEST).write_text(json.dumps(asdict(complete), indent=2) + "\n", encoding="utf-8")
+        if target.exists():
+            target.rename(folder / "replaced")
+        fresh.rename(target)
+    return complete
+
+
+def manifest_of(name: str) -> Manifest | None:
+    """Return the manifest of a set that is there."""
+    path = cache_folder() / name / _MANIFEST
+    try:
+        content = json.loads(path.read_bytes())
+        files = {file: (int(size), str(digest)) for file, (size, digest) in content.pop("files").items()}
+        return Manifest(**content, files=files)
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, OSError) as error:
+        raise DataError(f"the manifest of {name} is damaged", fix=f"`eris data get {name} --force`") from error
+
+
+def read_columns(manifest: Manifest) -> Found:
+    """Return a kept set after checking every file; arrays are mapped, not read."""
+    found: Found = {}
+    for file, (size, digest) in manifest.files.items():
+        path = cache_folder() / manifest.name / file
+        if not path.is_file() or path.stat().st_size != size or _digest(path) != digest:
+            raise DataError(f"{manifest.name}/{file} is damaged", fix=f"`eris data get {manifest.name} --force`")
+        split, _, column = path.stem.partition("_")
+        found.setdefault(split, {})[column] = _read(path)
+    return found
+
+
+def _write(stem: Path, column: Column) -> Path:
+    if isinstance(column, np.ndarray):
+        np.save(path := stem.with_suffix(".npy"), column, allow_pickle=False)
+        return path
+    path = stem.with_suffix(".json")
+    path.write_text(json.dumps(column, ensure_ascii=True), encoding="ascii")
+    return path
+
+
+def _read(path: Path) -> Column:
+    if path.suffix == ".npy":
+        array: Column = np.load(path, mmap_mode="r", allow_pickle=False)
+        return array
+    texts: list[str] = json.loads(path.read_bytes())
+    return texts
+
+
+def _digest(path: Path) -> str:
+    return blake3().update_mmap(path).hexdigest()
