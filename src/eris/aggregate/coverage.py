@@ -22,6 +22,10 @@ class Coverage:
         self._starts: list[int] = []
         self._stops: list[int] = []
 
+    def __len__(self) -> int:
+        """Return the number of stretches."""
+        return len(self._starts)
+
     @property
     def stretches(self) -> list[tuple[int, int]]:
         """What is there."""

@@ -117,7 +117,7 @@ class Staging:
         if entry.contents is not None:
             raise Refused(Reason.DUPLICATE, "this contribution is already complete", member=member)
         entry.coverage.add(start, stop)
-        if len(entry.coverage.stretches) > _MOST_STRETCHES:
+        if len(entry.coverage) > _MOST_STRETCHES:
             self.forget(member)
             raise Refused(Reason.MALFORMED, "the chunks are too scattered", fix="send in order", member=member)
         if entry.coverage.complete:
