@@ -44,6 +44,19 @@ class Federation(RuleBasedStateMachine):
             if self.world.mail:
                 self.world.deliver(number % len(self.world.mail))
 
+    @rule(letters=st.integers(1, 150))
+    def sail_calmly(self, letters: int) -> None:
+        """Let the federation run as it would, for a while: faults must also hit rounds that are far on."""
+        for _ in range(letters):
+            if self.world.mail:
+                self.world.deliver(0)
+                continue
+            for peer in list(self.world.peers):
+                self.world.work(peer)
+            self.world.now += 1.0
+            if not self.world.mail:
+                self.the_clock_ticks()
+
     @precondition(lambda self: self.world.mail)
     @rule(number=st.integers(0, 10_000))
     def lose(self, number: int) -> None:

@@ -128,6 +128,9 @@ class World:
                 np.copyto(fresh.member.private[name], value)
         fresh.member.restore(self._best_snapshot())
         self.peers[peer] = fresh
+        if self.coordinator is not None and self.coordinator.in_flight is not None:
+            for notice in fresh.aggregator.abstain(self.coordinator.in_flight):
+                self._send_out(peer, notice, self.coordinator.in_flight)
         self._announce_return(peer, disk.round if disk else -1)
 
     def _best_snapshot(self) -> Snapshot:
@@ -137,9 +140,7 @@ class World:
         if self.coordinator is None:
             return
         member = self.peers[peer].member
-        if not self.coordinator.returned(
-            peer, private_round=private_round, reference_epoch=member.reference_epoch
-        ):
+        if not self.coordinator.returned(peer, private_round=private_round, reference_epoch=member.reference_epoch):
             member.forget_reference()
 
     # ── the network ──
@@ -202,21 +203,31 @@ class World:
             return  # an old letter
         if me.member.round < plan.round:
             self._catch_up(peer)
-        try:
-            me.member.begin(plan)
-        except Refused as refusal:
-            if refusal.reason is Reason.WRONG_EPOCH:
-                self._announce_return(peer, me.member.round)
-            raise
+        me.member.begin(plan)
         me.trained, me.reported = False, None
+        self._tell_if_reference_is_lost(peer)
 
     def _catch_up(self, peer: int) -> None:
-        """Settle the round that was open here by its verdict, then stand where the others stand."""
+        """Follow the verdicts that were missed, one after another, or take a snapshot of somebody further on."""
         member = self.peers[peer].member
-        missed = next((v for _, v in self.verdicts if member.plan and v.plan == member.plan.digest), None)
-        best = self._best_snapshot()
-        if best.round > member.round:
-            member.restore(best, missed=missed)
+        while (missed := self._verdict_after(member)) is not None:
+            best = self._best_snapshot()
+            if best.round > member.round:
+                between = range(member.round, best.round)
+                member.restore(best, missed=[v for _, v in self.verdicts if v.round in between])
+                continue
+            if member.plan is None or member.plan.digest != missed[0].digest:
+                member.begin(missed[0])
+            before = member.round
+            self._conclude(peer, missed[1])
+            if member.round == before:
+                return
+
+    def _verdict_after(self, member: Member) -> tuple[RoundPlan, Verdict] | None:
+        return next((pair for pair in self.verdicts if pair[1].previous == member.chain), None)
+
+    def _tell_if_reference_is_lost(self, peer: int) -> None:
+        member = self.peers[peer].member
         if member.lost_reference:
             self._announce_return(peer, member.round)
 
@@ -233,8 +244,7 @@ class World:
                     return
                 member.accept_fetched(published, verdict)
             assert member.conclude(verdict) is None
-        if member.lost_reference:
-            self._announce_return(peer, member.round)
+        self._tell_if_reference_is_lost(peer)
 
     # ── what processes do by themselves ──
 
@@ -246,7 +256,7 @@ class World:
             self._send_out(peer, outcome, me.aggregator.plan)
         if plan is None:
             return
-        if not me.trained and peer in plan.participants:
+        if not me.trained and peer in plan.participants and not me.member.lost_reference:
             me.trained = True
             result = pretend_to_train(me.member.start(), peer, plan.round)
             for upload in me.member.contribute(result):

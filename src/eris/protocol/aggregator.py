@@ -58,6 +58,14 @@ class Aggregator:
         }
         self.plan, self._cut_at = plan, now + plan.deadlines.contribute
 
+    def abstain(self, plan: RoundPlan) -> list[Withheld]:
+        """Sit this round out, after a restart in its middle.
+
+        What was published before is forgotten; a second manifest, over other contributors, would look like foul play.
+        """
+        self.plan, self._shards, self._cut_at = plan, {}, math.inf
+        return [Withheld(plan.digest, shard, self.peer, Reason.RESTARTED) for shard in plan.shards_of(self.peer)]
+
     def receive(self, upload: Upload, sender: int) -> Receipt:
         """Stage a complete contribution, or refuse it with a typed reason; refusals are counted."""
         try:

@@ -8,7 +8,7 @@ One that lost its place (another chain) takes a snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,13 +98,20 @@ class Member:
             raise Refused(
                 Reason.WRONG_CHAIN, f"this member stands before round {self.round}", fix="take a snapshot", **where
             )
-        self._check_reference_epoch(plan)
         self.floor.check(plan, self.recipe, self.peer)
-        if plan.reference_epoch != self.reference_epoch:
-            self.recipe.chain.new_epoch(self.private, self.replica.public)
-            self.reference_epoch = plan.reference_epoch
+        self._enter_reference_epoch(plan)
         self.plan, self._outgoing = plan, None
         self._held, self._withheld = {}, set()
+
+    def _enter_reference_epoch(self, plan: RoundPlan) -> None:
+        """Do s_k := s in the round in which all members do it; a member that missed that round has no reference."""
+        if plan.reference_epoch == self.reference_epoch:
+            return
+        if plan.reference_begins == plan.round:
+            self.recipe.chain.new_epoch(self.private, self.replica.public)
+            self.reference_epoch = plan.reference_epoch
+        else:
+            self.forget_reference()
 
     def start(self) -> Vector:
         """Return a copy of the model to begin local training with."""
@@ -115,6 +122,14 @@ class Member:
     def contribute(self, result: LocalResult) -> list[Upload]:
         """Transform an update and cut it into one upload for each shard."""
         plan, spec = self._open_plan(), self.recipe.spec
+        if self.lost_reference:
+            raise Refused(
+                Reason.WRONG_EPOCH,
+                "this member has no valid reference",
+                fix="tell the coordinator that it returned without one: a reference epoch begins with the next plan",
+                peer=self.peer,
+                round=plan.round,
+            )
         update = result.update
         layout = self.recipe.layout(plan.round)
         trainable, buffers = np.split(update, [spec.n_trainable])
@@ -153,7 +168,7 @@ class Member:
         plan = self._open_plan()
         held = {shard: published.manifest.digest for shard, published in sorted(self._held.items())}
         state = self.replica.digest() if plan.checkpoint else ""
-        return Report(plan.digest, self.peer, held, len(held) + len(self._withheld) == plan.shards, state)
+        return Report(plan.digest, self.peer, held, len(held.keys() | self._withheld) == plan.shards, state)
 
     def manifest(self, shard: int) -> Manifest | None:
         """Return the manifest of a held shard (the coordinator may ask for it)."""
@@ -197,16 +212,16 @@ class Member:
         """Return a copy of the public state, for a newcomer. Private references are not part of it."""
         return Snapshot(self.round, self.chain, {name: value.copy() for name, value in self.replica.state().items()})
 
-    def restore(self, snapshot: Snapshot, *, missed: Verdict | None = None) -> None:
-        """Stand where the snapshot stands; private state stays, settled by the `missed` verdict of the open round."""
-        if missed is not None and self.plan is not None and missed.plan == self.plan.digest:
-            self._settle(missed)
+    def restore(self, snapshot: Snapshot, *, missed: Sequence[Verdict] = ()) -> None:
+        """Stand where the snapshot stands; private state stays, settled by the verdicts `missed` in between."""
+        for verdict in missed:
+            self._settle(verdict)
         self.replica.load(snapshot.state)
         self.round, self.chain = snapshot.round, snapshot.chain
         self.plan, self._outgoing, self._held, self._last_held = None, None, {}, {}
 
     def forget_reference(self) -> None:
-        """Give up s_k, because it is lost or outdated: this member takes part again when a reference epoch begins."""
+        """Give up s_k, because it is lost or outdated: this member follows, but contributes only in the next epoch."""
         self.reference_epoch = NO_REFERENCE
 
     def disown(self) -> None:
@@ -219,12 +234,13 @@ class Member:
         return self.recipe.keeps_references and self.reference_epoch == NO_REFERENCE
 
     def _settle(self, verdict: Verdict) -> None:
+        """Advance the reference by what was committed of ours; if we do not remember sending it, we have none."""
         missing = verdict.missing(self.peer)
-        if self._outgoing is not None:
+        if self._outgoing is not None and self.plan is not None and verdict.plan == self.plan.digest:
             accepted = Accepted(self.recipe.layout(verdict.round).trainable, missing)
             self.recipe.chain.settle(self._outgoing, self.private, accepted)
         elif len(missing) < len(verdict.shards):
-            self.forget_reference()  # something of ours was committed that we do not remember sending
+            self.forget_reference()
 
     # ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -232,18 +248,6 @@ class Member:
         if self.plan is None:
             raise Refused(Reason.WRONG_ROUND, "no round is open", fix="begin(plan) first", peer=self.peer)
         return self.plan
-
-    def _check_reference_epoch(self, plan: RoundPlan) -> None:
-        """Refuse to invent a reference: s_k := s is right only in the round in which all members do it."""
-        begins = plan.reference_begins == plan.round
-        if self.recipe.keeps_references and plan.reference_epoch != self.reference_epoch and not begins:
-            raise Refused(
-                Reason.WRONG_EPOCH,
-                f"reference epoch {plan.reference_epoch} began in round {plan.reference_begins}, without this member",
-                fix="tell the coordinator that this member returned without its reference",
-                peer=self.peer,
-                round=plan.round,
-            )
 
     def _hash(self, shard: int) -> str:
         return self._held[shard].manifest.hash if shard in self._held else ""
