@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -15,6 +14,7 @@ from eris.step.optimizer import State
 __all__ = ["BLOCK", "Blockwise", "require_between", "require_positive"]
 
 BLOCK = 1 << 15  # values; a block of model, direction, state and scratch fits the second-level cache
+_SMALLEST, _LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
 
 class Blockwise:
@@ -54,9 +54,9 @@ def _check(model: Vector, direction: Vector, state: State, keeps: tuple[str, ...
 
 
 def require_positive(what: str, value: float) -> None:
-    """Refuse a number that is not finite and > 0, also after rounding to float32."""
-    if not (isinstance(value, int | float) and math.isfinite(value) and 0 < np.float32(value) < np.inf):
-        raise ConfigError(f"{what} is {value}", fix="use a finite number > 0")
+    """Refuse a number that is not > 0 and finite, as float32 sees it."""
+    if not (isinstance(value, int | float) and _SMALLEST <= value <= _LARGEST):
+        raise ConfigError(f"{what} is {value}", fix="use a number > 0 that fits into float32")
 
 
 def require_between(what: str, value: float) -> None:
