@@ -1,8 +1,9 @@
 """What to choose for a fleet and a target: aggregators, shard sizes, blocks, chunks, compression.
 
 The mildest compression that reaches the target wins, because compression costs accuracy; with it the fewest
-aggregators, taken from the strongest peers, with shares from the linear programme. Without a target the round is made
-as short as it can be.
+aggregators, taken from the strongest peers, with shares from the linear programme. Without a time as target the round
+is made as short as it can be. In any case no aggregator gets more than a tenth of the model (twice an even share where
+fewer than twenty may aggregate), unless a larger share is allowed: speed alone would often choose a single one.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = ["LADDER", "Advice", "Target", "advise"]
 LADDER = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 LARGEST_BLOCK = 1024  # gathering longer blocks is not faster
 LARGEST_CHUNK = 1 << 20  # bytes; chunks from 256 KiB to 4 MiB are equally fast, and memory in flight grows with them
+_LARGEST_SHARD = 0.1
 _ENOUGH = 1.01  # within one per cent of the best time, fewer aggregators are better than more
 _ROUNDING = 1.01  # shard sizes are rounded to blocks of at most a hundredth of a shard
 
@@ -36,12 +38,17 @@ class Target:
     exposure: float | None = None
     memory: float | None = None
     coalition: int = 1
+    largest_shard: float | None = None  # of the model, to one aggregator; None: the rule above
 
     def __post_init__(self) -> None:
-        for name in ("round_time", "exposure", "memory", "coalition"):
+        for name in ("round_time", "exposure", "memory", "coalition", "largest_shard"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ConfigError(f"target {name} is {value}", fix="use a value above zero")
+
+    def shard_limit(self, candidates: int) -> float:
+        """Return the largest share of the model for one of that many possible aggregators."""
+        return min(1.0, self.largest_shard or max(_LARGEST_SHARD, 2 / candidates))
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class Advice:
     scenario: Scenario
     target: Target
     met: bool
-    missed: tuple[str, ...]  # targets that cannot be reached: round_time, exposure, memory
+    missed: tuple[str, ...]  # targets that cannot be reached: round_time, exposure, memory, largest_shard
     round_time: float
     exposure: float  # to one observer
     coalition_exposure: tuple[tuple[int, float], ...]  # to 1, 2, … colluding peers
@@ -107,7 +114,7 @@ def _fit(wide: Scenario, target: Target) -> Allocation | None:
     limit = target.exposure
     if limit is not None and len(wide.participants) <= target.coalition + 1:
         return None  # the published mean alone gives the update away
-    return allocate(wide, exposure=limit, coalition=target.coalition)
+    return allocate(wide, exposure=limit, coalition=target.coalition, largest=_limit(wide, target))
 
 
 def _meets(found: Allocation | None, target: Target) -> bool:
@@ -119,7 +126,7 @@ def _meets(found: Allocation | None, target: Target) -> bool:
 def _fewest(wide: Scenario, target: Target) -> Advice:
     """Bisect for the smallest number of strongest peers that still reaches the target (more never hurt)."""
     if target.round_time is None:
-        best = allocate(wide, exposure=target.exposure, coalition=target.coalition)
+        best = _fit(wide, target)
         assert best is not None
         target_time = replace(target, round_time=best.seconds * _ENOUGH)
     else:
@@ -138,8 +145,9 @@ def _fewest(wide: Scenario, target: Target) -> Advice:
 def _what_fewer_miss(narrow: Scenario, target: Target) -> str:
     found = _fit(narrow, target)
     if found is None:
-        free = allocate(narrow)
-        return "memory" if free is None else "exposure"
+        if allocate(narrow) is None:
+            return "memory"
+        return "exposure" if _fit(narrow, replace(target, exposure=None)) is not None else "shard"
     return "round_time"
 
 
@@ -174,8 +182,13 @@ def _missed(chosen: Scenario, method: str, target: Target, time: float) -> tuple
         "round_time": time / (target.round_time or np.inf),
         "exposure": seen / (target.exposure or np.inf),
         "memory": float(memory.max()),
+        "largest_shard": float(chosen.shard_sizes.max()) / chosen.model.n / _limit(chosen, target),
     }
     return tuple(name for name, ratio in reached.items() if ratio > _ROUNDING)
+
+
+def _limit(chosen: Scenario, target: Target) -> float:
+    return target.shard_limit(len(chosen.fleet.candidates))
 
 
 def _block(chosen: Scenario) -> int:

@@ -9,6 +9,7 @@ With shares f of the model, contributions of b' bytes, publications of b″ byte
                 b″·(1 − f_k)                 ≤ download_k·t₂   each member receives the rest
                 (P·b' + b″)·f_a              ≤ memory_a
                 p·(any c of the f together)  ≤ exposure
+                f_a                          ≤ largest
                 Σ f = 1
 
 Shares in proportion to one rate would be best for one phase alone; the programme weighs both. Among the shares that are
@@ -37,7 +38,7 @@ _AS_FAST = 1e-3
 class Limit:
     """A constraint that holds the round back; `price` says how fast the time falls if it gives way."""
 
-    kind: str  # collect, send, publish, receive, memory, exposure
+    kind: str  # collect, send, publish, receive, memory, exposure, shard
     peer: str
     price: float
 
@@ -52,10 +53,12 @@ class Allocation:
     limits: tuple[Limit, ...]
 
 
-def allocate(scenario: Scenario, *, exposure: float | None = None, coalition: int = 1) -> Allocation | None:
-    """Return the best shares for the scenario's aggregators; None if memory or `exposure` leave no way.
+def allocate(
+    scenario: Scenario, *, exposure: float | None = None, coalition: int = 1, largest: float = 1.0
+) -> Allocation | None:
+    """Return the best shares for the scenario's aggregators; None if memory and the limits given leave no way.
 
-    `exposure` bounds the share of an update that any `coalition` aggregators see together.
+    `exposure` bounds the share of an update that any `coalition` aggregators see together, `largest` any one shard.
     """
     owners = scenario.aggregators
     if len(set(owners)) != len(owners):
@@ -65,6 +68,8 @@ def allocate(scenario: Scenario, *, exposure: float | None = None, coalition: in
     programme.add_memory()
     if exposure is not None:
         programme.add_exposure(exposure, coalition)
+    if largest < 1:
+        programme.add_largest(largest)
     return programme.solve()
 
 
@@ -131,6 +136,11 @@ class _Programme:
             self.add("exposure", "", {a: 1.0, level: -1.0, excess + a: -1.0}, 0.0)
         together = {level: float(coalition)} | {excess + a: 1.0 for a in range(self.count)}
         self.add("exposure", "", {column: kept * value for column, value in together.items()}, limit)
+
+    def add_largest(self, limit: float) -> None:
+        """Bound each share."""
+        for a, peer in enumerate(self.scenario.aggregators):
+            self.add("shard", self.scenario.fleet.peers[peer].name, {a: 1.0}, limit)
 
     def solve(self) -> Allocation | None:
         """Find the shortest time, then the most even shares that keep to it; None if nothing is possible."""

@@ -21,11 +21,11 @@ __all__ = ["Difference", "differences"]
 _TOLERANCE = 1e-3  # relative; smaller ones are rounding
 
 _WHY = {
-    ("priprune", "upload"): "which values are withheld depends on the data, so their positions must travel too",
-    ("priprune", "total"): "it includes the positions of the withheld values",
-    ("priprune", "time"): "it includes the positions of the withheld values",
-    ("shatter", "upload"): "every chunk goes to r neighbours: a member sends r models, less what stays in its own node",
-    ("shatter", "download"): "a member receives r models, less what stays in its own node",
+    ("priprune", "upload"): "which values are withheld depends on the data, so their positions travel too",
+    ("priprune", "total"): "which values are withheld depends on the data, so their positions travel too",
+    ("priprune", "time"): "which values are withheld depends on the data, so their positions travel too",
+    ("shatter", "upload"): "every chunk goes to r neighbours: r models move each way, less what stays inside a node",
+    ("shatter", "download"): "every chunk goes to r neighbours: r models move each way, less what stays inside a node",
     ("shatter", "total"): "the paper's total, (1+2r) models, is not the sum of its own upload and download",
     ("shatter", "time"): "the paper's bound counts r models at the receivers, edges inside one node among them",
     ("ako", "time"): "the table sends and receives in turn; here, as for every method, both happen at once",

@@ -26,9 +26,10 @@ __all__ = ["Bottleneck", "bottlenecks", "distribution_time"]
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """The link that decides how long a phase takes."""
+    """The link that decides how long a phase takes, the first of `equals` that need the same time."""
 
     node: str
+    equals: int
     way: str  # "upload" or "download"
     seconds: float
 
@@ -48,4 +49,5 @@ def _slowest(phase: Phase, scenario: Scenario) -> Bottleneck:
     sending, receiving = phase.sent / fleet.uploads, phase.received / fleet.downloads
     way, seconds = ("upload", sending) if sending.max() > receiving.max() else ("download", receiving)
     node = int(np.argmax(seconds))
-    return Bottleneck((*fleet.peers, fleet.server)[node].name, way, float(seconds[node]))
+    equals = int((seconds >= seconds[node] * (1 - 1e-9)).sum())
+    return Bottleneck((*fleet.peers, fleet.server)[node].name, equals, way, float(seconds[node]))

@@ -60,10 +60,10 @@ def exposure(method: str, scenario: Scenario, *, coalition: int = 1) -> Exposure
 
 def _of_shards(method: str, scenario: Scenario, coalition: int) -> Exposure:
     """Add up the largest shards of the coalition, then what the published means give away."""
-    sent = payload(method, scenario).up / VALUE_BYTES / scenario.model.values
-    held = np.zeros(scenario.members)
+    sent, held = payload(method, scenario).up, np.zeros(scenario.members)
     np.add.at(held, np.array(scenario.aggregators), sent)
-    everything, seen = float(sent.sum()), float(np.sort(held)[::-1][:coalition].sum())
+    size = VALUE_BYTES * scenario.model.values
+    everything, seen = float(sent.sum() / size), float(np.sort(held)[::-1][:coalition].sum() / size)
     observer = "an aggregator" if coalition == 1 else f"{coalition} aggregators together"
     others = len(scenario.participants) - coalition
     if others <= 1:

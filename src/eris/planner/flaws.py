@@ -52,7 +52,7 @@ FLAWS = (
         "2, b = 1 have variance G², the formula gives G²/2. The worst case is (m−b)G²/((m−1)b).",
     ),
     Flaw(
-        ("residual", "rate"),
+        ("residual", "eris_rate"),
         "The residual goes to 0 with β → 0 (and λ → 0 with it), so the rate √(1+ω)/(√K m) of the paper's table is "
         "an artefact of holding β fixed.",
     ),

@@ -64,7 +64,8 @@ class Scenario:
     audience: tuple[int, ...]  # who receives what is published
     keep: float = 1.0  # share of the coordinates that DSC keeps, p = 1/(1+ω)
     masks: Masks = "shared"
-    header: int = 0  # bytes around every message
+    header: int = 0  # bytes before every chunk of a message
+    chunk: float = math.inf  # bytes of payload in a chunk; every message has at least one
     baselines: Baselines = Baselines()
 
     def __post_init__(self) -> None:
@@ -76,8 +77,10 @@ class Scenario:
             raise ConfigError(f"kept share p is {self.keep}", fix="use 0 < p ≤ 1")
         if self.masks not in get_args(Masks):
             raise ConfigError(f"masks are {self.masks!r}", fix=f"use one of {get_args(Masks)}")
-        if self.header < 0:
-            raise ConfigError(f"header is {self.header} bytes", fix="use 0 or more")
+        if self.header < 0 or not self.chunk >= 1:
+            raise ConfigError(
+                f"a header of {self.header} bytes before chunks of {self.chunk}", fix="use 0 and 1 or more"
+            )
 
     @property
     def members(self) -> int:
@@ -126,14 +129,16 @@ def scenario(
     keep: float = 1.0,
     masks: Masks = "shared",
     header: int = 0,
+    chunk: float = math.inf,
     baselines: Baselines | None = None,
 ) -> Scenario:
     """Describe a round.
 
     `aggregators`: how many (the strongest are taken) or which; every peer that may by default. `shares`: of the model,
     one for each aggregator, equal by default. `participants`: how many train (aggregators first, then the slowest:
-    the round that takes longest) or which. `audience`: eris publishes to all members, so that everybody keeps the same
-    model; ``participants`` leaves the others to fetch a snapshot when they return.
+    the round that takes longest) or which. `audience`: the result goes to all members, so that everybody keeps the same
+    model; ``participants`` leaves the others to fetch a snapshot when they return. `header` and `chunk` are what the
+    wire adds; the paper counts values alone.
     """
     owners = _aggregators(fleet, aggregators)
     taking_part = _participants(fleet, owners, participants)
@@ -149,6 +154,7 @@ def scenario(
         keep=keep,
         masks=masks,
         header=header,
+        chunk=chunk,
         baselines=baselines or Baselines(),
     )
 

@@ -132,7 +132,7 @@ def _published(scenario: Scenario) -> Bytes:
 def _eris(method: str, scenario: Scenario) -> tuple[Phase, ...]:
     """Every member sends each shard to its aggregator; each aggregator publishes its shard. Own shards stay put."""
     sizes, owners = payload(method, scenario), np.array(scenario.aggregators)
-    up, down = sizes.up + scenario.header, sizes.down + scenario.header
+    up, down = _framed(scenario, sizes.up), _framed(scenario, sizes.down)
     joins, listens = scenario.takes_part, scenario.listens
     collect, publish = _silence(scenario), _silence(scenario)
     collect.sent[:-1][joins] = up.sum()
@@ -144,18 +144,29 @@ def _eris(method: str, scenario: Scenario) -> tuple[Phase, ...]:
     return collect, publish
 
 
+def _framed(scenario: Scenario, payload: Bytes) -> Bytes:
+    """Return messages with the headers of their chunks."""
+    chunks: Bytes = np.maximum(1.0, np.ceil(payload / scenario.chunk))
+    return payload + scenario.header * chunks
+
+
+def _message(scenario: Scenario, payload: float) -> float:
+    return float(_framed(scenario, np.array([payload]))[0])
+
+
 def _silence(scenario: Scenario) -> Phase:
     return Phase(np.zeros(scenario.members + 1), np.zeros(scenario.members + 1))
 
 
 def _central(scenario: Scenario, upload: float) -> tuple[Phase, ...]:
-    """Participants send to a server, which sends the whole model back to each of them."""
+    """Participants send to a server, which sends the whole model back to all who listen."""
     collect, publish = _silence(scenario), _silence(scenario)
-    joins = scenario.takes_part
-    collect.sent[:-1][joins] = upload
-    collect.received[-1] = upload * joins.sum()
-    publish.sent[-1] = scenario.model.bytes * joins.sum()
-    publish.received[:-1][joins] = scenario.model.bytes
+    joins, listens = scenario.takes_part, scenario.listens
+    up, down = _message(scenario, upload), _message(scenario, scenario.model.bytes)
+    collect.sent[:-1][joins] = up
+    collect.received[-1] = up * joins.sum()
+    publish.sent[-1] = down * listens.sum()
+    publish.received[:-1][listens] = down
     return collect, publish
 
 
@@ -185,7 +196,7 @@ def _soteriafl(scenario: Scenario) -> tuple[Phase, ...]:
 
 def _ako(scenario: Scenario) -> tuple[Phase, ...]:
     others, parts = len(scenario.participants) - 1, scenario.baselines.ako_partitions
-    return _among_equals(scenario, others * scenario.model.bytes / parts)
+    return _among_equals(scenario, others * _message(scenario, scenario.model.bytes / parts))
 
 
 def _shatter(scenario: Scenario) -> tuple[Phase, ...]:
@@ -198,12 +209,13 @@ def _shatter(scenario: Scenario) -> tuple[Phase, ...]:
             fix="use a degree below the number of virtual nodes, with an even product of the two",
         )
     inside = (settings.shatter_chunks - 1) / (virtual - 1)
-    return _among_equals(scenario, degree * scenario.model.bytes * (1 - inside))
+    piece = _message(scenario, scenario.model.bytes / settings.shatter_chunks)
+    return _among_equals(scenario, degree * settings.shatter_chunks * piece * (1 - inside))
 
 
 def _qdpsgd(scenario: Scenario) -> tuple[Phase, ...]:
     degree = scenario.baselines.graph_share * (len(scenario.participants) - 1)
-    return _among_equals(scenario, degree * scenario.baselines.quantised * scenario.model.bytes)
+    return _among_equals(scenario, degree * _message(scenario, scenario.baselines.quantised * scenario.model.bytes))
 
 
 _FORMS: dict[str, Callable[[Scenario], tuple[Phase, ...]]] = {

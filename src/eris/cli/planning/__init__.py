@@ -1,0 +1,1 @@
+"""What `eris plan` and `eris bounds` write on the terminal."""

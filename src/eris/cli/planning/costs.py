@@ -1,0 +1,119 @@
+"""The default table of `eris plan`: every method by the honest forms, with a note wherever the paper differs."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from eris.cli.planning.notes import Notes, coalitions, make_table
+from eris.cli.planning.request import Asked, describe, headline, scenario_of
+from eris.planner import METHODS, Bottleneck, Difference, Scenario, exposure, require_memory
+from eris.planner.costs import Cost, cost, finite
+from eris.report.figures import label_of
+from eris.report.units import format_bytes, format_percent, format_seconds
+
+__all__ = ["show_costs"]
+
+
+def show_costs(asked: Asked) -> None:
+    """Print what every method costs."""
+    round = scenario_of(asked)
+    costs = [cost(method, round) for method in asked.methods or METHODS]
+    ours = [entry for entry in costs if entry.method in ("eris", "eris+dsc")]
+    if ours and not any(entry.memory_fits for entry in ours):
+        require_memory(ours[-1].method, round)
+    if asked.as_json:
+        colluding = [
+            {"method": entry.method, "aggregators": c, "exposure": exposure(entry.method, round, coalition=c).share}
+            for entry in ours
+            for c in coalitions(len(round.aggregators))
+        ]
+        data = {"round": describe(round), "methods": [entry.to_dict() for entry in costs], "collusion": colluding}
+        typer.echo(json.dumps(finite(data), indent=2, ensure_ascii=False))
+        return
+    _print_costs(round, costs)
+
+
+def _print_costs(round: Scenario, costs: list[Cost]) -> None:
+    console = Console(highlight=False)
+    console.print(headline(round), soft_wrap=True)
+    notes = Notes()
+    marks = {entry.method: _mark(entry, notes) for entry in costs}
+    console.print(_bytes_table(costs, marks))
+    console.print(_other_table(round, costs))
+    notes.print(console)
+    _print_collusion(console, round, [entry.method for entry in costs if entry.method in ("eris", "eris+dsc")])
+
+
+def _mark(entry: Cost, notes: Notes) -> str:
+    """Return the mark of the method's footnote: what differs from the paper and why, what to know of its exposure."""
+    parts = []
+    for why in dict.fromkeys(difference.why for difference in entry.differences):
+        values = "; ".join(_both(difference) for difference in entry.differences if difference.why == why)
+        parts.append(f"{values[:1].upper()}{values[1:]}: {why}.")
+    if entry.exposure.note:
+        parts.append(f"Exposure: {entry.exposure.note}.")
+    if not entry.memory_fits:
+        parts.append("An aggregator lends less memory than it needs.")
+    return notes.mark(f"[bold]{label_of(entry.method)}[/] – {' '.join(parts)}") if parts else ""
+
+
+_QUANTITIES = {"node": "upload of a node", "formula": "time (by the formula in the text)"}
+
+
+def _both(difference: Difference) -> str:
+    write = format_seconds if difference.quantity in ("time", "formula") else format_bytes
+    name = _QUANTITIES.get(difference.quantity, difference.quantity)
+    return f"{name} {write(difference.honest)}, in the paper {write(difference.printed)}"
+
+
+def _bytes_table(costs: list[Cost], marks: dict[str, str]) -> Table:
+    table = make_table(
+        "Bytes a round: a member (↑ ↓ Σ), a node in both roles (↑ ↓)",
+        "method",
+        "keeps",
+        "member ↑",
+        "↓",
+        "Σ",
+        "node ↑",
+        "↓",
+        "network",
+    )
+    for entry in costs:
+        sizes = (
+            entry.member_upload, entry.member_download, entry.member_total,
+            entry.node_upload, entry.node_download, entry.network,
+        )  # fmt: skip
+        name = f"{label_of(entry.method)} {marks[entry.method]}"
+        table.add_row(name, format_percent(entry.keep), *(format_bytes(size) for size in sizes))
+    return table
+
+
+def _other_table(round: Scenario, costs: list[Cost]) -> Table:
+    table = make_table("Time, memory, exposure", "method", "time ≥", "waits for", "memory", "exposure", "to")
+    for entry in costs:
+        memory = format_bytes(entry.memory)
+        table.add_row(
+            label_of(entry.method),
+            format_seconds(entry.seconds),
+            ", ".join(dict.fromkeys(_link(wait, round) for wait in entry.waits_for)),
+            memory if entry.memory_fits else f"[red]{memory}[/]",
+            format_percent(entry.exposure.share),
+            entry.exposure.observer,
+        )
+    return table
+
+
+def _link(wait: Bottleneck, round: Scenario) -> str:
+    who = "all peers" if wait.equals >= round.members > 1 else f"{wait.equals} peers" if wait.equals > 1 else wait.node
+    return f"{who} {'↑' if wait.way == 'upload' else '↓'}"
+
+
+def _print_collusion(console: Console, round: Scenario, methods: list[str]) -> None:
+    for method in methods:
+        seen = [(c, exposure(method, round, coalition=c).share) for c in coalitions(len(round.aggregators))]
+        parts = ", ".join(f"{c} → {format_percent(share)}" for c, share in seen)
+        console.print(f"Colluding aggregators see, {label_of(method)}: {parts}", soft_wrap=True)

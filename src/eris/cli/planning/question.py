@@ -1,0 +1,115 @@
+"""The command line of `eris bounds`, and the numbers it is answered with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from eris.errors import ConfigError
+from eris.planner.evidence import Evidence, evidence
+from eris.planner.quantity import parse_share
+from eris.report.results import read_run
+
+__all__ = ["Line", "Question", "Section", "evidence_of", "with_evidence"]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The command line as it was given; `given` names the options that were."""
+
+    members: int
+    omega: float
+    keep: str
+    masks: str
+    smoothness: float
+    beta: float
+    gamma1: float
+    gamma2: float | None
+    gamma3: float
+    gamma4: float
+    theta: float
+    samples: int
+    batch: int
+    gradient_norm: float
+    step: float | None
+    gap: float
+    reference_error: float
+    estimator_error: float
+    rounds: int
+    target: float
+    model: str
+    aggregators: int | None
+    shards: str
+    collude: int
+    snr: float | None
+    capacity: float | None
+    transcripts: Path | None
+    deterministic: bool
+    entropy: float | None
+    epsilon: float
+    delta: float
+    run: Path | None
+    as_json: bool
+    given: frozenset[str] = frozenset()
+
+    def resolved(self) -> Question:
+        """Return the question with ω from --keep, after a look at what cannot be."""
+        if self.masks not in ("shared", "independent"):
+            raise ConfigError(f"masks are {self.masks!r}", fix="use shared or independent")
+        return replace(self, omega=1 / parse_share(self.keep) - 1) if self.keep else self
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One number: its name, its value, which flaws touch it, and a remark."""
+
+    key: str
+    name: str
+    value: float | None
+    flaws: tuple[str, ...] = ()
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table of numbers under one statement."""
+
+    key: str
+    title: str
+    lines: list[Line] = field(default_factory=list)
+
+    def add(self, key: str, name: str, value: float | None, *flaws: str, remark: str = "") -> None:
+        """Add a number, and the names of the flaws to show with it."""
+        self.lines.append(Line(key, name, value, flaws, remark))
+
+
+def evidence_of(directory: Path) -> Evidence:
+    """Read a run's folder; of several methods in it the last one (eris before its baselines) is taken."""
+    if not directory.is_dir():
+        raise ConfigError(f"{directory} is not a folder", fix="give the folder that `eris run --out` wrote")
+    result = read_run(directory)[-1]
+    return evidence({**result.config, "method": result.name}, result.rounds, result.summary)
+
+
+def with_evidence(question: Question, found: Evidence) -> Question:
+    """Put the run's estimates in the place of defaults; what was given on the command line stays."""
+    whole = ("members", "aggregators", "rounds")
+    values = {
+        name: int(estimate.value) if name in whole else estimate.value
+        for name, estimate in found.estimates.items()
+        if estimate.value is not None and name not in question.given
+    }
+    if question.given & {"keep", "omega"}:
+        values.pop("omega", None)
+    if values.get("rounds") == 0:
+        del values["rounds"]
+    size = values.pop("parameters", None)
+    return replace(
+        question,
+        masks=question.masks if "masks" in question.given else found.masks,
+        model=question.model if size is None or "model" in question.given else str(int(size)),
+        deterministic=question.deterministic
+        or (found.full_batches and not question.given & {"snr", "capacity", "transcripts"}),
+        given=question.given | set(values),
+        **values,  # type: ignore[arg-type]
+    )

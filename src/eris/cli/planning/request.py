@@ -1,0 +1,149 @@
+"""The command line of `eris plan`, and the round it describes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from eris.errors import ConfigError
+from eris.planner import Baselines, Fleet, Scenario, allocate, model_size, read_fleet, scenario
+from eris.planner.quantity import parse_rate, parse_share
+from eris.planner.scenario import participants_of
+from eris.report.units import format_bytes, format_count, format_percent
+
+__all__ = ["Asked", "baselines_of", "describe", "headline", "kept_of", "scenario_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The command line as it was given."""
+
+    model: str
+    members: int | None
+    aggregators: str
+    rate: str
+    server_rate: str
+    fleet: Path | None
+    participation: str
+    audience: str
+    shards: str
+    header: int
+    chunk: int
+    keep: str
+    omega: float | None
+    masks: str
+    methods: tuple[str, ...]
+    prune: float
+    degree: int
+    chunks: int
+    partitions: int
+    round_time: float | None
+    exposure: str
+    memory: str
+    collude: int
+    largest_shard: str
+    least_keep: str
+    panel: str
+    figure: str
+    as_printed: bool
+    as_json: bool
+
+
+def kept_of(asked: Asked) -> float:
+    """Return the share of the values that DSC keeps."""
+    if asked.omega is None:
+        return parse_share(asked.keep)
+    if not asked.omega >= 0:
+        raise ConfigError(f"ω is {asked.omega}", fix="use ω ≥ 0")
+    return 1 / (1 + asked.omega)
+
+
+def baselines_of(asked: Asked) -> Baselines:
+    """Return the settings of the other methods."""
+    return Baselines(
+        prune=asked.prune,
+        shatter_degree=asked.degree,
+        shatter_chunks=asked.chunks,
+        ako_partitions=asked.partitions,
+    )
+
+
+def _fleet(asked: Asked) -> Fleet:
+    if asked.fleet is None:
+        server = parse_rate(asked.server_rate) if asked.server_rate else None
+        members = 50 if asked.members is None else asked.members
+        return Fleet.uniform(members, parse_rate(asked.rate), server_rate=server)
+    fleet = read_fleet(asked.fleet)
+    if asked.members not in (None, len(fleet)):
+        raise ConfigError(
+            f"--members is {asked.members}, the fleet has {len(fleet)} peers", fix="leave --members out with --fleet"
+        )
+    return fleet
+
+
+def scenario_of(asked: Asked, *, choose: bool = False) -> Scenario:
+    """Return the round that was asked for; with `choose` the aggregators are left to the advice."""
+    fleet = _fleet(asked)
+    wanted = [name.strip() for name in asked.aggregators.split(",") if name.strip()]
+    number = len(wanted) == 1 and wanted[0].lstrip("-").isdigit()
+    owners = None if choose or not wanted else int(wanted[0]) if number else fleet.numbers_of(wanted)
+    share = parse_share(asked.participation)
+    round = scenario(
+        n=model_size(asked.model),
+        fleet=fleet,
+        aggregators=owners,
+        participants=None if share == 1 else participants_of(len(fleet), share),
+        audience=asked.audience,  # type: ignore[arg-type]  # checked by scenario
+        keep=kept_of(asked),
+        masks=asked.masks,  # type: ignore[arg-type]
+        header=asked.header,
+        chunk=asked.chunk or math.inf,
+        baselines=baselines_of(asked),
+    )
+    return round if choose else _with_shards(round, asked.shards)
+
+
+def _with_shards(round: Scenario, shards: str) -> Scenario:
+    if shards == "even":
+        return round
+    if shards != "capacity":
+        raise ConfigError(f"--shards is {shards!r}", fix="use even or capacity")
+    found = allocate(round)
+    if found is None:
+        raise ConfigError("no shard sizes fit the memory of these aggregators", fix="use more of them, or --advise")
+    return replace(round, shares=found.shares)
+
+
+def describe(round: Scenario) -> dict[str, Any]:
+    """Return the round as plain data."""
+    names = [peer.name for peer in round.fleet.peers]
+    return {
+        "model": round.model.name,
+        "values": round.model.n,
+        "buffers": round.model.buffers,
+        "members": round.members,
+        "participants": len(round.participants),
+        "audience": len(round.audience),
+        "aggregators": [names[peer] for peer in round.aggregators],
+        "shard_sizes": round.shard_sizes.tolist(),
+        "keep": round.keep,
+        "omega": round.omega,
+        "masks": round.masks,
+        "rate": round.fleet.rate,
+    }
+
+
+def headline(round: Scenario) -> str:
+    """Say in one line what is planned."""
+    model = f"{round.model.name}, " if round.model.name else ""
+    buffers = f" + {format_count(round.model.buffers)} buffers" if round.model.buffers else ""
+    rate = f"{format_bytes(round.fleet.rate)}/s each way" if round.fleet.rate else "rates of the fleet"
+    part = "" if len(round.participants) == round.members else f" ({len(round.participants)} take part)"
+    size = f"{format_count(round.model.n)} values{buffers} ({format_bytes(round.model.bytes)})"
+    return (
+        f"[bold]One round[/]: {model}{size}, "
+        f"{round.members} members{part}, aggregators: {len(round.aggregators)}, {rate}"
+        + (f"; DSC keeps {format_percent(round.keep)}, {round.masks} masks" if round.keep < 1 else "")
+    )
