@@ -7,6 +7,8 @@ torch thread and seeded batches make the result the same bits in a main process,
 
 from __future__ import annotations
 
+import functools
+import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -195,15 +197,8 @@ class TorchTask:
                 self._objective.score(flat.module, *self._cache.get((name, start), examples, places))
                 for start, places in batches_of(examples, self._evaluation_batch)
             ]
-        items = sum(part.items for part in parts)
-        hits, totals = sum(part.hits for part in parts), sum(part.totals for part in parts)
-        assert isinstance(hits, torch.Tensor)
-        assert isinstance(totals, torch.Tensor)
-        scores = {"loss": sum(part.loss for part in parts) / items, "accuracy": hits.sum().item() / items}
-        if by_class:
-            pairs = zip(hits.tolist(), totals.tolist(), strict=True)
-            scores |= {f"accuracy/{label}": hit / total for label, (hit, total) in enumerate(pairs) if total}
-        return scores
+        score = functools.reduce(operator.add, parts)
+        return score.means() | (score.by_class() if by_class and len(score.totals) > 1 else {})
 
     def _load_for_evaluation(self, flat: FlatModule, model: Vector) -> None:
         flat.load(as_vector(model, self.spec.n, what="model"))
