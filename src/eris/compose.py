@@ -6,24 +6,21 @@ before anything has started.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from eris.aggregate.choose import rule_by_name
-from eris.config import Config, load_config
+from eris.config import Config
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec
-from eris.local.task import Task
 from eris.methods import Method, method_by_name
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RosterEntry
 from eris.seeds import Seed, public_root
 from eris.shards.policy import ShardPolicy
 from eris.step.choose import optimizer_by_name
-from eris.transforms import Chain, chain, clip_by_norm
+from eris.transforms import Chain, Transform, chain, clip_by_norm, gaussian_noise, normalise_steps
 
-__all__ = ["Composition", "build_task", "compose", "initial_seed", "training_seed"]
+__all__ = ["Composition", "compose", "initial_seed", "training_seed"]
 
 
 @dataclass(frozen=True)
@@ -59,14 +56,6 @@ def compose(config: Config, spec: ModelSpec, samples: list[int]) -> Composition:
     )
     shards = method.aggregators(config)
     return Composition(config, method, recipe, _roster(config, samples), tuple(range(shards)))
-
-
-def build_task(config: Mapping[str, Any]) -> Task:
-    """Build the learning problem that plain configuration data describes: model, data, and who has which part."""
-    resolved = load_config(config)
-    if resolved.data.name.startswith("synthetic-"):
-        return _synthetic_task(resolved)
-    return _torch_task(resolved)
 
 
 def initial_seed(seed: int) -> Seed:
@@ -118,65 +107,27 @@ def _policy(config: Config, method: Method, spec: ModelSpec, public: Seed) -> Sh
 
 
 def _chain(config: Config, method: Method) -> Chain:
-    privacy = config.privacy
-    transforms = [clip_by_norm(privacy.clip)] if privacy.clip else []
-    return chain(*transforms, *([method.packing(config)] if method.packing else []))
+    transforms: list[Transform] = []
+    if config.server.optimizer == "fednova":
+        transforms.append(normalise_steps())
+    transforms += _privacy(config)
+    if method.packing is not None:
+        transforms.append(method.packing(config))
+    return chain(*transforms)
+
+
+def _privacy(config: Config) -> list[Transform]:
+    clip, noise = config.privacy.clip, config.privacy.noise_multiplier
+    if noise and not clip:
+        raise ConfigError(
+            f"noise_multiplier is {noise}, but updates are not clipped",
+            fix="set privacy.clip: noise says nothing about an update of unknown size",
+            key="privacy.clip",
+        )
+    bounded: list[Transform] = [clip_by_norm(clip)] if clip else []
+    return [*bounded, gaussian_noise(noise, clip)] if noise else bounded
 
 
 def _roster(config: Config, samples: list[int]) -> tuple[RosterEntry, ...]:
     weighted = config.server.weights == "samples"
     return tuple(RosterEntry(k, f"member-{k}", float(count if weighted else 1)) for k, count in enumerate(samples))
-
-
-def _synthetic_task(config: Config) -> Task:
-    """Build a task that was made up, in plain numpy: for tests and demonstrations."""
-    from eris.local.numpy_task import Descent, LogisticTask, QuadraticTask
-
-    seed = public_root(config.data.fold).child("synthetic")
-    descent = Descent(config.local.lr, config.local.momentum if config.local.keep_state else 0.0)
-    if config.data.name == "synthetic-quadratic":
-        return QuadraticTask.synthetic(config.members, int(config.model.options.get("n", 100)), seed, descent=descent)
-    if config.data.name == "synthetic-clouds":
-        batch = None if config.local.batch == "full" else config.local.batch
-        samples = config.data.samples or 20
-        return LogisticTask.synthetic(
-            config.members, seed, samples=samples, epochs=config.local.epochs, batch=batch, descent=descent
-        )
-    known = "synthetic-quadratic, synthetic-clouds"
-    raise ConfigError(f"there is no synthetic set {config.data.name!r}", fix=f"use one of {known}", key="data.name")
-
-
-def _torch_task(config: Config) -> Task:
-    from eris.data import partition
-    from eris.local.torch_task import TorchTask
-    from eris.local.torch_work import LocalWork
-    from eris.models.registry import model_factory
-
-    data, dataset = config.data, _dataset(config.data.name)
-    shares = partition(
-        dataset.train.labels,
-        config.members,
-        public_root(config.seed).child("data", data.fold),
-        kind=data.partition,
-        alpha=data.alpha,
-        classes_per_member=data.classes_per_member,
-        ids=dataset.train.ids,
-        samples=data.samples or None,
-        validation=data.validation,
-    )
-    return TorchTask(
-        model_factory(config.model.name, **config.model.options),
-        dataset.train,
-        shares.train,
-        test=dataset.test,
-        validation=shares.validation,
-        work=LocalWork(**config.local.model_dump()),
-    )
-
-
-def _dataset(name: str) -> Any:
-    from eris.data import mnist_sample
-
-    if name == "mnist-sample":
-        return mnist_sample()
-    raise ConfigError(f"there is no data set {name!r}", fix="see `eris data list`", key="data.name")

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 from eris.config import Config
 from eris.errors import ConfigError
-from eris.transforms import Compressor, bernoulli, identity, rand_k, stratified_rand_k
+from eris.transforms import Compressor, compressor_by_name
+from eris.transforms.named import COMPRESSORS
 
 __all__ = ["chosen_compressor"]
 
 
 def chosen_compressor(config: Config) -> Compressor:
-    """Return the compressor of `[compression]`."""
+    """Return the compressor of `[compression]`; `keep` is the p of those that have one."""
     compression = config.compression
-    independent = compression.masks == "independent"
-    if independent and compression.compressor != "rand_k":
-        raise ConfigError(
-            f"{compression.compressor} has no independent masks", fix="use rand_k, or masks = 'shared'",
-            key="compression.masks",
-        )  # fmt: skip
-    match compression.compressor:
-        case "rand_k":
-            return rand_k(compression.keep, independent=independent)
-        case "stratified_rand_k":
-            return stratified_rand_k(compression.keep)
-        case "bernoulli":
-            return bernoulli(compression.keep)
-        case "identity":
-            return identity()
-    raise ConfigError(f"there is no compressor {compression.compressor!r}", key="compression.compressor")
+    name, parameters = compression.compressor, dict[str, Any](compression.options)
+    takes = inspect.signature(COMPRESSORS[name]).parameters if name in COMPRESSORS else {}
+    if "p" in takes:
+        parameters.setdefault("p", compression.keep)
+    if compression.masks == "independent":
+        if "independent" not in takes:
+            raise ConfigError(
+                f"{name} has no masks that differ between members",
+                fix="use rand_k, or masks = 'shared'",
+                key="compression.masks",
+            )
+        parameters["independent"] = True
+    return compressor_by_name(name, **parameters)

@@ -102,10 +102,10 @@ def _run_all(config: Config, out: Path, task: Task | None, options: dict[str, An
 
 def open_engine(config: Config, task: Task | None = None) -> Engine:
     """Start what does the work: this process for one worker or a task of one's own, else worker processes or Ray."""
-    from eris.compose import build_task
+    from eris.tasks import build_task
 
     plain = config.model_dump(mode="json", exclude_none=True)
-    source = TaskSource("eris.compose:build_task", {"config": plain})
+    source = TaskSource("eris.tasks:build_task", {"config": plain})
     if task is not None:
         return InlineEngine(task)
     if config.engine == "ray":
