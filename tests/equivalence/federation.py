@@ -28,9 +28,10 @@ from tests.equivalence.reference import Outcome
 MINORITY = 2  # members that a lost shard still reaches: they must not act on it
 
 
-def recipe_of(case: Case, *extra: Transform) -> Recipe:
-    """Return what the peers of a case agree on; `extra` transforms come first."""
-    last = Compress(_compressor(case)) if case.gamma is None else shift(_compressor(case), gamma=case.gamma)
+def recipe_of(case: Case, *extra: Transform, compressor: Compressor | None = None) -> Recipe:
+    """Return what the peers of a case agree on; `extra` transforms come first, `compressor` replaces the case's own."""
+    compressor = compressor or _compressor(case)
+    last = Compress(compressor) if case.gamma is None else shift(compressor, gamma=case.gamma)
     before = [normalise_steps()] if case.optimizer == "fednova" else []
     optimizer = optimizer_by_name(case.optimizer, **HYPER[case.optimizer])
     transforms = chain(*extra, *before, last)
@@ -45,8 +46,8 @@ def _compressor(case: Case) -> Compressor:
 class Federation:
     """All peers of a case in one process."""
 
-    def __init__(self, case: Case, *extra: Transform) -> None:
-        self.case, self.recipe, self.now = case, recipe_of(case, *extra), 0.0
+    def __init__(self, case: Case, *extra: Transform, compressor: Compressor | None = None) -> None:
+        self.case, self.recipe, self.now = case, recipe_of(case, *extra, compressor=compressor), 0.0
         roster = [RosterEntry(k, f"peer-{k}", weight) for k, weight in enumerate(case.member_weights)]
         rules = Rules(
             run="equivalence",

@@ -10,6 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eris.local.task import LocalResult
+from eris.transforms import (
+    Compressor,
+    bernoulli,
+    bf16,
+    fp16,
+    identity,
+    magnitude_prune,
+    natural,
+    qsgd,
+    qsgd_max,
+    rand_k,
+    sign,
+    stratified_rand_k,
+    terngrad,
+    top_k,
+    uniform,
+)
 from tests.equivalence import checks
 from tests.equivalence.case import HYPER, Case
 from tests.equivalence.federation import Federation
@@ -80,6 +97,32 @@ def test_every_server_step_in_any_number_of_shards(optimizer: str, shards: int) 
 def test_shifted_compression_in_any_number_of_shards(sparsifier: str, shards: int) -> None:
     case = Case(sparsifier=sparsifier, gamma=0.25, shards=shards, weights=WEIGHTS, participation=0.7, arrival=2)
     checks.equals_one_aggregator_and_the_reference(case)
+
+
+COMPRESSORS: list[Compressor] = [
+    identity(), rand_k(0.3), bernoulli(0.3), top_k(0.3), fp16(), bf16(), natural(), qsgd(4), qsgd_max(4), terngrad(),
+    uniform(8), sign(), magnitude_prune(0.3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("compressor", COMPRESSORS, ids=repr)
+@pytest.mark.parametrize("shards", [2, 7, 29])
+def test_every_plan_invariant_compressor_in_any_number_of_shards(compressor: Compressor, shards: int) -> None:
+    assert compressor.plan_invariant
+    shiftable = compressor.unbiased or compressor.contractive
+    gammas = [None, 0.25 if compressor.unbiased else 1.0] if shiftable else [None]
+    for gamma in gammas:
+        case = Case(gamma=gamma, weights=WEIGHTS, participation=0.7, exponent=6, optimizer="fedavgm", arrival=1)
+        cut = Federation(case.change(shards=shards, schedule="redraw"), compressor=compressor).run()
+        whole = Federation(case.change(shards=1), compressor=compressor).run()
+        assert not cut.differences(whole)
+
+
+def test_a_compressor_that_depends_on_the_plan_says_so_and_differs() -> None:
+    compressor, case = stratified_rand_k(0.3), Case(gamma=0.25)
+    assert not compressor.plan_invariant
+    cut, whole = (Federation(case.change(shards=shards), compressor=compressor).run() for shards in (7, 1))
+    assert cut.differences(whole)
 
 
 @pytest.mark.parametrize("rule", ["mean", "median", "trimmed_mean"])
