@@ -77,6 +77,10 @@ class Levels:
             yield slice(start, stop)
             start = stop
 
+    def restricted(self, coordinates: Coordinates) -> Levels:
+        """Return the code of these coordinates standing alone: tensors end where their part of them ends."""
+        return Levels(self.levels, tuple(np.searchsorted(coordinates, self._stops).tolist()))
+
     @cached_property
     def _stops(self) -> Coordinates:
         return np.array(self.stops, np.int64)

@@ -9,8 +9,8 @@ Random supports never travel: the receiver redraws them from a seed. Only data-d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,15 @@ class Code(Protocol):
         ...
 
 
+@runtime_checkable
+class CodeByCoordinate(Protocol):
+    """A code whose scales belong to stretches of the vector."""
+
+    def restricted(self, coordinates: Coordinates) -> Code:
+        """Return the code of these coordinates standing alone, so that a shard needs no table of its coordinates."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Float32:
     """Values as they are."""
@@ -85,10 +94,7 @@ class Part:
     mask_key: bytes = b""
 
     def values(self) -> Vector:
-        """Return the float32 values, as the receiver will have them.
-
-        Codes with more than one scale need to know which coordinates they decode: see `Packed.parts`.
-        """
+        """Return the float32 values, as the receiver will have them."""
         return self.code.decode(self.symbols, self.scales, self.coordinates)
 
     @property
@@ -140,9 +146,10 @@ class Packed:
         return [self._part(plan, a, self.support[kept[a]], self.symbols[kept[a]]) for a in range(plan.shards)]
 
     def _dense_part(self, plan: ShardPlan, shard: int) -> Part:
-        # With several scales the code must be told which coordinates it decodes; with one it does not care.
-        coordinates = plan.coordinates(shard) if self.scales.size > 1 else None
-        return self._part(plan, shard, coordinates, plan.gather(self.symbols, shard))
+        part = self._part(plan, shard, None, plan.gather(self.symbols, shard))
+        if isinstance(self.code, CodeByCoordinate) and self.scales.size > 1:
+            return replace(part, code=self.code.restricted(plan.coordinates(shard)))
+        return part
 
     def _part(self, plan: ShardPlan, shard: int, coordinates: Coordinates | None, symbols: NDArray[Any]) -> Part:
         key = self.mask_keys[shard] if self.mask_keys else b""

@@ -68,6 +68,15 @@ class Shift(Transform):
             raise ConfigError(f"{self.compressor!r} has no ω", fix="use gamma = 1")
         return np.float32(gamma_paper(omega) if self.gamma == "paper" else gamma_diana(omega))
 
+    def check_length(self, n: int) -> None:
+        """Refuse a γ with which references run away: the squared error changes by 1 − 2γ + γ²(1+ω) each round."""
+        omega, step = self.compressor.omega(n), float(self.reference_step(n))
+        if omega is not None and step * (1 + omega) >= 2:
+            raise ConfigError(
+                f"gamma is {self.gamma}, but {self.compressor!r} has ω = {omega:.4g} for n = {n}: references diverge",
+                fix=f"use 'paper', 'diana', or a number up to {1 / (1 + omega):.4g}",
+            )
+
     def private_state(self, n: int) -> State:
         """Return s_k = 0; with a shared reference a member keeps nothing."""
         return {} if self.shared_reference else {"reference": np.zeros(n, np.float32)}

@@ -98,6 +98,9 @@ class Transform:
     def check(self, before: Sequence[Transform]) -> None:
         """Refuse a chain in which this transform cannot stand behind those `before` it."""
 
+    def check_length(self, n: int) -> None:
+        """Refuse settings that cannot work for vectors of n values."""
+
     def norm_bound(self, before: float | None) -> float | None:
         """Return the largest ℓ2 norm of what comes out if that of what goes in is `before` (None: unbounded)."""
         del before
@@ -152,6 +155,11 @@ class Chain:
             raise ConfigError("the last of a chain does not pack", fix="build it with chain(...)")
         for number, transform in enumerate(self.transforms):
             transform.check(self.transforms[:number])
+
+    def check_length(self, n: int) -> None:
+        """Refuse settings that cannot work for vectors of n values; for whoever knows the model."""
+        for transform in self.transforms:
+            transform.check_length(n)
 
     def describe(self) -> str:
         """Return the chain in one line."""
