@@ -19,15 +19,15 @@ WriteMethod = Callable[..., dict[str, Any]]
 
 def _round(number: int, top: float, up: float, down: float, aggregates: bool) -> dict[str, Any]:
     accuracy = top - 0.85 * math.exp(-number / 4)
-    both = {"aggregator": down} if aggregates else {"aggregator": 10 * down}
+    hub, load = ("aggregator", 1) if aggregates else ("server", 10)
     return {
         "round": number,
         "loss": 2.3 * math.exp(-number / 5) + 1 - top,
         "accuracy": accuracy,
         "per_class": [max(0.0, accuracy - 0.01 * ((7 * digit) % 10) / 2) for digit in range(10)],
         "validation_loss": 2.35 * math.exp(-number / 5) + 1 - top,
-        "bytes_up": {"member": up, **both},
-        "bytes_down": {"member": down, "aggregator": up if aggregates else 10 * up},
+        "bytes_up": {"member": up, hub: load * down},
+        "bytes_down": {"member": down, hub: load * up},
         "seconds": {"train": 0.31, "transform": 0.008, "aggregate": 0.021 + up / 1e8, "step": 0.0006, "evaluate": 0.11},
     }
 
@@ -52,6 +52,9 @@ def write_method(
     summary = {
         "method": method,
         "rounds": rounds,
+        "finished": finished,
+        "parameters": 61_706,
+        "transforms": "shift(rand_k(0.03))" if compressed else "identity()",
         "seed": 0,
         "members": 10,
         "aggregators": 10 if sharded else 1,

@@ -13,6 +13,12 @@ def test_the_run_says_in_which_order_its_methods_stand(run: Path) -> None:
     assert [result.name for result in read_run(run)] == ["eris+dsc", "fedavg", "eris"]
 
 
+def test_a_method_that_has_not_begun_is_named(run: Path) -> None:
+    (run / "config.toml").write_text('method = ["fedavg", "eris", "eris+dsc", "ako"]\nrounds = 30\n')
+    waiting = figures_of(read_run(run)[-1])
+    assert (waiting.label, waiting.rounds, waiting.rounds_planned, waiting.finished) == ("Ako", 0, 30, False)
+
+
 def test_a_repeated_round_counts_once_and_the_last_time(tmp_path: Path) -> None:
     write_method(tmp_path, "eris", done=3)
     with (tmp_path / "metrics.jsonl").open("a") as file:

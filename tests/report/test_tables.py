@@ -23,6 +23,12 @@ def test_the_table_fits_a_terminal_and_shows_the_summary(tmp_path: Path) -> None
     assert dsc == ["ERIS+DSC", "95.8", "%", "7.21", "kB", "7.21", "kB", "0.32", "%", "721", "µs"]
 
 
+def test_the_rate_behind_the_estimate_is_named() -> None:
+    titles = [str(column.header) for column in summary_table([], rate=1e6).columns]
+    assert titles[-1] == "distribution\nat 1 MB/s\n(estimate)"
+    assert "MB/s" not in str(summary_table([], rate=None).columns[-1].header)
+
+
 def test_what_a_summary_lacks_is_a_dash_and_a_name_is_no_markup() -> None:
     (line,) = (line for line in text_of({"method": "[red]x"}).splitlines() if "[red]x" in line)
     assert line.split() == ["[red]x", "–", "–", "–", "–", "–"]

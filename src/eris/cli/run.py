@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -40,6 +40,9 @@ def register(app: typer.Typer) -> None:
         replay: Annotated[
             Path | None, typer.Option(metavar="VERDICTS", help="Run again with the losses of a verdicts.jsonl.")
         ] = None,
+        checkpoint_seconds: Annotated[
+            float, typer.Option(min=0.0, help="How many seconds of work a killed run may lose.")
+        ] = 5.0,
         as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON, nothing else.")] = False,
         quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     ) -> None:
@@ -53,11 +56,13 @@ def register(app: typer.Typer) -> None:
         if show_config:
             typer.echo(dump_config(resolved), nl=False)
             return
-        result = _run(resolved, out, resume, replay, visible=not (as_json or quiet))
+        options: dict[str, Any] = {"checkpoint_seconds": checkpoint_seconds}
+        options |= {"resume": resume} if resume else {"out": out, "replay": replay}
+        result = _run(resolved, options, visible=not (as_json or quiet))
         if as_json:
             typer.echo(json.dumps({"path": str(result.path), "summaries": result.summaries}))
         elif not quiet:
-            _show(result)
+            _show(result, resolved)
         if not result.finished:
             raise typer.Exit(130)
 
@@ -72,14 +77,15 @@ def _settings(config: Path | None, changes: list[str], resume: Path | None, repl
     return load_config(config, changes=changes)
 
 
-def _run(config: Config, out: Path | None, resume: Path | None, replay: Path | None, *, visible: bool) -> RunResult:
+def _run(config: Config, options: dict[str, Any], *, visible: bool) -> RunResult:
     from eris.simulate.run import resume as resume_run
     from eris.simulate.run import run as start_run
 
     with _stoppable() as stopped, _progress(config, visible) as listeners:
-        if resume is not None:
-            return resume_run(resume, listeners=listeners, stopped=stopped)
-        return start_run(config, out, listeners=listeners, stopped=stopped, replay=replay)
+        options |= {"listeners": listeners, "stopped": stopped}
+        if "resume" in options:
+            return resume_run(options.pop("resume"), **options)
+        return start_run(config, **options)
 
 
 @contextmanager
@@ -112,11 +118,12 @@ def _stoppable() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _show(result: RunResult) -> None:
+def _show(result: RunResult, config: Config) -> None:
     from eris.report import summary_table
 
     console = Console()
-    console.print(summary_table(result.summaries))
+    network, equal = config.network, not config.faults.slow_members and config.network.up == config.network.down
+    console.print(summary_table(result.summaries, rate=network.up if equal else None))
     for note in sorted({note for summary in result.summaries for note in summary["notes"]}):
         console.print(note, style="yellow")
     console.print(f"report: {_report(result)}", soft_wrap=True, highlight=False)

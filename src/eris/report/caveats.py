@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from eris.report.figures import MethodFigures
 from eris.report.results import MethodResult
 
-__all__ = ["caveats", "notes_of"]
+__all__ = ["caveats", "notes_of", "warnings_of"]
 
 _SHARDED = (
     "Sharded aggregation takes away the one party that sees whole updates, and changes nothing in what is learned. "
@@ -20,6 +20,9 @@ _COMPRESSED = (
     "Compression shrinks what is sent. It lowers what an observer sees in one round, but it is no privacy guarantee: "
     "with shifted compression the references an observer can follow add up over rounds."
 )
+_SIDE_SCALARS = (
+    "Beside the values, an observer learns {} of the members whose values it sees; shares do not count these."
+)
 _OVER_ROUNDS = (
     "The share seen over all rounds counts coordinates seen at least once. With a fixed shard plan it stays at one "
     "shard; with a plan that is redrawn or rotated one aggregator sees more of the model over time."
@@ -29,9 +32,9 @@ _REPRODUCIBLE = (
     "that can be computed again is reproducible, hence no privacy claim is made for it."
 )
 _ESTIMATED = (
-    "The distribution time is an estimate: the bytes of a round over links of equal speed. No network was used, and "
-    "waiting, retries and latency are not in it. Seconds for each stage are what the machine of the run took "
-    "to simulate all members."
+    "The distribution time is an estimate: the bytes of a round over the links of the configuration. No network "
+    "was used, and waiting, retries and latency are not in it. Seconds for each stage are what the machine of the run took "
+    "to simulate all members, beside whatever else it had to do."
 )
 _ONE_SEED = "One seed was run: whether a small difference between methods would hold for another, this run cannot say."
 
@@ -48,8 +51,19 @@ def notes_of(results: Sequence[MethodResult]) -> list[tuple[str, str]]:
     return [("" if len(names) == len(results) else ", ".join(names), note) for note, names in said.items()]
 
 
-def caveats(methods: Sequence[MethodFigures]) -> list[str]:
+def warnings_of(methods: Sequence[MethodFigures]) -> list[str]:
+    """Return what a reader must not overlook: methods whose loss ended above where it began."""
+    found = []
+    for method in methods:
+        losses = [loss for loss in method.curve.loss if loss is not None]
+        if method.finished and len(losses) > 1 and losses[-1] > losses[0]:
+            found.append(f"{method.label} did not converge: its loss rose from {losses[0]:.3g} to {losses[-1]:.3g}.")
+    return found
+
+
+def caveats(results: Sequence[MethodResult], methods: Sequence[MethodFigures]) -> list[str]:
     """Return the statements that apply to these methods."""
+    scalars = _side_scalars(results)
     names = [method.name.lower() for method in methods]
     sharded = any(
         name.startswith("eris") and method.aggregators != 1 for name, method in zip(names, methods, strict=True)
@@ -59,8 +73,14 @@ def caveats(methods: Sequence[MethodFigures]) -> list[str]:
         (_CENTRAL, "fedavg" in names),
         (_COMPRESSED, any("dsc" in name or name in ("soteriafl", "priprune") for name in names)),
         (_OVER_ROUNDS, sharded),
+        (_SIDE_SCALARS.format(" and ".join(scalars)), bool(scalars)),
         (_REPRODUCIBLE, True),
         (_ESTIMATED, any(method.distribution_seconds is not None for method in methods)),
         (_ONE_SEED, len(methods) > 1),
     ]
     return [statement for statement, applies in statements if applies]
+
+
+def _side_scalars(results: Sequence[MethodResult]) -> list[str]:
+    given = [result.exposure.get("side_scalars") for result in results]
+    return list(dict.fromkeys(str(name) for names in given if isinstance(names, list) for name in names))

@@ -50,6 +50,8 @@ class MethodFigures:
     rounds: int  # done
     rounds_planned: int | None
     seed: int | None
+    parameters: int | None
+    transforms: str
     members: int | None
     aggregators: int | None
     final_accuracy: float | None
@@ -59,6 +61,7 @@ class MethodFigures:
     download: float | None
     largest_share: float | None  # of an update, that any one observer saw in a round
     union_share: float | None  # of the coordinates, that any one observer saw over all rounds
+    published_share: float | None  # of an update, that the published means gave to everybody
     distribution_seconds: float | None
     link_rate: float | None  # bytes a second, if all links have the same
     seconds: float | None
@@ -92,6 +95,8 @@ def figures_of(result: MethodResult) -> MethodFigures:
         rounds=done,
         rounds_planned=planned or _whole(summary, "rounds"),
         seed=_first_whole(summary, result.config, "seed"),
+        parameters=_whole(summary, "parameters"),
+        transforms=str(summary.get("transforms") or ""),
         members=_first_whole(summary, result.config, "members"),
         aggregators=_first_whole(summary, result.config, "aggregators"),
         final_accuracy=_or(number(summary, "final_accuracy"), _last(curve.accuracy)),
@@ -101,9 +106,10 @@ def figures_of(result: MethodResult) -> MethodFigures:
         download=_or(number(summary, "bytes.down_per_member_round"), _mean_of(result.rounds, "bytes_down.member")),
         largest_share=number(summary, "exposure.largest_share_per_round"),
         union_share=number(summary, "exposure.union_over_rounds"),
+        published_share=number(result.exposure, "published_share_per_round"),
         distribution_seconds=number(summary, "distribution_seconds"),
         link_rate=_link_rate(result.config),
-        seconds=_or(number(summary, "seconds"), None),
+        seconds=number(summary, "seconds"),
         peak_memory_bytes=number(summary, "peak_memory_bytes"),
         model_digest=str(summary.get("model_digest") or ""),
         curve=curve,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from eris.report.figures import MethodFigures
 from eris.report.headline import baseline_of
@@ -15,10 +15,10 @@ __all__ = ["fault_section", "gallery", "legend", "rows_of"]
 
 Format = Callable[[float | None], str]
 
-_ROLES = ("member", "aggregator")
+_ROLES = ("member", "aggregator or server")
 _WAYS = (("up", "sends"), ("down", "receives"))
 _MOST_CLASSES = 40
-_SMALL_STAGE = 0.005  # stages below this share of every method's time are one bar
+_MOST_STAGES = 8  # beyond that the shortest share one panel
 _MOST_LISTED = 20
 
 
@@ -76,6 +76,10 @@ def _ends(lines: Sequence[Line], form: Format) -> str:
     return "; ".join(f"{line.row.label} ends at {form(line.points[-1][1])}" for line in lines) + "."
 
 
+def _first_round(lines: Sequence[Line]) -> str:
+    return " Round 0 is the first." if min(x for line in lines for x, _ in line.points) == 0 else ""
+
+
 def _coinciding(lines: Sequence[Line]) -> str:
     """Name the methods whose curves lie on top of each other."""
     groups: dict[tuple[tuple[float, float], ...], list[str]] = {}
@@ -91,7 +95,11 @@ def _accuracy(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup |
         return None
     alternative = f"Line chart of test accuracy against rounds. {_ends(lines, format_percent)}{_coinciding(lines)}"
     plot = curves(lines, x_label="round", y_format=_whole_percent, alternative=alternative)
-    return _figure("Accuracy against rounds", f"Share of the test set classified right.{_coinciding(lines)}", plot)
+    return _figure(
+        "Accuracy against rounds",
+        f"Share of the test set classified right.{_first_round(lines)}{_coinciding(lines)}",
+        plot,
+    )
 
 
 def _accuracy_by_bytes(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup | None:
@@ -144,10 +152,11 @@ def _exposure(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup |
 
 
 def _bytes(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup | None:
-    named = [role for method in methods for way in method.bytes_per_role.values() for role in way]
+    carried = [{way: _joined(roles) for way, roles in method.bytes_per_role.items()} for method in methods]
+    named = [role for ways in carried for way in ways.values() for role in way]
     roles = [role for role in dict.fromkeys([*_ROLES, *named]) if role in named]
     panels = [
-        Panel(f"{role} {verb}", [method.bytes_per_role.get(way, {}).get(role) for method in methods])
+        Panel(f"{role} {verb}", [ways.get(way, {}).get(role) for ways in carried])
         for role in roles
         for way, verb in _WAYS
     ]
@@ -156,15 +165,16 @@ def _bytes(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup | No
     return _bar_figure("Bytes for each role", reading, rows, panels, format_bytes, alternative)
 
 
+def _joined(roles: Mapping[str, float]) -> dict[str, float]:
+    """Put a server where the aggregators of other methods stand: the two are there to be compared."""
+    return {_ROLES[1] if role in ("aggregator", "server") else role: count for role, count in roles.items()}
+
+
 def _seconds(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup | None:
     stages = list(dict.fromkeys(stage for method in methods for stage in method.stage_seconds))
-    totals = [sum(method.stage_seconds.values()) or 1.0 for method in methods]
-    large = [
-        stage
-        for stage in stages
-        if any(m.stage_seconds.get(stage, 0.0) / t >= _SMALL_STAGE for m, t in zip(methods, totals, strict=True))
-    ]
-    small = [stage for stage in stages if stage not in large]
+    by_size = sorted(stages, key=lambda stage: -max(method.stage_seconds.get(stage, 0.0) for method in methods))
+    small = by_size[_MOST_STAGES - 1 :] if len(stages) > _MOST_STAGES else []
+    large = [stage for stage in stages if stage not in small]
     panels = [Panel(stage, [method.stage_seconds.get(stage) for method in methods]) for stage in large]
     if small:
         rest = [sum(method.stage_seconds.get(stage, 0.0) for stage in small) for method in methods]

@@ -46,6 +46,8 @@ def _progress(method: MethodFigures) -> str:
     if method.finished:
         reached = f" ({format_percent(method.final_accuracy)})" if method.final_accuracy is not None else ""
         return f"{method.label} did all {method.rounds} rounds{reached}"
+    if not method.rounds:
+        return f"{method.label} has not done a round"
     planned = f" of {method.rounds_planned}" if method.rounds_planned else ""
     reached = f" ({format_percent(method.final_accuracy)} so far)" if method.final_accuracy is not None else ""
     return f"{method.label} did {method.rounds}{planned} rounds{reached}"

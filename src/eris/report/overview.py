@@ -47,6 +47,9 @@ def overview(methods: Sequence[MethodFigures]) -> Markup:
         )
         for line in lines
     ]
+    if any(method.transforms for method in methods):
+        cells = (element("td", _transforms(method), class_="words") for method in methods)
+        body.append(element("tr", element("th", "Done to an update before it is sent", scope="row"), *cells))
     if any(method.model_digest for method in methods):
         body.append(
             element("tr", element("th", "Model digest", scope="row"), *(_digest(each, baseline) for each in methods))
@@ -66,15 +69,26 @@ _CAPTION = "Upload and download are those of the member role; what aggregators c
 def _name(line: _Line, methods: Sequence[MethodFigures]) -> str:
     rates = {method.link_rate for method in methods}
     rate = rates.pop() if len(rates) == 1 else None
-    return f"{line.name} at {format_rate(rate)}" if line.name == _DISTRIBUTION and rate else line.name
+    if line.name == _BEST:
+        held_out = any(loss is not None for method in methods for loss in method.curve.validation_loss)
+        return f"{line.name} of least {'validation' if held_out else 'test'} loss"
+    if line.name == _DISTRIBUTION and rate:
+        return f"{line.name} at {format_rate(rate)}".replace(" MB", "\N{NO-BREAK SPACE}MB")
+    return line.name
 
 
 def _cell(line: _Line, method: MethodFigures, baseline: MethodFigures) -> Markup:
     done = method.finished and baseline.finished  # a race that is still on has no winner
     remark = line.remark(method, baseline) if line.remark and method is not baseline and done else ""
+    if line.name == _BEST:
+        remark = _best_round(method)
     if line.name == _FINAL and not method.finished and method.final_accuracy is not None:
         remark = "so far"
     return element("td", line.form(line.figure(method)), join([element("small", remark)] if remark else []))
+
+
+def _transforms(method: MethodFigures) -> str:
+    return "nothing" if method.transforms == "identity()" else method.transforms or MISSING
 
 
 def _digest(method: MethodFigures, baseline: MethodFigures) -> Markup:
@@ -91,10 +105,8 @@ def _accuracy_remark(method: MethodFigures, baseline: MethodFigures) -> str:
     return "" if same_model(method, baseline) else format_points(method.final_accuracy - baseline.final_accuracy)
 
 
-def _best_remark(method: MethodFigures, baseline: MethodFigures) -> str:
-    if method.best_accuracy is None or baseline.best_accuracy is None:
-        return ""
-    return "" if same_model(method, baseline) else format_points(method.best_accuracy - baseline.best_accuracy)
+def _best_round(method: MethodFigures) -> str:
+    return f"round {method.best_round}" if method.best_round is not None else ""
 
 
 def _times(figure: Figure) -> Remark:
@@ -112,15 +124,16 @@ def _lost(method: MethodFigures) -> float | None:
 
 
 _FINAL = "Final test accuracy"
+_BEST = "Test accuracy in the round"
 _DISTRIBUTION = "Estimated distribution time of a round"
 _LINES = (
     _Line(_FINAL, lambda m: m.final_accuracy, format_percent, _accuracy_remark),
-    _Line("Best test accuracy", lambda m: m.best_accuracy, format_percent, _best_remark),
-    _Line("Best round", lambda m: m.best_round, format_count),
+    _Line(_BEST, lambda m: m.best_accuracy, format_percent),
     _Line("Upload per member and round", lambda m: m.upload, format_bytes, _times(lambda m: m.upload)),
     _Line("Download per member and round", lambda m: m.download, format_bytes, _times(lambda m: m.download)),
     _Line("Largest share of an update one observer saw in a round", lambda m: m.largest_share, format_percent),
     _Line("Share of the coordinates one observer saw over all rounds", lambda m: m.union_share, format_percent),
+    _Line("Share of an update that published means gave away", lambda m: m.published_share or None, format_percent),
     _Line(_DISTRIBUTION, lambda m: m.distribution_seconds, format_seconds,
           _times(lambda m: m.distribution_seconds)),
     _Line("Rounds", lambda m: m.rounds, format_count),

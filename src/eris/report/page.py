@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from eris.report.caveats import caveats, notes_of
+from eris.report.caveats import caveats, notes_of, warnings_of
 from eris.report.figures import MethodFigures, figures_of
 from eris.report.gallery import fault_section, gallery, legend, rows_of
 from eris.report.headline import baseline_of, headline, same_model
@@ -15,6 +15,7 @@ from eris.report.overview import overview
 from eris.report.record import record
 from eris.report.results import MethodResult, read_run
 from eris.report.theme import STYLE
+from eris.report.units import format_count
 
 __all__ = ["render", "write_report"]
 
@@ -58,6 +59,7 @@ def _header(results: Sequence[MethodResult], methods: Sequence[MethodFigures], s
         element("p", "eris · report of a run", class_="eyebrow"),
         element("h1", sentence),
         element("p", _setting(results[0], methods), class_="lead"),
+        *(element("p", warning, class_="warning") for warning in warnings_of(methods)),
     )
 
 
@@ -65,6 +67,8 @@ def _setting(result: MethodResult, methods: Sequence[MethodFigures]) -> str:
     """Say what was trained on what, with how many."""
     first = methods[0]
     model, data = _named(result, "model"), _named(result, "data")
+    if model and first.parameters:
+        model = f"{model} ({format_count(first.parameters)} parameters)"
     trained = f"{model} on {data}" if model and data else model or data
     parts = [
         trained,
@@ -96,7 +100,7 @@ def _sections(results: Sequence[MethodResult], methods: Sequence[MethodFigures])
 def _meaning(results: Sequence[MethodResult], methods: Sequence[MethodFigures]) -> Markup:
     notes = [element("li", element("strong", f"{names}: ") if names else "", note) for names, note in notes_of(results)]
     own = [element("h3", "Notes of the run"), element("ul", *notes, class_="plain")] if notes else []
-    items = [element("li", statement) for statement in caveats(methods)]
+    items = [element("li", statement) for statement in caveats(results, methods)]
     return element(
         "section", element("h2", "What these figures do and do not say"), element("ul", *items, class_="plain"), *own
     )

@@ -150,7 +150,8 @@ def bars(
     with drawing(alternative):
         from matplotlib.figure import Figure
 
-        columns = 5 if columns == 4 and len(panels) == 5 else min(columns, len(panels))
+        columns = {5: 5, 6: 3}.get(len(panels), 4) if columns == 4 else columns
+        columns = min(columns, len(panels))
         lines = -(-len(panels) // columns)
         width, bar, title = _FULL if columns > 1 else _HALF[0], 0.27, 0.42  # inches
         height = lines * (title + bar * len(rows))

@@ -50,7 +50,10 @@ def number(data: object, path: str) -> float | None:
 
 
 def read_run(directory: Path) -> tuple[MethodResult, ...]:
-    """Read a run's folder: that of one method, or one with a sub-folder for each method."""
+    """Read a run's folder: that of one method, or one with a sub-folder for each method.
+
+    A method that the run's configuration names and that has not begun is there too, without results.
+    """
     if _is_method(directory):
         return (_read_method(directory, directory.name),)
     folders = [path for path in sorted(directory.glob("*")) if path.is_dir() and _is_method(path)]
@@ -58,18 +61,23 @@ def read_run(directory: Path) -> tuple[MethodResult, ...]:
         raise InputError(
             "no results of a run are here", fix="give the folder that `eris run --out` wrote", directory=directory
         )
-    order = [*_methods_in(directory / "config.toml"), *_ORDER]
-    folders.sort(key=lambda path: order.index(path.name) if path.name in order else len(order))
-    return tuple(_read_method(path, path.name) for path in folders)
+    results = {result.name: result for result in (_read_method(path, path.name) for path in folders)}
+    config = _toml(_text(directory / "config.toml", []), [])
+    waiting = [name for name in _methods_in(config) if name not in results]
+    results |= {name: MethodResult(name, "", config, (), {}, {}, ()) for name in waiting}
+    order = [*_methods_in(config), *_ORDER]
+    return tuple(
+        sorted(results.values(), key=lambda each: order.index(each.name) if each.name in order else len(order))
+    )
 
 
 def _is_method(directory: Path) -> bool:
     return any((directory / trace).is_file() for trace in _TRACES)
 
 
-def _methods_in(config: Path) -> list[str]:
+def _methods_in(config: Mapping[str, Any]) -> list[str]:
     """Return the methods in the order the run's own configuration names them."""
-    methods = _toml(_text(config, []), []).get("method")
+    methods = config.get("method")
     return [str(name) for name in methods] if isinstance(methods, list) else []
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from eris.report.figures import label_of
 from eris.report.results import number
-from eris.report.units import format_bytes, format_percent, format_seconds
+from eris.report.units import format_bytes, format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,13 +18,14 @@ _TITLES = (
     "test\naccuracy",
     "upload\nper member\nand round",
     "download\nper member\nand round",
-    "largest share\nof an update\none peer saw",
-    "distribution\nat 20 MB/s\n(estimate)",
+    "largest share\nof an update\nany one saw",
 )
 
 
-def summary_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
+def summary_table(summaries: Sequence[Mapping[str, Any]], *, rate: float | None = 20e6) -> Table:
     """Set the methods of a run side by side, from their `summary.json`; what a summary lacks is a dash.
+
+    `rate` is that of the links behind the estimated time, in bytes a second; None where links differ.
 
     >>> summary_table([{"method": "eris", "final_accuracy": 0.964}]).row_count
     1
@@ -35,7 +36,8 @@ def summary_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
 
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
     table.add_column("method", no_wrap=True, vertical="bottom")
-    for title in _TITLES:
+    links = f"at {format_rate(rate)}" if rate else "of a round"
+    for title in (*_TITLES, f"distribution\n{links}\n(estimate)"):
         table.add_column(title, justify="right", no_wrap=True, vertical="bottom")
     for summary in summaries:
         table.add_row(

@@ -86,7 +86,9 @@ tbody th{font-weight:450}
 .figures tbody th{min-width:15rem}
 .many th,.many td{padding-left:9px;padding-right:9px;font-size:.92rem}
 td small{display:block;color:var(--muted);font-size:.82rem}
-table.words td,table.words th{text-align:left;white-space:normal}
+table.words td,table.words th,td.words{white-space:normal}
+table.words td,table.words th{text-align:left}
+td.words{max-width:16rem;font-size:.86rem}
 code,pre{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;font-size:.86em}
 code{overflow-wrap:anywhere}
 pre{margin:12px 0 0;overflow-x:auto;line-height:1.5}
