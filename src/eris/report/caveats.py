@@ -33,8 +33,8 @@ _REPRODUCIBLE = (
 )
 _ESTIMATED = (
     "The distribution time is an estimate: the bytes of a round over the links of the configuration. No network "
-    "was used, and waiting, retries and latency are not in it. Seconds for each stage are what the machine of the run took "
-    "to simulate all members, beside whatever else it had to do."
+    "was used, and waiting, retries and latency are not in it. Seconds for each stage are what the machine of the run "
+    "took to simulate all members, beside whatever else it had to do."
 )
 _ONE_SEED = "One seed was run: whether a small difference between methods would hold for another, this run cannot say."
 
