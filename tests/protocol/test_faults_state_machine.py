@@ -1,4 +1,4 @@
-"""Any schedule of loss, delay, duplication, partition, crash and restart: every round ends, all peers agree, bit for bit.
+"""Any schedule of loss, delay, duplication, partition, crash and restart: every round ends, and all peers agree.
 
 The state machine plays the network and the fate of every process. After each verdict the plain reference (one
 aggregator, full vectors) makes the same step with the same (member, shard) pairs missing; every live member that stands

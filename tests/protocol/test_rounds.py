@@ -93,7 +93,7 @@ def test_stateless_aggregators_can_all_be_replaced_between_rounds() -> None:
         other.restart_coordinator()
         plan = other.coordinator.in_flight
         assert plan is not None
-        for peer, process in other.peers.items():
+        for process in other.peers.values():
             process.aggregator.begin(plan, other.now)
             process.trained = False
     digests = {peer.member.replica.digest() for w in (one, other) for peer in w.peers.values()}
@@ -172,6 +172,28 @@ def test_wrong_number_of_values_is_refused(opened) -> None:
     _, aggregator, upload = opened
     with pytest.raises(Refused, match="wrong-size"):
         aggregator.receive(changed(upload, part=replace(upload.part, symbols=upload.part.symbols[:-1])), 3)
+
+
+def test_contributions_may_come_in_chunks_in_any_order_and_break_off(opened) -> None:
+    from eris.wire.codec import encode_upload
+
+    made, aggregator, upload = opened
+    header, trainable = upload.header(), made.recipe.layout(0).trainable
+    data = b"".join(encode_upload(upload.part, upload.buffers, trainable))
+    aggregator.room(header, 4, 8, sender=3)[:] = data[4:8]
+    assert aggregator.filled(header, 4, 8) is None
+    aggregator.give_up(header)
+    for start in range(header.total - 4, -1, -4):
+        aggregator.room(header, start, start + 4, sender=3)[:] = data[start : start + 4]
+        receipt = aggregator.filled(header, start, start + 4)
+        assert (receipt is not None) == (start == 0)
+
+
+def test_a_second_header_for_the_same_contribution_is_a_conflict(opened) -> None:
+    _, aggregator, upload = opened
+    aggregator.room(upload.header(), 0, 4, sender=3)
+    with pytest.raises(Refused, match="conflict"):
+        aggregator.room(changed(upload, steps=2.0).header(), 4, 8, sender=3)
 
 
 def test_large_finite_values_are_welcome(opened) -> None:
@@ -335,7 +357,7 @@ def test_a_coordinator_that_gives_all_shards_to_one_friend_is_refused() -> None:
     made.rules = Rules("run", (2, 2, 2, 2), min_contributors=1)
     made.floor = Floor(max_share=0.5, min_contributors=1)
     made.restart_coordinator()
-    with pytest.raises(FloorError, match="peer 2 would see 100.0%"):
+    with pytest.raises(FloorError, match=r"peer 2 would see 100\.0%"):
         made._new_peer(0).member.begin(made.coordinator.plan(0.0))
 
 

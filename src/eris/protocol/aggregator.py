@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from eris.aggregate.rule import Contribution
+from eris.aggregate.mean import Mean
+from eris.aggregate.spill import Bytes
+from eris.aggregate.staging import DEFAULT_BUDGET, Contents, Staging
 from eris.errors import Reason, Refused
-from eris.local.spec import Vector
-from eris.protocol.messages import Manifest, Published, Receipt, Upload, Withheld, payload_hash
+from eris.protocol.messages import Manifest, Published, Receipt, Upload, UploadHeader, Withheld, payload_hash
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
-from eris.shards.plan import Coordinates
-from eris.shards.policy import Layout
+from eris.wire.codec import encode_upload
+from eris.wire.expected import Expected
 
-__all__ = ["Aggregator", "Sign", "no_signature"]
+__all__ = ["Aggregator", "Sign", "mean_steps", "no_signature"]
 
 Sign = Callable[[bytes], str]
 
@@ -35,28 +38,31 @@ class _Shard:
     """One shard of this round: what is staged, and what became of it."""
 
     number: int
-    support: Coordinates | None  # the round's shared support inside the shard; None: every coordinate, or none shared
-    staged: dict[int, Upload] = field(default_factory=dict)
+    staging: Staging
+    headers: dict[int, UploadHeader] = field(default_factory=dict)
     outcome: Published | Withheld | None = None
 
 
 class Aggregator:
-    """One peer's aggregating role. Give it plans, uploads and the time; it gives receipts and published shards."""
+    """One peer's aggregating role. Give it plans, bytes and the time; it gives receipts and published shards.
 
-    def __init__(self, peer: int, recipe: Recipe, *, sign: Sign = no_signature) -> None:
-        self.peer, self.recipe, self._sign = peer, recipe, sign
+    Bytes arrive in chunks: ask for `room`, fill it, say `filled`. Above `budget` bytes they are staged in a file.
+    """
+
+    def __init__(self, peer: int, recipe: Recipe, *, sign: Sign = no_signature, budget: int = DEFAULT_BUDGET) -> None:
+        self.peer, self.recipe, self._sign, self._budget = peer, recipe, sign, budget
         self.plan: RoundPlan | None = None
         self.refusals: Counter[Reason] = Counter()
+        self._code = recipe.compressor.code(recipe.spec.trainable_sizes)
         self._shards: dict[int, _Shard] = {}
         self._cut_at = math.inf
 
+    # ── the round ────────────────────────────────────────────────────────────────────────────────────────────────
+
     def begin(self, plan: RoundPlan, now: float) -> None:
         """Open a round: forget the last one, expect uploads for the shards this plan gives us."""
-        self._shards = {
-            shard: _Shard(shard, self.recipe.published_support(plan.round, shard))
-            for shard in plan.shards_of(self.peer)
-        }
         self.plan, self._cut_at = plan, now + plan.deadlines.contribute
+        self._shards = {shard: _Shard(shard, self._staging(shard, plan)) for shard in plan.shards_of(self.peer)}
 
     def abstain(self, plan: RoundPlan) -> list[Withheld]:
         """Sit this round out, after a restart in its middle.
@@ -66,92 +72,141 @@ class Aggregator:
         self.plan, self._shards, self._cut_at = plan, {}, math.inf
         return [Withheld(plan.digest, shard, self.peer, Reason.RESTARTED) for shard in plan.shards_of(self.peer)]
 
-    def receive(self, upload: Upload, sender: int) -> Receipt:
-        """Stage a complete contribution, or refuse it with a typed reason; refusals are counted."""
+    def room(self, header: UploadHeader, start: int, stop: int, *, sender: int) -> memoryview:
+        """Return memory to receive bytes [start, stop) of a contribution into, or refuse it with a typed reason."""
+        with self._counted():
+            shard = self._admit(header, sender)
+            if shard.headers.get(header.member, header) != header:
+                raise Refused(Reason.CONFLICT, "another header came before", **_place(header))
+            memory = shard.staging.room(header.member, start, stop, total=header.total)
+            shard.headers[header.member] = header
+            return memory
+
+    def filled(self, header: UploadHeader, start: int, stop: int) -> Receipt | None:
+        """Note that the memory is filled; return a receipt once the contribution is complete, read and finite."""
+        receipt = Receipt(header.plan, header.member, header.shard, self.peer)
+        if self.plan is None or header.plan != self.plan.digest:
+            with self._counted():
+                raise Refused(Reason.LATE, "the round is over", **_place(header))
+        staging = self._shards[header.shard].staging
         try:
-            self._admit(upload, sender)
+            with self._counted():
+                return receipt if staging.filled(header.member, start, stop) else None
         except Refused as refusal:
-            self.refusals[refusal.reason] += 1
-            if refusal.reason is not Reason.DUPLICATE:
-                raise
-        else:
-            self._shards[upload.shard].staged[upload.member] = upload
-        return Receipt(upload.plan, upload.member, upload.shard, self.peer)
+            if refusal.reason is Reason.DUPLICATE:
+                return receipt
+            if header.member not in staging.complete:
+                self._shards[header.shard].headers.pop(header.member, None)
+            raise
+
+    def give_up(self, header: UploadHeader) -> None:
+        """Drop what came of a contribution that will not be completed (its link broke)."""
+        if self.plan is not None and header.plan == self.plan.digest and header.shard in self._shards:
+            shard = self._shards[header.shard]
+            shard.staging.forget(header.member)
+            if header.member not in shard.staging.complete:
+                shard.headers.pop(header.member, None)
+
+    def receive(self, upload: Upload, sender: int) -> Receipt:
+        """Stage a whole contribution at once, where there is no socket to receive from."""
+        header, start = upload.header(), 0
+        trainable = self.recipe.layout(upload.round).trainable
+        if not 0 <= upload.shard < trainable.shards:
+            with self._counted():
+                raise Refused(Reason.WRONG_SHARD, "there is no such shard", **_place(header))
+        memory = self.room(header, 0, header.total, sender=sender)
+        for piece in encode_upload(upload.part, upload.buffers, trainable):
+            memory[start : start + piece.nbytes] = piece
+            start += piece.nbytes
+        receipt = self.filled(header, 0, header.total)
+        assert receipt is not None  # all bytes were there
+        return receipt
 
     def tick(self, now: float) -> list[Published | Withheld]:
         """Cut every shard that is complete or due, and return what is to be sent out (each once)."""
         plan = self.plan
         if plan is None:
             return []
-        due = now >= self._cut_at
-        ready = [s for s in self._shards.values() if s.outcome is None and (due or len(s.staged) == self._expected())]
-        for shard in ready:
-            shard.outcome = self._cut(shard, plan)
-        return [shard.outcome for shard in ready if shard.outcome is not None]
+        due, expected = now >= self._cut_at, len(plan.participants)
+        open_shards = [shard for shard in self._shards.values() if shard.outcome is None]
+        outcomes = []
+        for shard in open_shards:
+            if due or len(shard.staging.complete) == expected:
+                shard.outcome = self._cut(shard, plan)
+                outcomes.append(shard.outcome)
+        return outcomes
 
     def outcome(self, shard: int) -> Published | Withheld | None:
         """Return what was published for a shard (to serve it again)."""
         return self._shards[shard].outcome if shard in self._shards else None
 
-    def _expected(self) -> int:
-        return len(self.plan.participants) if self.plan else 0
+    @property
+    def cut_at(self) -> float:
+        """When shards are cut whether complete or not."""
+        return self._cut_at
 
-    def _admit(self, upload: Upload, sender: int) -> None:
-        where: dict[str, Any] = {"peer": upload.member, "round": upload.round, "shard": upload.shard}
-        plan = self.plan
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        try:
+            yield
+        except Refused as refusal:
+            self.refusals[refusal.reason] += 1
+            raise
+
+    def _staging(self, shard: int, plan: RoundPlan) -> Staging:
+        expected, read = self._expected(shard, plan, bytes(16)), partial(self._read, shard)
+        return Staging(plan.participants, size=expected.length, limit=expected.longest, read=read, budget=self._budget)
+
+    def _expected(self, shard: int, plan: RoundPlan, mask_key: bytes) -> Expected:
+        """Return the form an upload must have; coordinates are shared, or redrawn from the member's secret, or sent."""
+        layout, compressor = self.recipe.layout(plan.round), self.recipe.compressor
+        form = Expected(layout.trainable, shard, self._code, int(layout.buffers.sizes[shard]))
+        if compressor.shared_support:
+            return replace(form, coordinates=self.recipe.published_support(plan.round, shard))
+        try:
+            drawn = compressor.support(shard, layout.trainable, self.recipe.round_seed(plan.round), mask_key)
+        except Refused:
+            return replace(form, explicit=True)
+        return replace(form, coordinates=drawn)
+
+    def _admit(self, header: UploadHeader, sender: int) -> _Shard:
+        where, plan = _place(header), self.plan
         if plan is None:
             raise Refused(Reason.WRONG_ROUND, "no round is open here", **where)
-        _check_header(upload, plan, where)
-        if sender != upload.member or upload.member not in plan.participants:
-            raise Refused(Reason.NOT_A_MEMBER, f"peer {sender} may not contribute for {upload.member}", **where)
-        if upload.shard not in self._shards:
+        _check_header(header, plan, where)
+        if sender != header.member or header.member not in plan.participants:
+            raise Refused(Reason.NOT_A_MEMBER, f"peer {sender} may not contribute for {header.member}", **where)
+        if header.shard not in self._shards:
             raise Refused(Reason.WRONG_SHARD, f"peer {self.peer} does not own this shard", **where)
-        shard = self._shards[upload.shard]
-        if (earlier := shard.staged.get(upload.member)) is not None:
-            same = earlier.same_content(upload)
-            reason = Reason.DUPLICATE if same else Reason.CONFLICT
-            raise Refused(reason, "a contribution is final once it is complete", **where)
-        if shard.outcome is not None:
-            raise Refused(Reason.LATE, "the shard was cut before this was complete", **where)
-        self._check_content(upload, self.recipe.layout(plan.round), where)
+        if not (math.isfinite(header.steps) and header.steps > 0):
+            raise Refused(Reason.NON_FINITE, f"{header.steps} local steps", **where)
+        shard = self._shards[header.shard]
+        if header.explicit != (shard.staging.size is None):
+            raise Refused(Reason.MALFORMED, "indices travel only where they cannot be redrawn", **where)
+        return shard
 
-    def _check_content(self, upload: Upload, layout: Layout, where: dict[str, Any]) -> None:
-        part, compressor = upload.part, self.recipe.compressor
-        if part.code.name != compressor.code(self.recipe.spec.trainable_sizes).name:
-            raise Refused(Reason.MALFORMED, f"values are coded as {part.code.name}", **where)
-        size, buffers = int(layout.trainable.sizes[upload.shard]), int(layout.buffers.sizes[upload.shard])
-        kept = self._kept(upload, layout)
-        count = size if kept is None else kept.size
-        if part.size != size or part.symbols.size != count or upload.buffers.size != buffers:
-            raise Refused(
-                Reason.WRONG_SIZE,
-                f"{part.symbols.size} of {part.size} values and {upload.buffers.size} buffers, expected {count} of "
-                f"{size} and {buffers}",
-                **where,
-            )
-        if not (
-            _finite(part.values()) and _finite(upload.buffers) and math.isfinite(upload.steps) and upload.steps > 0
-        ):
-            raise Refused(Reason.NON_FINITE, "a value is not finite", fix="look for a diverging loss", **where)
-
-    def _kept(self, upload: Upload, layout: Layout) -> Coordinates | None:
-        """Return the coordinates the values belong to: shared, redrawn from the member's key, or sent along."""
-        part, shard = upload.part, self._shards[upload.shard]
-        if part.explicit:
-            return part.coordinates
-        if self.recipe.compressor.shared_support:
-            return shard.support
-        assert self.plan is not None
-        seed = self.recipe.round_seed(self.plan.round)
-        return self.recipe.compressor.support(upload.shard, layout.trainable, seed, part.mask_key)
+    def _read(self, shard: int, member: int, payload: Bytes) -> Contents:
+        """Turn a member's complete bytes into values, their positions inside the shard, and buffers."""
+        plan, header = self.plan, self._shards[shard].headers[member]
+        assert plan is not None
+        expected = self._expected(shard, plan, header.mask_key)
+        part, buffers = expected.decode(payload, symbols=header.count, mask_key=header.mask_key)
+        positions = None
+        if not self.recipe.compressor.shared_support and part.coordinates is not None:
+            positions = expected.plan.positions_of(shard, part.coordinates)
+        return Contents(part.values(), positions, buffers)
 
     def _cut(self, shard: _Shard, plan: RoundPlan) -> Published | Withheld:
-        contributors = tuple(sorted(shard.staged))
+        contributors = shard.staging.cut()
         if len(contributors) < max(plan.min_contributors, 1):
             return Withheld(plan.digest, shard.number, self.peer, Reason.TOO_FEW, contributors)
-        layout = self.recipe.layout(plan.round)
-        values = self._fold_values(shard, plan, layout)
-        buffers = self._fold_buffers(shard, plan, layout)
+        layout, support = self.recipe.layout(plan.round), self.recipe.published_support(plan.round, shard.number)
+        values = np.zeros(int(layout.trainable.sizes[shard.number]) if support is None else support.size, np.float32)
+        self.recipe.rule.fold(shard.staging.contributions(plan.weights), values)
+        buffers = np.zeros(int(layout.buffers.sizes[shard.number]), np.float32)
+        Mean().fold(shard.staging.buffers(plan.weights), buffers)  # plainly averaged, whatever the rule
         manifest = Manifest(
             plan=plan.digest,
             round=plan.round,
@@ -159,29 +214,10 @@ class Aggregator:
             aggregator=self.peer,
             contributors=contributors,
             c=float(self.recipe.scale(plan, contributors)),
-            steps=mean_steps({member: shard.staged[member].steps for member in contributors}, plan),
+            steps=mean_steps({member: shard.headers[member].steps for member in contributors}, plan),
             hash=payload_hash(values, buffers),
         )
         return Published(replace(manifest, signature=self._sign(manifest.signed_bytes)), values, buffers)
-
-    def _fold_values(self, shard: _Shard, plan: RoundPlan, layout: Layout) -> Vector:
-        size = int(layout.trainable.sizes[shard.number])
-        values = np.zeros(size if shard.support is None else shard.support.size, np.float32)
-        contributions = []
-        for member, upload in sorted(shard.staged.items()):
-            positions = None
-            if not self.recipe.compressor.shared_support and (kept := self._kept(upload, layout)) is not None:
-                positions = layout.trainable.positions_of(shard.number, kept)
-            contributions.append(Contribution(member, plan.weights[member], upload.part.values(), positions))
-        self.recipe.rule.fold(contributions, values)
-        return values
-
-    def _fold_buffers(self, shard: _Shard, plan: RoundPlan, layout: Layout) -> Vector:
-        from eris.aggregate.mean import Mean  # buffers are plainly averaged, whatever the rule
-
-        buffers = np.zeros(int(layout.buffers.sizes[shard.number]), np.float32)
-        Mean().fold([Contribution(m, plan.weights[m], u.buffers) for m, u in sorted(shard.staged.items())], buffers)
-        return buffers
 
 
 def mean_steps(steps: dict[int, float], plan: RoundPlan) -> float:
@@ -190,19 +226,17 @@ def mean_steps(steps: dict[int, float], plan: RoundPlan) -> float:
     return weighted / math.fsum(float(plan.weights[member]) for member in steps)
 
 
-def _check_header(upload: Upload, plan: RoundPlan, where: dict[str, Any]) -> None:
+def _place(header: UploadHeader) -> dict[str, Any]:
+    return {"peer": header.member, "round": header.round, "shard": header.shard}
+
+
+def _check_header(header: UploadHeader, plan: RoundPlan, where: dict[str, Any]) -> None:
     for reason, given, expected in (
-        (Reason.WRONG_RUN, upload.run, plan.run),
-        (Reason.WRONG_EPOCH, upload.epoch, plan.epoch),
-        (Reason.WRONG_ROUND, upload.round, plan.round),
-        (Reason.WRONG_CHAIN, upload.chain, plan.chain),
-        (Reason.WRONG_PLAN, upload.plan, plan.digest),
+        (Reason.WRONG_RUN, header.run, plan.run),
+        (Reason.WRONG_EPOCH, header.epoch, plan.epoch),
+        (Reason.WRONG_ROUND, header.round, plan.round),
+        (Reason.WRONG_CHAIN, header.chain, plan.chain),
+        (Reason.WRONG_PLAN, header.plan, plan.digest),
     ):
         if given != expected:
             raise Refused(reason, f"made for {given!r}, here it is {expected!r}", **where)
-
-
-def _finite(values: Vector) -> bool:
-    # A finite sum of squares proves it in one fast pass; an infinite one may only have overflowed.
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(np.dot(values, values)) or np.isfinite(values).all())

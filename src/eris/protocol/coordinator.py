@@ -126,8 +126,8 @@ class Coordinator:
     def returned(self, peer: int, *, private_round: int, reference_epoch: int) -> bool:
         """Take a peer back; its private state is that of the beginning of `private_round`. Return if that still holds.
 
-        If not (it belongs to an earlier epoch, or a contribution of this peer was committed since, so that its reference
-        lacks that step), a new reference epoch begins for all with the next plan, and the peer forgets its reference.
+        If not (it belongs to an earlier epoch, or a contribution of this peer was committed since, a step its reference
+        lacks), a new reference epoch begins for all with the next plan, and the peer forgets its reference.
         """
         self.absent.discard(peer)
         outdated = reference_epoch != self.reference_epoch or self._contributed.get(peer, -1) >= private_round

@@ -16,10 +16,37 @@ from blake3 import blake3
 from eris.errors import Reason
 from eris.local.spec import Vector
 from eris.protocol.canonical import canonical_bytes, digest_of
-from eris.protocol.round_plan import RoundPlan
 from eris.transforms.packed import Part
 
-__all__ = ["Equivocation", "Manifest", "Published", "Receipt", "Report", "Upload", "Withheld", "payload_hash"]
+__all__ = [
+    "Equivocation",
+    "Manifest",
+    "Published",
+    "Receipt",
+    "Report",
+    "Upload",
+    "UploadHeader",
+    "Withheld",
+    "payload_hash",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class UploadHeader:
+    """What stands before a contribution's bytes, so that a receiver can refuse them before it spends memory."""
+
+    run: str
+    epoch: int
+    round: int
+    plan: str  # digest of the round plan
+    chain: str  # digest of the last verdict
+    member: int
+    shard: int
+    count: int  # values, before buffers
+    total: int  # bytes of the payload
+    steps: float = 1.0
+    explicit: bool = False
+    mask_key: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +56,20 @@ class Upload:
     run: str
     epoch: int
     round: int
-    plan: str  # digest of the round plan
-    chain: str  # digest of the last verdict
+    plan: str
+    chain: str
     member: int
     shard: int
     part: Part = field(repr=False)
     buffers: Vector = field(repr=False)
     steps: float = 1.0
 
-    def same_content(self, other: Upload) -> bool:
-        """Whether both carry the same values (a repeated upload is harmless, a different one is not)."""
-        mine, theirs = self.part, other.part
-        return (
-            np.array_equal(mine.symbols, theirs.symbols)
-            and np.array_equal(mine.scales, theirs.scales)
-            and mine.mask_key == theirs.mask_key
-            and np.array_equal(self.buffers, other.buffers)
-            and self.steps == other.steps
-        )
+    def header(self) -> UploadHeader:
+        """Return what is sent before the values."""
+        part = self.part
+        total = part.payload_bytes + 4 * self.buffers.size
+        fields = (self.run, self.epoch, self.round, self.plan, self.chain, self.member, self.shard)
+        return UploadHeader(*fields, part.symbols.size, total, self.steps, part.explicit, part.mask_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +156,3 @@ def payload_hash(values: Vector, buffers: Vector) -> str:
     hasher = blake3(values.view(np.uint8).data)
     hasher.update(buffers.view(np.uint8).data)
     return str(hasher.hexdigest())
-
-
-def expected_header(plan: RoundPlan) -> tuple[str, int, int, str, str]:
-    """Return what every upload of a round must carry: run, epoch, round, plan digest, chain."""
-    return plan.run, plan.epoch, plan.round, plan.digest, plan.chain
