@@ -2,29 +2,26 @@
 
 from eris.wire.codec import (
     Payload,
-    decode_part,
     decode_published,
-    decode_upload,
     encode_part,
     encode_published,
     encode_upload,
     payload_length,
-    upload_length,
 )
 from eris.wire.document import decode_document, encode_document
+from eris.wire.expected import Expected
 from eris.wire.frame import CHUNK, HEADER_BYTES, VERSION, Header, Kind, frames, run_tag
 
 __all__ = [
     "CHUNK",
     "HEADER_BYTES",
     "VERSION",
+    "Expected",
     "Header",
     "Kind",
     "Payload",
     "decode_document",
-    "decode_part",
     "decode_published",
-    "decode_upload",
     "encode_document",
     "encode_part",
     "encode_published",
@@ -32,5 +29,4 @@ __all__ = [
     "frames",
     "payload_length",
     "run_tag",
-    "upload_length",
 ]

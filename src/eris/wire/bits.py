@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from eris.errors import InputError, Reason, Refused
 
-__all__ = ["pack", "packed_size", "unpack"]
+__all__ = ["Bytes", "pack", "packed_size", "unpack"]
 
 Bytes = NDArray[np.uint8]
 

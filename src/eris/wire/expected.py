@@ -1,0 +1,112 @@
+"""What an upload to one shard must look like, and how to read one that does.
+
+A receiver knows it before the first byte arrives: the plan gives the shard, the compressor the code and (redrawn) the
+coordinates. So the length is known as well, exactly, unless positions travel; whatever does not fit is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.errors import Reason, Refused
+from eris.local.spec import Vector
+from eris.shards.plan import Coordinates, ShardPlan
+from eris.transforms.packed import Code, CodeByCoordinate, Part
+from eris.wire.bits import Bytes, packed_size, unpack
+from eris.wire.codec import floats, typed
+
+__all__ = ["Expected"]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The form of the uploads to one shard in one round."""
+
+    plan: ShardPlan  # over the trainable coordinates
+    shard: int
+    code: Code
+    buffers: int = 0  # dense values that come last
+    coordinates: Coordinates | None = None  # redrawn; None: every coordinate of the shard
+    explicit: bool = False  # positions travel
+
+    @property
+    def size(self) -> int:
+        """Number of coordinates of the shard."""
+        return int(self.plan.sizes[self.shard])
+
+    @property
+    def length(self) -> int | None:
+        """Exact number of payload bytes; None where positions travel."""
+        return None if self.explicit else self._length(self._count)
+
+    @property
+    def longest(self) -> int:
+        """The most payload bytes an upload can have."""
+        return self._length(self.size if self.explicit else self._count)
+
+    def decode(self, payload: Bytes, *, symbols: int, mask_key: bytes = b"") -> tuple[Part, Vector]:
+        """Read an upload of so many symbols into the part and the buffers; float32 values stay where they are."""
+        if symbols > self.size if self.explicit else symbols != self._count:
+            raise self._wrong(f"{symbols} values, {self._count} are expected")
+        if payload.size != self._length(symbols):
+            raise self._wrong(f"{payload.size} bytes, {self._length(symbols)} are expected")
+        scales_start = packed_size(symbols, self.code.bits)
+        positions_start = scales_start + 4 * self.code.scale_count
+        buffers_start = payload.size - 4 * self.buffers
+        part = Part(
+            self.shard,
+            self.size,
+            self._kept(payload[positions_start:buffers_start], symbols),
+            self._symbols(payload[:scales_start], symbols),
+            floats(payload[scales_start:positions_start]),
+            self._code,
+            self.explicit,
+            mask_key,
+        )
+        return part, floats(payload[buffers_start:])
+
+    @property
+    def _count(self) -> int:
+        return self.size if self.coordinates is None else self.coordinates.size
+
+    @cached_property
+    def _code(self) -> Code:
+        """The code as the sender's part has it (see `Packed.parts`)."""
+        dense = self.coordinates is None and not self.explicit
+        if dense and isinstance(self.code, CodeByCoordinate) and self.code.scale_count > 1:
+            return self.code.restricted(self.plan.coordinates(self.shard))
+        return self.code
+
+    def _length(self, symbols: int) -> int:
+        positions = min(4 * symbols, packed_size(self.size, 1)) if self.explicit else 0
+        return packed_size(symbols, self.code.bits) + 4 * self.code.scale_count + positions + 4 * self.buffers
+
+    def _symbols(self, packed: Bytes, count: int) -> NDArray[Any]:
+        if self.code.bits != 8 * self.code.dtype.itemsize:
+            return unpack(packed, bits=self.code.bits, count=count, dtype=self.code.dtype)
+        return typed(packed, self.code.dtype.newbyteorder("<"))
+
+    def _kept(self, positions: Bytes, count: int) -> Coordinates | None:
+        if not self.explicit:
+            return self.coordinates
+        return self.plan.coordinates_at(self.shard, _decode_positions(positions, count, self.size))
+
+    def _wrong(self, what: str) -> Refused:
+        return Refused(Reason.WRONG_SIZE, what, shard=self.shard)
+
+
+def _decode_positions(positions: Bytes, count: int, size: int) -> Coordinates:
+    if 4 * count <= packed_size(size, 1):
+        listed = typed(positions, np.dtype("<u4")).astype(np.int64)
+        if listed.size and (int(listed[-1]) >= size or (np.diff(listed) <= 0).any()):
+            raise Refused(Reason.MALFORMED, "positions are not ascending inside the shard")
+        return listed
+    marked = np.flatnonzero(np.unpackbits(positions, bitorder="little")).astype(np.int64, copy=False)
+    if marked.size != count or (count and int(marked[-1]) >= size):
+        raise Refused(Reason.MALFORMED, f"the bitmap marks {marked.size} positions, {count} values came")
+    return marked
