@@ -45,17 +45,11 @@ def _swatch(row: Row) -> Markup:
 def gallery(methods: Sequence[MethodFigures]) -> Markup:
     """Return every plot for which the run has numbers."""
     rows = rows_of(methods)
-    parts = [
-        _accuracy(methods, rows),
-        _accuracy_by_bytes(methods, rows),
-        _loss(methods, rows),
-        _exposure(methods, rows),
-        _gradient(methods, rows),
-        _bytes(methods, rows),
-        _seconds(methods, rows),
-        _classes(methods, rows),
-    ]
-    shown = [part for part in parts if part]
+    drawn = [draw(methods, rows) for draw in (_accuracy, _accuracy_by_bytes, _loss, _gradient)]
+    narrow = [figure for figure in drawn if figure]
+    exposure = _exposure(methods, rows, wide=len(narrow) % 2 == 0)  # narrow ones stand in pairs
+    rest = [draw(methods, rows) for draw in (_bytes, _seconds, _classes)]
+    shown = [figure for figure in (*narrow, exposure, *rest) if figure]
     return element("div", *shown, class_="plots") if shown else element("p", "No round is done yet.", class_="note")
 
 
@@ -141,14 +135,17 @@ def _gradient(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup |
     return _figure("Squared gradient norm", "Over all training data; the scale is logarithmic.", plot)
 
 
-def _exposure(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup | None:
+def _exposure(methods: Sequence[MethodFigures], rows: Sequence[Row], *, wide: bool) -> Markup | None:
     panels = [
         Panel("of one update, in one round", [method.largest_share for method in methods]),
         Panel("of all coordinates, over all rounds", [method.union_share for method in methods]),
     ]
     alternative = "Bar chart of what the best placed single observer saw. " + _in_words(rows, panels, format_percent)
     reading = "The most that any one observer (a server, an aggregator) saw of one member. Less is better."
-    return _bar_figure("Exposure", reading, rows, panels, format_percent, alternative, columns=1, full=1.0, wide=False)
+    columns = 2 if wide else 1
+    return _bar_figure(
+        "Exposure", reading, rows, panels, format_percent, alternative, columns=columns, full=1.0, wide=wide
+    )
 
 
 def _bytes(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup | None:
@@ -225,7 +222,7 @@ def _weakest(values: Sequence[float | None]) -> str:
 def fault_section(methods: Sequence[MethodFigures]) -> Markup | None:
     """Return what was lost in which round, or nothing if every shard arrived whole."""
     parts = [_fault_figure(method) for method in methods if method.faults.any]
-    return element("section", element("h2", "Faults"), *parts) if parts else None
+    return element("section", element("h2", "Faults"), element("div", *parts, class_="plots")) if parts else None
 
 
 def _fault_figure(method: MethodFigures) -> Markup:
@@ -239,7 +236,8 @@ def _fault_figure(method: MethodFigures) -> Markup:
     caption = [element("h3", method.label), element("p", *words, f" Late: {late}." if late else "")]
     marked = bool(faults.lost or faults.incomplete)
     plot = [timeline(faults, faults.rounds, f"Timeline of faults. {counts}")] if marked else []
-    return element("figure", element("figcaption", *caption), element("div", *plot, class_="plot"), _lost_table(method))
+    shown = (element("figcaption", *caption), element("div", *plot, class_="plot"), _lost_table(method))
+    return element("figure", *shown, class_="wide")
 
 
 def _lost_table(method: MethodFigures) -> Markup:

@@ -242,7 +242,7 @@ def timeline(faults: Faults, rounds: tuple[int, int], alternative: str) -> Marku
         axes.set_xlim(first - 0.5, last + 0.5)
         axes.set_ylim(max(faults.shards, 1) - 0.4, -0.6)
         axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator(10, integer=True))
+        axes.set_yticks(range(0, max(faults.shards, 1), max(1, -(-faults.shards // 10))))
         axes.set_xlabel("round")
         axes.set_ylabel("shard")
         return to_svg(figure, alternative)

@@ -74,7 +74,7 @@ figcaption p{margin:0;color:var(--muted);font-size:.88rem;line-height:1.45}
 .plot svg{display:block;width:100%;height:auto}
 .plot svg *{stroke-linejoin:round;stroke-linecap:butt}
 .plot+table{margin-top:20px}
-.plot text{font-family:inherit!important}
+.plot text{font-family:inherit!important;paint-order:stroke;stroke:var(--surface);stroke-width:2.5px}
 table{width:100%;border-collapse:collapse;font-size:.95rem}
 caption{padding-bottom:10px;color:var(--muted);font-size:.9rem;text-align:left}
 th,td{padding:9px 14px;border-bottom:1px solid var(--grid);text-align:right;vertical-align:top;white-space:nowrap}
