@@ -21,7 +21,16 @@ from blake3 import blake3
 from eris.data.columns import Column, Found
 from eris.errors import DataError
 
-__all__ = ["Manifest", "cache_folder", "manifest_of", "read_columns", "workspace", "write_columns"]
+__all__ = [
+    "Manifest",
+    "cache_folder",
+    "checked_folder",
+    "keep_folder",
+    "manifest_of",
+    "read_columns",
+    "workspace",
+    "write_columns",
+]
 
 _MANIFEST = "manifest.json"
 
@@ -66,17 +75,23 @@ def workspace() -> Iterator[Path]:
 
 def write_columns(manifest: Manifest, found: Found) -> Manifest:
     """Keep a set; an older one of that name makes way."""
-    target = cache_folder() / manifest.name
     with workspace() as folder:
         fresh = folder / manifest.name
         fresh.mkdir()
-        files = {}
         for split, columns in found.items():
             for name, column in columns.items():
-                path = _write(fresh / f"{split}_{name}", column)
-                files[path.name] = (path.stat().st_size, _digest(path))
-        complete = Manifest(**{**asdict(manifest), "files": files})
-        (fresh / _MANIFEST).write_text(json.dumps(asdict(complete), indent=2) + "\n", encoding="utf-8")
+                _write(fresh / f"{split}_{name}", column)
+        return keep_folder(manifest, fresh)
+
+
+def keep_folder(manifest: Manifest, fresh: Path) -> Manifest:
+    """Move a finished folder of files into the cache; an older one of that name makes way."""
+    paths = [path for path in sorted(fresh.rglob("*")) if path.is_file()]
+    files = {path.relative_to(fresh).as_posix(): (path.stat().st_size, _digest(path)) for path in paths}
+    complete = Manifest(**{**asdict(manifest), "files": files})
+    (fresh / _MANIFEST).write_text(json.dumps(asdict(complete), indent=2) + "\n", encoding="utf-8")
+    target = cache_folder() / manifest.name
+    with workspace() as folder:
         if target.exists():
             target.rename(folder / "replaced")
         fresh.rename(target)
@@ -99,22 +114,28 @@ def manifest_of(name: str) -> Manifest | None:
 def read_columns(manifest: Manifest) -> Found:
     """Return a kept set after checking every file; arrays are mapped, not read."""
     found: Found = {}
-    for file, (size, digest) in manifest.files.items():
-        path = cache_folder() / manifest.name / file
-        if not path.is_file() or path.stat().st_size != size or _digest(path) != digest:
-            raise DataError(f"{manifest.name}/{file} is damaged", fix=f"`eris data get {manifest.name} --force`")
-        split, _, column = path.stem.partition("_")
-        found.setdefault(split, {})[column] = _read(path)
+    folder = checked_folder(manifest)
+    for file in manifest.files:
+        split, _, column = Path(file).stem.partition("_")
+        found.setdefault(split, {})[column] = _read(folder / file)
     return found
 
 
-def _write(stem: Path, column: Column) -> Path:
+def checked_folder(manifest: Manifest) -> Path:
+    """Return a kept folder after checking every file in it."""
+    folder = cache_folder() / manifest.name
+    for file, (size, digest) in manifest.files.items():
+        path = folder / file
+        if not path.is_file() or path.stat().st_size != size or _digest(path) != digest:
+            raise DataError(f"{manifest.name}/{file} is damaged", fix=f"`eris data get {manifest.name} --force`")
+    return folder
+
+
+def _write(stem: Path, column: Column) -> None:
     if isinstance(column, np.ndarray):
-        np.save(path := stem.with_suffix(".npy"), column, allow_pickle=False)
-        return path
-    path = stem.with_suffix(".json")
-    path.write_text(json.dumps(column, ensure_ascii=True), encoding="ascii")
-    return path
+        np.save(stem.with_suffix(".npy"), column, allow_pickle=False)
+    else:
+        stem.with_suffix(".json").write_text(json.dumps(column, ensure_ascii=True), encoding="ascii")
 
 
 def _read(path: Path) -> Column:

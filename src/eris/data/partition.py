@@ -47,7 +47,7 @@ class Partition:
 
 
 def partition(
-    labels: Labels,
+    labels: Labels | int,
     members: int,
     seed: Seed,
     *,
@@ -64,12 +64,14 @@ def partition(
     drawn from Dir(α). ``label-skew``: a member has `classes_per_member` classes. ``quantity-skew``: the sizes of the
     parts are drawn from Dir(α), classes are mixed. ``natural``: `ids` (writer, speaker, hospital) stay whole.
 
+    `labels` may be just the number of samples where there are no classes and the way of dividing needs none.
     `samples` is N for each member (all it has, if that is less); `validation` = 0.3 adds 3 validation samples to every
     10 training samples.
     """
-    _check(len(labels), members, samples, validation)
+    count = labels if isinstance(labels, int) else len(labels)
+    _check(count, members, samples, validation)
     seed = seed.child("partition")
-    parts = _parts(labels, members, seed.child(kind), kind, alpha, classes_per_member, ids)
+    parts = _parts(labels, count, members, seed.child(kind), kind, alpha, classes_per_member, ids)
     shares = [_share(part, seed.child("member", k), samples, validation) for k, part in enumerate(parts)]
     if empty := [k for k, (train, _) in enumerate(shares) if not len(train)]:
         raise DataError(
@@ -89,7 +91,8 @@ def _check(count: int, members: int, samples: int | None, validation: float) -> 
 
 
 def _parts(
-    labels: Labels,
+    labels: Labels | int,
+    count: int,
     members: int,
     seed: Seed,
     kind: PartitionKind,
@@ -98,16 +101,17 @@ def _parts(
     ids: NDArray[np.int64] | None,
 ) -> Parts:
     if kind == "iid":
-        return _equal_cuts(seed.permutation(len(labels)), members)
-    if kind == "dirichlet":
-        return _dirichlet(labels, members, alpha, seed)
-    if kind == "label-skew":
-        return _label_skew(labels, members, classes_per_member, seed)
+        return _equal_cuts(seed.permutation(count), members)
     if kind == "quantity-skew":
-        counts = _proportional(len(labels), members, alpha, seed.child("sizes"))
-        return _cuts(seed.permutation(len(labels)), counts)
+        return _cuts(seed.permutation(count), _proportional(count, members, alpha, seed.child("sizes")))
     if kind == "natural":
-        return _natural(ids, len(labels), members, seed)
+        return _natural(ids, count, members, seed)
+    if kind in ("dirichlet", "label-skew") and isinstance(labels, int):
+        raise DataError(f"a {kind} partition needs classes", fix="use iid, quantity-skew or natural")
+    if kind == "dirichlet" and not isinstance(labels, int):
+        return _dirichlet(labels, members, alpha, seed)
+    if kind == "label-skew" and not isinstance(labels, int):
+        return _label_skew(labels, members, classes_per_member, seed)
     raise ConfigError(f"partition is {kind!r}", fix=f"use one of {get_args(PartitionKind)}")
 
 

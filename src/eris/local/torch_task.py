@@ -28,7 +28,7 @@ from eris.local.torch_optimizer import local_optimizer
 from eris.local.torch_work import LocalWork
 from eris.seeds import Seed, public_root
 
-__all__ = ["LocalGradient", "TorchTask", "mean_gradient"]
+__all__ = ["AccumulatedGradient", "LocalGradient", "TorchTask", "mean_gradient"]
 
 Indices = NDArray[np.int64]
 
@@ -48,6 +48,26 @@ def mean_gradient(flat: FlatModule, objective: Objective, batch: Batch, seed: Se
     return flat.differentiate(objective, *batch)
 
 
+class AccumulatedGradient:
+    """The same gradient from parts of the batch, one after another: the memory of `size` samples is enough."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __call__(self, flat: FlatModule, objective: Objective, batch: Batch, seed: Seed, step: int) -> float:
+        """Add up the gradients of the parts, each weighted by its samples."""
+        del seed, step
+        inputs, targets = batch
+        total, loss = np.zeros_like(flat.gradient), 0.0
+        for start in range(0, len(targets), self._size):
+            part = slice(start, start + self._size)
+            share = len(targets[part]) / len(targets)
+            loss += share * flat.differentiate(objective, inputs[part], targets[part])
+            total += np.float32(share) * flat.gradient
+        np.copyto(flat.gradient, total)
+        return loss
+
+
 class TorchTask:
     """Train a torch model on each member's samples; see `LocalWork` for what a round's local work can be."""
 
@@ -61,7 +81,7 @@ class TorchTask:
         validation: Sequence[Indices] = (),
         work: LocalWork | None = None,
         objective: Objective | None = None,
-        gradient: LocalGradient = mean_gradient,
+        gradient: LocalGradient | None = None,
         evaluation_batch: int = 500,
         cache_bytes: int = 1 << 28,
     ) -> None:
@@ -69,7 +89,8 @@ class TorchTask:
         self._places, self._validation = list(members), list(validation)
         self.work = work or LocalWork()
         self._objective: Objective = objective or Classification()
-        self._gradient, self._evaluation_batch, self._cache_bytes = gradient, evaluation_batch, cache_bytes
+        self._gradient: LocalGradient = gradient or _gradient_of(self.work)
+        self._evaluation_batch, self._cache_bytes = evaluation_batch, cache_bytes
         self._optimizer, self._estimator = local_optimizer(self.work), estimator(self.work)
         self._flat: FlatModule | None = None
         self._cache = TensorCache(cache_bytes)
@@ -232,6 +253,10 @@ class TorchTask:
             return self._factory()
         finally:
             torch.set_rng_state(before)
+
+
+def _gradient_of(work: LocalWork) -> LocalGradient:
+    return mean_gradient if work.micro_batch is None else AccumulatedGradient(work.micro_batch)
 
 
 def _number(seed: Seed) -> int:

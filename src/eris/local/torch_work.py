@@ -38,6 +38,7 @@ class LocalWork:
     epochs: int = 1
     steps: int | None = None
     batch: int | Literal["full"] = "full"
+    micro_batch: int | None = None  # samples differentiated at once, for large models; None: the whole batch
     send: Send = "delta"
     estimator: EstimatorName = "sgd"
     refresh: float | None = None  # SVRG: chance that the snapshot moves in a round; None: batch/samples
@@ -65,6 +66,7 @@ class LocalWork:
             self.batch == "full" or (isinstance(self.batch, int) and self.batch >= 1),
             "≥ 1 or 'full'",
         )
+        _require("micro_batch", self.micro_batch, self.micro_batch is None or self.micro_batch >= 1, "≥ 1")
         _require("refresh", self.refresh, self.refresh is None or 0 < self.refresh <= 1, "in (0, 1]")
 
     def _check_combinations(self) -> None:

@@ -3,8 +3,8 @@
 A model is built by a function or class that takes options and returns a `torch.nn.Module`; its initial weights come
 from torch's random generator, which is lent a seed for the time of building and given back as it was.
 
->>> model_names()
-['lenet5', 'logistic', 'mlp', 'resnet18', 'resnet9', 'tiny-batchnorm']
+>>> model_names()[:4]
+['language-model', 'lenet5', 'logistic', 'minilm-l6']
 """
 
 from __future__ import annotations
@@ -19,23 +19,28 @@ from eris.errors import ConfigError, MissingExtra
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ModelFactory", "model_by_name", "model_factory", "model_names"]
+__all__ = ["PRETRAINED_KINDS", "ModelFactory", "model_by_name", "model_factory", "model_names"]
 
 ModelFactory = Callable[[], "torch.nn.Module"]
 
 _MODELS = {
+    "language-model": "eris.models.text:LanguageModel",
     "lenet5": "eris.models.lenet:LeNet5",
     "logistic": "eris.models.perceptron:Logistic",
     "mlp": "eris.models.perceptron:Perceptron",
     "resnet18": "eris.models.resnet18:ResNet18",
     "resnet9": "eris.models.resnet9:ResNet9",
+    "text-classifier": "eris.models.text:TextClassifier",
     "tiny-batchnorm": "eris.models.tiny:TinyBatchNorm",
 }
 
 
+PRETRAINED_KINDS = {"minilm-l6": "text-classifier", "smollm2-135m": "language-model"}
+
+
 def model_names() -> list[str]:
-    """Return the names `model_by_name` knows."""
-    return sorted(_MODELS)
+    """Return the names `model_by_name` knows; the pretrained ones must be fetched first (`eris data get`)."""
+    return sorted([*_MODELS, *PRETRAINED_KINDS])
 
 
 def model_by_name(name: str, **options: Any) -> torch.nn.Module:
@@ -44,6 +49,8 @@ def model_by_name(name: str, **options: Any) -> torch.nn.Module:
     >>> sum(parameter.numel() for parameter in model_by_name("lenet5").parameters())
     61706
     """
+    if name in PRETRAINED_KINDS:
+        return model_by_name(PRETRAINED_KINDS[name], **{"source": name, **options})
     builder = _imported(_path(name))
     try:
         model = builder(**options)
@@ -59,7 +66,7 @@ def model_factory(name: str, **options: Any) -> ModelFactory:
 
 
 def _path(name: str) -> str:
-    path = _MODELS.get(name, name)
+    path = _MODELS.get(PRETRAINED_KINDS.get(name, name), name)
     if ":" not in path:
         raise ConfigError(f"no model is named {name!r}", fix=f"use one of {model_names()} or package.module:Class")
     return path

@@ -1,0 +1,65 @@
+"""What a language model minimises, and how its summaries are scored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from eris.local.torch_objective import Score
+from eris.models.rouge import rouge1
+from eris.models.text import LanguageModel
+from eris.models.tokens import IGNORED
+
+__all__ = ["Summarisation"]
+
+
+class Summarisation:
+    """Cross-entropy of the summary's tokens; with `generate` > 0 also ROUGE-1 of greedily generated summaries."""
+
+    def __init__(self, tokenizer: Any, *, generate: int = 128) -> None:
+        self._tokenizer, self._generate = tokenizer, generate
+
+    def loss(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean over all target tokens of the batch."""
+        inputs, targets = _trimmed(inputs, targets)
+        logits = module(inputs)[:, :-1]
+        return functional.cross_entropy(logits.flatten(0, 1), targets[:, 1:].flatten(), ignore_index=IGNORED)
+
+    def score(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> Score:
+        """Return sums over target tokens, and the sum of ROUGE-1 over the samples."""
+        trimmed, wanted = _trimmed(inputs, targets)
+        logits, wanted = module(trimmed)[:, :-1].flatten(0, 1), wanted[:, 1:].flatten()
+        losses = functional.cross_entropy(logits, wanted, ignore_index=IGNORED, reduction="none")
+        counted = wanted != IGNORED
+        hits = (logits.argmax(1) == wanted)[counted].sum()[None]
+        items = int(counted.sum())
+        return Score(
+            losses.double().sum().item(),
+            items,
+            hits,
+            counted.sum()[None],
+            len(inputs),
+            self._rouge(module, inputs, targets),
+        )
+
+    def _rouge(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> dict[str, float]:
+        if not self._generate or not isinstance(module, LanguageModel):
+            return {}
+        total = 0.0
+        for row, wanted in zip(inputs, targets, strict=True):
+            begin = int((wanted != IGNORED).int().argmax())
+            written = module.continued(row[:begin], self._generate)
+            total += rouge1(self._text(written), self._text(wanted[wanted != IGNORED]))
+        return {"rouge1": total}
+
+    def _text(self, tokens: Tensor) -> str:
+        text: str = self._tokenizer.decode(tokens.tolist(), skip_special_tokens=True)
+        return text
+
+
+def _trimmed(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Cut off what is padding in every row: short batches need not pay for the longest text there could be."""
+    used = int((targets != IGNORED).any(0).nonzero().max()) + 1
+    return inputs[:, :used], targets[:, :used]
