@@ -79,7 +79,7 @@ def test_a_member_with_values_that_are_not_finite_is_left_out_where_they_are(tmp
 
 
 def replay_by_messages(played: Played, task=None) -> None:
-    """Drive members and aggregators through the recorded rounds; hold every hash, model and state to the simulator's."""
+    """Drive the roles through the recorded rounds; hold every hash, model and state to the simulator's."""
     from eris.tasks import build_task
 
     config, recipe = played.config, played.composition.recipe
