@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eris.errors import InputError, Reason, Refused
@@ -120,10 +120,10 @@ def test_any_buffers_arrive_as_one_payload(kind: str, federation: Path) -> None:
     with links(kind, federation) as make, ThreadPoolExecutor(1) as pool:
         left, right = make(LIMITS)
 
-        @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-        @given(st.lists(st.integers(0, 200_000), max_size=4), st.randoms(use_true_random=False))
-        def check(lengths: list[int], random) -> None:  # type: ignore[no-untyped-def]
-            buffers = [random.randbytes(length) for length in lengths]
+        @settings(max_examples=30, deadline=None)
+        @given(st.lists(st.integers(0, 200_000), max_size=4), st.integers(0, 2**32))
+        def check(lengths: list[int], seed: int) -> None:
+            buffers = [np.random.default_rng(seed).bytes(length) for length in lengths]
             sending = pool.submit(left.send, head(7), *buffers, deadline=soon())
             assert receive(right, sum(lengths)) == (head(7), b"".join(buffers))
             sending.result(SECONDS)

@@ -21,7 +21,7 @@ from eris.transport.atomic_file import write_atomically
 from eris.transport.authority import Authority, request
 from eris.transport.certificates import new_key, new_request, pem
 from eris.transport.credentials import Credentials
-from eris.transport.identity import PeerIdentity
+from eris.transport.identity import PeerIdentity, Refusal, refusal_of
 from eris.transport.names import check_host, check_name, full_name, is_loopback, split_name
 from eris.transport.revocations import Revocations
 from eris.transport.signatures import sign_message, verify_message
@@ -275,6 +275,15 @@ def test_a_host_is_never_a_second_identity(host: str) -> None:
 )  # fmt: skip
 def test_loopback(host: str, here: bool) -> None:
     assert is_loopback(host) is here
+
+
+def test_a_link_that_stands_is_judged_again() -> None:
+    peer = PeerIdentity("alice", "cardio", "ab", serial=7, not_before=100.0, not_after=200.0)
+    assert refusal_of(peer, now=150.0) is None
+    assert refusal_of(peer, now=201.0) is Refusal.EXPIRED
+    assert refusal_of(peer, now=99.0) is Refusal.NOT_YET_VALID
+    assert refusal_of(peer, now=150.0, revoked={7}) is Refusal.REVOKED
+    assert refusal_of(peer, now=150.0, expected="alice", roster={"alice": "ab"}) is None
 
 
 def test_an_identity_names_itself_without_secrets() -> None:

@@ -16,7 +16,7 @@ import ssl
 import stat
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,6 +98,12 @@ class Credentials:
     def context(self, *, server_side: bool) -> ssl.SSLContext:
         """Return the TLS context of the newest files."""
         return self._now.server if server_side else self._now.client
+
+    def new_context(self, *, server_side: bool, protocols: Sequence[str] = ()) -> ssl.SSLContext:
+        """Return a TLS context of its own that offers these application protocols (ALPN)."""
+        context = _context(self.folder, ssl.PROTOCOL_TLS_SERVER if server_side else ssl.PROTOCOL_TLS_CLIENT)
+        context.set_alpn_protocols(list(protocols))
+        return context
 
     def identify(self, certificate: bytes) -> PeerIdentity:
         """Return whose certificate (DER) this is, in the eyes of this federation."""

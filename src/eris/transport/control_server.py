@@ -1,0 +1,175 @@
+"""The coordinator's end of the control plane: a gRPC server with mutual TLS that knows its callers by certificate."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Self
+
+from eris.errors import ConfigError, ErisError, Refused
+from eris.transport.board import Board
+from eris.transport.control import (
+    HEALTH,
+    LONGEST_WAIT,
+    MESSAGE_LIMIT,
+    METHODS,
+    SERVICE,
+    ControlService,
+    ControlTraffic,
+    Document,
+    load_grpc,
+)
+from eris.transport.credentials import CERTIFICATE, KEY, ROOT, Credentials
+from eris.transport.identity import PeerIdentity
+from eris.transport.socket_stream import Address
+from eris.wire.document import decode_document, encode_document
+
+__all__ = ["ControlServer"]
+
+_LOG = logging.getLogger(__name__)
+_SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"  # HealthCheckResponse{status} as protobuf writes it
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+    ("grpc.max_send_message_length", MESSAGE_LIMIT),
+    ("grpc.so_reuseport", 0),  # two coordinators on one port would each hear half of the calls
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+Handler = Callable[[bytes, Any], bytes]
+
+
+class ControlServer:
+    """Serves a `ControlService` and its `board`; a context manager that ends its threads."""
+
+    def __init__(
+        self, credentials: Credentials, address: Address, service: ControlService, *, capacity: int = 512
+    ) -> None:
+        """Listen on `address` (port 0 is any free one) for at most `capacity` calls at a time."""
+        self._credentials, self._service = credentials, service
+        self._grpc = load_grpc()
+        self.board = Board()
+        self._traffic, self._counting = ControlTraffic(), threading.Lock()
+        # A call for news holds its thread while it waits, so there must be one for every peer and some to spare.
+        self._threads = ThreadPoolExecutor(capacity, thread_name_prefix="eris-control")
+        self._server = self._grpc.server(self._threads, options=_OPTIONS, maximum_concurrent_rpcs=capacity)
+        self._server.add_generic_rpc_handlers((_Routes(self._grpc, self._routes()),))
+        self._address = address[0], self._listen(address)
+        self._server.start()
+
+    @property
+    def address(self) -> Address:
+        """Where it listens, with the port it was given."""
+        return self._address
+
+    @property
+    def traffic(self) -> ControlTraffic:
+        """Documents in and out up to now."""
+        with self._counting:
+            return replace(self._traffic)
+
+    def close(self, grace: float = 1.0) -> None:
+        """Answer who waits, then end."""
+        self.board.close()
+        self._server.stop(grace).wait()
+        self._threads.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _listen(self, address: Address) -> int:
+        host = address[0] or "[::]"
+        place = f"[{host}]:{address[1]}" if ":" in host and not host.startswith("[") else f"{host}:{address[1]}"
+        try:
+            return int(self._server.add_secure_port(place, self._server_credentials()))
+        except RuntimeError as error:
+            self._threads.shutdown()
+            fix = "choose another port, or an address of this machine"
+            raise ConfigError(f"cannot listen on {place}", fix=fix) from error
+
+    def _server_credentials(self) -> Any:
+        # Asked at every connection, so that renewed files are used without a restart.
+        first = self._certificates()
+        return self._grpc.dynamic_ssl_server_credentials(first, self._renewed, require_client_authentication=True)
+
+    def _renewed(self) -> Any:
+        return self._certificates() if self._credentials.refresh() else None
+
+    def _certificates(self) -> Any:
+        key, certificate, root = (self._credentials.read(file) for file in (KEY, CERTIFICATE, ROOT))
+        return self._grpc.ssl_server_certificate_configuration([(key, certificate)], root)
+
+    def _routes(self) -> dict[str, Handler]:
+        calls = {method: self._handler(getattr(self._service, method.lower())) for method in METHODS}
+        calls["Next"] = self._handler(self._next)
+        return {f"/{SERVICE}/{method}": call for method, call in calls.items()} | {HEALTH: self._health}
+
+    def _next(self, caller: PeerIdentity, request: Document) -> Document:
+        del caller
+        after = int(request["after"]) if request.get("board") == self.board.identity else -1
+        news = self.board.after(after, seconds=min(float(request.get("wait", 0.0)), LONGEST_WAIT))
+        bulletins = [{"sequence": b.sequence, "kind": b.kind, "document": b.document} for b in news]
+        return {"board": self.board.identity, "bulletins": bulletins}
+
+    def _health(self, data: bytes, context: Any) -> bytes:
+        del data
+        self._caller(context)
+        return _SERVING if self._service.healthy() else _NOT_SERVING
+
+    def _handler(self, call: Callable[[PeerIdentity, Document], Document]) -> Handler:
+        def handle(data: bytes, context: Any) -> bytes:
+            caller = self._caller(context)
+            try:
+                answer = encode_document(call(caller, decode_document(data)))
+            except Exception as error:  # noqa: BLE001 - a caller hears what it may hear, the log the rest
+                self._abort(context, caller, error)
+            self._count(len(data), len(answer))
+            return answer
+
+        return handle
+
+    def _caller(self, context: Any) -> PeerIdentity:
+        certificate = context.auth_context()["x509_pem_cert"][0]
+        caller = self._credentials.identify(certificate)
+        self._credentials.refresh()
+        if refusal := self._credentials.refusal(caller):
+            _LOG.warning("call from %s (%s): refused (%s)", caller, context.peer(), refusal.value)
+            context.abort(self._grpc.StatusCode.UNAUTHENTICATED, _details(refusal.value))
+        return caller
+
+    def _abort(self, context: Any, caller: PeerIdentity, error: Exception) -> None:
+        code = self._grpc.StatusCode
+        if isinstance(error, Refused):
+            _LOG.warning("call from %s: %s", caller, error)
+            context.abort(code.FAILED_PRECONDITION, _details(error.reason.value, error.what, error.fix))
+        if isinstance(error, ErisError | KeyError | ValueError | TypeError):
+            _LOG.warning("call from %s cannot be answered: %s", caller, error)
+            context.abort(code.INVALID_ARGUMENT, _details("malformed", str(error)))
+        _LOG.error("a call from %s failed", caller, exc_info=error)
+        context.abort(code.INTERNAL, _details("internal"))
+
+    def _count(self, received: int, sent: int) -> None:
+        with self._counting:
+            self._traffic.calls += 1
+            self._traffic.received += received
+            self._traffic.sent += sent
+
+
+class _Routes:
+    """Finds the handler of a call by its name."""
+
+    def __init__(self, grpc: Any, routes: dict[str, Handler]) -> None:
+        self._handlers = {path: grpc.unary_unary_rpc_method_handler(call) for path, call in routes.items()}
+
+    def service(self, details: Any) -> Any:
+        return self._handlers.get(details.method)
+
+
+def _details(word: str, what: str = "", fix: str = "") -> str:
+    return encode_document({"reason": word, "what": what, "fix": fix}).decode()

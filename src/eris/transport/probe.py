@@ -1,0 +1,33 @@
+"""Which step towards a gRPC server fails: address, port, TLS, CA, dates, name. What gRPC itself does not say."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from eris.transport.credentials import Credentials
+from eris.transport.identity import PeerIdentity
+from eris.transport.link import LinkRefused, LinkTimeout
+from eris.transport.patience import Patience
+from eris.transport.socket_stream import Address, connect
+from eris.transport.tls_stream import TlsStream
+
+__all__ = ["probe"]
+
+
+def probe(address: Address, credentials: Credentials, *, expected: str, seconds: float = 5.0) -> PeerIdentity:
+    """Return who answers at a gRPC address; raise the `LinkError` that says why nobody suitable does."""
+    wire = connect(address, seconds)
+    try:
+        patience = Patience(deadline=time.monotonic() + seconds, kind="handshake", peer=expected)
+        stream = TlsStream(wire, credentials.new_context(server_side=False, protocols=("h2",)), server_side=False)
+        peer = credentials.identify(stream.handshake(patience))
+        if refusal := credentials.refusal(peer, expected=expected):
+            raise LinkRefused(refusal, by_us=True, peer=peer)
+        with contextlib.suppress(
+            LinkTimeout
+        ):  # a server that refuses us says so now; one that does not greets in HTTP/2
+            stream.read_into(memoryview(bytearray(64)), Patience(deadline=time.monotonic() + 1.0))
+        return peer
+    finally:
+        wire.shut()
