@@ -104,8 +104,8 @@ def figures_of(result: MethodResult) -> MethodFigures:
         best_round=_whole(summary, "best_round"),
         upload=_or(number(summary, "bytes.up_per_member_round"), _mean_of(result.rounds, "bytes_up.member")),
         download=_or(number(summary, "bytes.down_per_member_round"), _mean_of(result.rounds, "bytes_down.member")),
-        largest_share=number(summary, "exposure.largest_share_per_round"),
-        union_share=number(summary, "exposure.union_over_rounds"),
+        largest_share=number(summary, "exposure.largest_share_per_round") if done else None,  # nobody looked yet
+        union_share=number(summary, "exposure.union_over_rounds") if done else None,
         published_share=number(result.exposure, "published_share_per_round"),
         distribution_seconds=number(summary, "distribution_seconds"),
         link_rate=_link_rate(result.config),

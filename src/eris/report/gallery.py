@@ -44,7 +44,8 @@ def _swatch(row: Row) -> Markup:
 
 def gallery(methods: Sequence[MethodFigures]) -> Markup:
     """Return every plot for which the run has numbers."""
-    rows = rows_of(methods)
+    pairs = [(method, row) for method, row in zip(methods, rows_of(methods), strict=True) if method.rounds]
+    methods, rows = [method for method, _ in pairs], [row for _, row in pairs]
     drawn = [draw(methods, rows) for draw in (_accuracy, _accuracy_by_bytes, _loss, _gradient)]
     narrow = [figure for figure in drawn if figure]
     exposure = _exposure(methods, rows, wide=len(narrow) % 2 == 0)  # narrow ones stand in pairs

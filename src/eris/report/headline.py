@@ -25,9 +25,8 @@ def same_model(one: MethodFigures, other: MethodFigures) -> bool:
 
 def headline(methods: Sequence[MethodFigures]) -> str:
     """Return the sentence at the top of the report."""
-    unfinished = [method for method in methods if not method.finished]
-    if unfinished:
-        return f"This run is not finished: {_listed([_progress(method) for method in methods])}."
+    if not all(method.finished for method in methods):
+        return _unfinished(methods)
     if len(methods) == 1:
         return _alone(methods[0])
     baseline = baseline_of(methods)
@@ -42,12 +41,18 @@ def headline(methods: Sequence[MethodFigures]) -> str:
     return "; ".join(clauses) + "."
 
 
+def _unfinished(methods: Sequence[MethodFigures]) -> str:
+    begun = [_progress(method) for method in methods if method.rounds]
+    waiting = [method.label for method in methods if not method.rounds]
+    if waiting:
+        begun.append(f"{_listed(waiting)} {'has' if len(waiting) == 1 else 'have'} not done a round")
+    return f"This run is not finished: {'; '.join(begun)}."
+
+
 def _progress(method: MethodFigures) -> str:
     if method.finished:
         reached = f" ({format_percent(method.final_accuracy)})" if method.final_accuracy is not None else ""
         return f"{method.label} did all {method.rounds} rounds{reached}"
-    if not method.rounds:
-        return f"{method.label} has not done a round"
     planned = f" of {method.rounds_planned}" if method.rounds_planned else ""
     reached = f" ({format_percent(method.final_accuracy)} so far)" if method.final_accuracy is not None else ""
     return f"{method.label} did {method.rounds}{planned} rounds{reached}"

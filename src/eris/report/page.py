@@ -90,7 +90,7 @@ def _sections(results: Sequence[MethodResult], methods: Sequence[MethodFigures])
     faults = fault_section(methods)
     return [
         element("section", element("h2", "Side by side" if len(methods) > 1 else "Figures"), overview(methods)),
-        element("section", element("h2", "Plots"), legend(rows) if len(rows) > 1 else Markup(""), gallery(methods)),
+        element("section", element("h2", "Plots"), *([legend(rows)] if len(rows) > 1 else []), gallery(methods)),
         *([faults] if faults else []),
         _meaning(results, methods),
         record(results),

@@ -45,7 +45,7 @@ def summary_table(summaries: Sequence[Mapping[str, Any]], *, rate: float | None 
             format_percent(number(summary, "final_accuracy")),
             format_bytes(number(summary, "bytes.up_per_member_round")),
             format_bytes(number(summary, "bytes.down_per_member_round")),
-            format_percent(number(summary, "exposure.largest_share_per_round")),
+            format_percent(number(summary, "exposure.largest_share_per_round") if summary.get("rounds") else None),
             format_seconds(number(summary, "distribution_seconds")),
         )
     return table

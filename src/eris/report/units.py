@@ -118,7 +118,7 @@ def format_percent(share: float | None, decimals: int | None = None) -> str:
     if 0 < percent < 0.001:
         return "<0.001 %"
     size = abs(percent)
-    return f"{percent:.{1 if size >= 9.995 else 2 if size >= 0.0995 else 3}f} %"
+    return f"{percent:.{1 if size >= 9.995 else 2 if size >= 0.0995 else 3 if size >= 0.00995 else 4}f} %"
 
 
 def format_points(difference: float | None) -> str:
