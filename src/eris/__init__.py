@@ -16,6 +16,7 @@ from eris.errors import (
     SpecError,
     TaskError,
 )
+from eris.federation import Federation
 from eris.local.spec import ModelSpec, TensorSpec
 from eris.local.task import LocalResult, Task
 from eris.seeds import Seed, private_root, private_root_from_os, public_root
@@ -35,6 +36,7 @@ __all__ = [
     "FedAvgM",
     "FedNova",
     "FedYogi",
+    "Federation",
     "FloorError",
     "InputError",
     "LocalResult",

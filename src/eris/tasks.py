@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from eris.config import Config, load_config
 from eris.errors import ConfigError
 from eris.local.task import Task
 from eris.seeds import Seed, public_root
 
-__all__ = ["build_task"]
+if TYPE_CHECKING:
+    from eris.data import Partition
+
+__all__ = ["build_task", "task_of"]
+
+Arrays = tuple[Any, Any]
 
 
 def build_task(config: Mapping[str, Any]) -> Task:
@@ -19,7 +24,7 @@ def build_task(config: Mapping[str, Any]) -> Task:
     made_up = {"synthetic-quadratic": _quadratics, "synthetic-clouds": _clouds}
     if build := made_up.get(resolved.data.name):
         return build(resolved, public_root(resolved.data.fold).child("synthetic"))
-    return _torch_task(resolved)
+    return task_of(resolved)
 
 
 def _quadratics(config: Config, seed: Seed) -> Task:
@@ -48,31 +53,55 @@ def _descent(config: Config) -> Any:
     return Descent(config.local.lr, config.local.momentum if config.local.keep_state else 0.0)
 
 
-def _torch_task(config: Config) -> Task:
-    from eris.data import Texts, load, partition
+def task_of(config: Config, model: Callable[[], Any] | None = None, data: tuple[Arrays, Arrays] | None = None) -> Task:
+    """Build a task in torch; a model or arrays of one's own take the place of those the configuration names."""
     from eris.local.torch_task import TorchTask
     from eris.local.torch_work import LocalWork
     from eris.models.registry import model_factory
 
-    data, dataset = config.data, load(config.data.name)
+    train, test, labels = _own_examples(*data) if data else _named_examples(config)
+    shares = _shares(config, labels, getattr(train, "ids", None))
+    return TorchTask(
+        model or model_factory(config.model.name, **config.model.options),
+        train,
+        shares.train,
+        test=test,
+        validation=shares.validation,
+        work=LocalWork(**config.local.model_dump()),
+    )
+
+
+def _named_examples(config: Config) -> tuple[Any, Any, Any]:
+    from eris.data import Texts, load
+
+    dataset = load(config.data.name)
     if isinstance(dataset.train, Texts) or isinstance(dataset.test, Texts):
-        raise ConfigError(f"{data.name} is text, {config.model.name} takes pictures", fix="use a set of pictures")
-    shares = partition(
-        dataset.train.labels,
+        raise ConfigError(
+            f"{config.data.name} is text, {config.model.name} takes pictures",
+            fix="use a set of pictures",
+            key="data.name",
+        )
+    return dataset.train, dataset.test, dataset.train.labels
+
+
+def _own_examples(train: Arrays, test: Arrays) -> tuple[Any, Any, Any]:
+    from eris.data import ArrayExamples
+
+    return ArrayExamples(*train), ArrayExamples(*test), train[1]
+
+
+def _shares(config: Config, labels: Any, ids: Any) -> Partition:
+    from eris.data import partition
+
+    data = config.data
+    return partition(
+        labels,
         config.members,
         public_root(config.seed).child("data", data.fold),
         kind=data.partition,
         alpha=data.alpha,
         classes_per_member=data.classes_per_member,
-        ids=getattr(dataset.train, "ids", None),
+        ids=ids,
         samples=data.samples or None,
         validation=data.validation,
-    )
-    return TorchTask(
-        model_factory(config.model.name, **config.model.options),
-        dataset.train,
-        shares.train,
-        test=dataset.test,
-        validation=shares.validation,
-        work=LocalWork(**config.local.model_dump()),
     )

@@ -18,7 +18,7 @@ from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
 from eris.seeds import private_root, public_root
 from eris.simulate.work import StateLayout
-from tests.simulate.setting import Played, play, settings
+from tests.simulate.setting import Played, play, prepare, settings
 
 CASES = {
     "fedavg": ("fedavg", []),
@@ -76,6 +76,15 @@ def test_a_member_with_values_that_are_not_finite_is_left_out_where_they_are(tmp
     assert without == {0, 1}  # one shard, in the rounds whose mask has the coordinate
     assert np.isfinite(played.simulation.replica.model).all()
     replay_by_messages(played, task)
+
+
+def test_a_reference_epoch_in_the_middle(tmp_path):
+    config = settings("participation=0.6", "compression.keep=0.5", "local.keep_state=true", method="eris+dsc")
+    played = prepare(config, tmp_path)
+    played.simulation.play(2)
+    played.simulation._script._coordinator.reference_epoch = 1
+    played.simulation.play(4)
+    replay_by_messages(played)
 
 
 def replay_by_messages(played: Played, task=None) -> None:

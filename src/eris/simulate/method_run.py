@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from eris.checkpoint import load_checkpoint, save_checkpoint
 from eris.compose import compose
 from eris.config import Config
-from eris.errors import CheckpointError, RunStopped
+from eris.errors import CheckpointError
 from eris.events import Listener, RunEnded, RunStarted
 from eris.exposure import ExposureLedger
 from eris.simulate.clock import links_of
 from eris.simulate.engine import Engine
 from eris.simulate.faults import slow_members
 from eris.simulate.run_folder import RunFolder, versions
-from eris.simulate.script import LiveScript, Replay, Script, read_verdicts
-from eris.simulate.simulation import Simulation
+from eris.simulate.script import LiveScript, Replay, Rounds, Script
+from eris.simulate.simulation import Simulation, StoppedByHand
 from eris.simulate.state_store import StateStore
 from eris.simulate.summary import NOISE_NOTE, summarise
 
@@ -41,7 +41,7 @@ class MethodRun:
         *,
         listeners: Sequence[Listener] = (),
         stopped: Callable[[], bool] = lambda: False,
-        replay: Path | None = None,
+        replay: Rounds | None = None,
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
         self.config, self.folder, self._engine = config, RunFolder(folder), engine
@@ -53,7 +53,7 @@ class MethodRun:
         links = links_of(config.network, config.members, slow, config.faults.slow_factor)
         script: Script = LiveScript(self.composition, links)
         if replay is not None:
-            script = Replay(read_verdicts(replay), self.composition)
+            script = Replay(replay, self.composition)
         self._listeners: tuple[Listener, ...] = (self._ledger, self.folder, *listeners)
         self.simulation = Simulation(
             self.composition,
@@ -81,7 +81,7 @@ class MethodRun:
         self._announce()
         try:
             self.simulation.play(self.config.rounds, after_round=self._after_round)
-        except RunStopped:
+        except StoppedByHand:
             self.simulation.settle_evaluation()
         self._checkpoint()
         return self._conclude()

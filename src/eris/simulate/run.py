@@ -22,6 +22,7 @@ from eris.simulate.engine import Engine
 from eris.simulate.inline_engine import InlineEngine
 from eris.simulate.method_run import CHECKPOINT_SECONDS, MethodRun
 from eris.simulate.process_engine import ProcessEngine, TaskSource
+from eris.simulate.script import read_verdicts
 
 __all__ = ["RunResult", "folder_of", "open_engine", "resume", "run", "stamped_folder"]
 
@@ -55,12 +56,16 @@ def run(
 ) -> RunResult:
     """Run every method of a configuration and return their summaries.
 
-    `task` takes the place of `[data]` and `[model]`; it is then run in this process.
+    `task` takes the place of `[data]` and `[model]`; it is then run in this process. A `replay` has the rounds of the
+    verdicts it is given, whatever the configuration says.
     """
     if replay is not None and len(config.methods) != 1:
         raise ConfigError("a replay is of one method", fix=f"use --set method={config.methods[0]}", key="method")
+    rounds = read_verdicts(replay) if replay is not None else None
+    if rounds is not None:
+        config = config.model_copy(update={"rounds": rounds[-1][0].round + 1})
     out = stamped_folder(config) if out is None else out
-    options = {"listeners": listeners, "stopped": stopped, "replay": replay, "checkpoint_seconds": checkpoint_seconds}
+    options = {"listeners": listeners, "stopped": stopped, "replay": rounds, "checkpoint_seconds": checkpoint_seconds}
     return _run_all(config, out, task, options, resuming=False)
 
 

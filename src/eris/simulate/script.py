@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Protocol
 
 from eris.compose import Composition
-from eris.config import Config
 from eris.errors import ConfigError, InputError, RunStopped
 from eris.protocol.coordinator import Coordinator, Entry, Rules
 from eris.protocol.messages import Published, Report, Withheld
@@ -22,7 +21,9 @@ from eris.simulate.clock import Links
 from eris.simulate.expected import expected_upload
 from eris.simulate.faults import Outages, draw_outages
 
-__all__ = ["LiveScript", "Replay", "Script", "read_verdicts"]
+__all__ = ["LiveScript", "Replay", "Rounds", "Script", "read_verdicts"]
+
+Rounds = list[tuple[RoundPlan, Verdict]]
 
 
 class Script(Protocol):
@@ -105,7 +106,7 @@ class LiveScript:
 class Replay:
     """The rounds of another run."""
 
-    def __init__(self, rounds: list[tuple[RoundPlan, Verdict]], composition: Composition) -> None:
+    def __init__(self, rounds: Rounds, composition: Composition) -> None:
         self._rounds, self._next = rounds, 0
         for plan, _ in rounds[:1]:
             composition.recipe.spec.require_same(plan.spec, where="the replayed run")
@@ -147,7 +148,7 @@ class Replay:
         self._next = next((i for i, (plan, _) in enumerate(self._rounds) if plan.round == round), len(self._rounds))
 
 
-def read_verdicts(path: Path) -> list[tuple[RoundPlan, Verdict]]:
+def read_verdicts(path: Path) -> Rounds:
     """Read a verdicts.jsonl: a line a round with its plan and its verdict."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -165,8 +166,3 @@ def _round(line: str, path: Path, number: int) -> tuple[RoundPlan, Verdict]:
         return RoundPlan.from_dict(data["plan"]), Verdict.from_dict(data["verdict"])
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"this is not a line of verdicts: {error!r}", path=path, line=number) from None
-
-
-def rounds_of(config: Config, rounds: list[tuple[RoundPlan, Verdict]]) -> Config:
-    """Return the configuration with as many rounds as were recorded."""
-    return config.model_copy(update={"rounds": rounds[-1][0].round + 1})

@@ -46,7 +46,11 @@ from eris.simulate.state_store import StateStore
 from eris.simulate.traffic import RoundBytes
 from eris.simulate.work import Job, Work
 
-__all__ = ["Simulation"]
+__all__ = ["Simulation", "StoppedByHand"]
+
+
+class StoppedByHand(RunStopped):
+    """Somebody asked the run to stop: what is done is kept."""
 
 
 class Simulation:
@@ -70,7 +74,7 @@ class Simulation:
         self._open: _Ended | None = None  # the last round, until its evaluation is in
 
     def play(self, rounds: int, *, after_round: Callable[[], None] = lambda: None) -> None:
-        """Go on until `rounds` rounds are done; raise RunStopped, between rounds, if asked to stop."""
+        """Go on until `rounds` rounds are done; raise StoppedByHand if asked to."""
         self._engine.begin(self.composition)
         self._engine.publish(self.replica)
         while self.round < rounds:
@@ -131,7 +135,7 @@ class Simulation:
         for work in self._engine.train(hand.jobs, self.states.read):
             if self._stopped():
                 self.states.discard()
-                raise RunStopped("stopped by hand", fix="go on with `eris run --resume`", round=self.round)
+                raise StoppedByHand("stopped by hand", fix="go on with `eris run --resume`", round=self.round)
             self._emit(hand.trained(work))
             self._emit(hand.take(work))
             self.states.write(work.job.member, work.state)

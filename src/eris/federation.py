@@ -1,0 +1,80 @@
+"""A federation in a few lines: a model, data and a method.
+
+>>> import tempfile
+>>> federation = Federation(data="synthetic-clouds", method=["fedavg", "eris"], members=5, rounds=3, workers=1)
+>>> result = federation.run(tempfile.mkdtemp() + "/run")
+>>> result["eris"]["model_digest"] == result["fedavg"]["model_digest"]
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eris.config import Config
+    from eris.events import Listener
+    from eris.local.task import Task
+    from eris.simulate.run import RunResult
+
+__all__ = ["Federation"]
+
+Arrays = tuple[Any, Any]
+
+
+class Federation:
+    """Members that train one model together.
+
+    `model` is a name (``"lenet5"``), an import path (``"package.module:Class"``) or anything that returns a
+    `torch.nn.Module` when called; `data` a name, or two pairs of arrays ``((inputs, labels), (inputs, labels))`` to
+    train and to test on. Instead of both, `task` may be a learning problem of one's own (`eris.Task`). All other
+    settings are those of a configuration file, tables as dictionaries: ``local={"lr": 0.1}``.
+
+    Names are trained in worker processes; objects of one's own in this process.
+    """
+
+    def __init__(
+        self,
+        model: str | Callable[[], Any] | None = None,
+        data: str | tuple[Arrays, Arrays] | None = None,
+        method: str | Sequence[str] = "eris",
+        *,
+        task: Task | None = None,
+        **settings: Any,
+    ) -> None:
+        from eris.config import load_config
+
+        plain: dict[str, Any] = {"method": method if isinstance(method, str) else list(method), **settings}
+        for table, given in (("model", model), ("data", data)):
+            if isinstance(given, str):
+                plain[table] = {**plain.get(table, {}), "name": given}
+            elif given is not None:
+                plain[table] = {**plain.get(table, {}), "name": "own"}
+        self.config: Config = load_config(plain)
+        self.task = task or self._own_task(model, data)
+
+    def __repr__(self) -> str:
+        config = self.config
+        methods = ", ".join(config.methods)
+        return f"Federation({config.members} members, {methods}, {config.model.name} on {config.data.name})"
+
+    def run(self, out: str | Path | None = None, *, listeners: Sequence[Listener] = ()) -> RunResult:
+        """Train, write the run's folder (default: runs/<time>-<method>) and return what came of it."""
+        from eris.simulate.run import run
+
+        return run(self.config, None if out is None else Path(out), task=self.task, listeners=listeners)
+
+    def resume(self, out: str | Path, *, listeners: Sequence[Listener] = ()) -> RunResult:
+        """Go on with a run that was stopped or killed."""
+        from eris.simulate.run import resume
+
+        return resume(Path(out), task=self.task, listeners=listeners)
+
+    def _own_task(self, model: Any, data: Any) -> Task | None:
+        if not callable(model) and not isinstance(data, tuple):
+            return None
+        from eris.tasks import task_of
+
+        return task_of(self.config, model if callable(model) else None, data if isinstance(data, tuple) else None)
