@@ -216,5 +216,5 @@ def _merge(entry: _Arriving, chunk: Bytes, start: int, stop: int, member: int) -
     for begin, end in there:
         if not np.array_equal(chunk[begin - start : end - start], entry.payload[begin:end]):
             raise Refused(Reason.CONFLICT, "other bytes came before for the same contribution", member=member)
-    if there and entry.contents is None:
+    if there:
         entry.payload[start:stop] = chunk

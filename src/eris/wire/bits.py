@@ -36,7 +36,7 @@ def pack(symbols: NDArray[Any], *, bits: int) -> Bytes:
         raise InputError(f"a symbol does not fit into {bits} bits", fix="use unsigned symbols below 2^bits")
     packed = np.zeros(-(-symbols.size // 8) * bits, np.uint8)
     for first in range(0, symbols.size, _AT_ONCE):
-        columns = _in_eights(symbols[first : first + _AT_ONCE])
+        columns = _in_eights(symbols[first : first + _AT_ONCE], _wide_enough(bits))
         start = first // 8 * bits
         _pack_columns(columns, bits, packed[start : start + columns.shape[1] * bits].reshape(-1, bits))
     return packed[: packed_size(symbols.size, bits)]
@@ -59,28 +59,37 @@ def unpack(packed: Bytes, *, bits: int, count: int, dtype: np.dtype[Any]) -> NDA
     return symbols
 
 
-def _in_eights(symbols: NDArray[Any]) -> NDArray[np.uint64]:
+def _in_eights(symbols: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return eight rows: row j holds the j-th symbol of every eight, the last eight filled up with zeros."""
-    padded = np.zeros(-(-symbols.size // 8) * 8, np.uint64)
-    padded[: symbols.size] = symbols
-    return np.ascontiguousarray(padded.reshape(-1, 8).T)
+    rows = np.zeros((8, -(-symbols.size // 8)), dtype)
+    for number, row in enumerate(rows):
+        own = symbols[number::8]
+        row[: own.size] = own
+    return rows
 
 
-def _pack_columns(columns: NDArray[np.uint64], bits: int, out: Bytes) -> None:
+def _pack_columns(columns: NDArray[Any], bits: int, out: Bytes) -> None:
     """Put the bits of each symbol into the bytes they belong to; a symbol may straddle several."""
+    kind = columns.dtype.type
     for number, column in enumerate(columns):
         byte, shift = divmod(number * bits, 8)
-        spread = column << np.uint64(shift)
+        spread = column << kind(shift)
         for step in range(packed_size(1, shift + bits)):
-            out[:, byte + step] |= (spread >> np.uint64(8 * step)).astype(np.uint8)
+            out[:, byte + step] |= (spread >> kind(8 * step)).astype(np.uint8)
 
 
-def _unpack_columns(rows: Bytes, bits: int) -> NDArray[np.uint64]:
-    symbols, mask = np.empty((rows.shape[0], 8), np.uint64), np.uint64((1 << bits) - 1)
+def _unpack_columns(rows: Bytes, bits: int) -> NDArray[Any]:
+    kind = _wide_enough(bits).type
+    symbols, mask = np.empty((rows.shape[0], 8), kind), kind((1 << bits) - 1)
     for number in range(8):
         byte, shift = divmod(number * bits, 8)
-        value = np.zeros(rows.shape[0], np.uint64)
-        for step in range(packed_size(1, shift + bits)):
-            value |= rows[:, byte + step].astype(np.uint64) << np.uint64(8 * step)
-        symbols[:, number] = (value >> np.uint64(shift)) & mask
+        value = rows[:, byte].astype(kind)
+        for step in range(1, packed_size(1, shift + bits)):
+            value |= rows[:, byte + step].astype(kind) << kind(8 * step)
+        symbols[:, number] = (value >> kind(shift)) & mask
     return symbols
+
+
+def _wide_enough(bits: int) -> np.dtype[Any]:
+    """Return the narrowest type that holds a symbol that begins anywhere in a byte."""
+    return np.dtype(np.uint16 if bits <= 9 else np.uint32 if bits <= 25 else np.uint64)
