@@ -84,8 +84,10 @@ class _Programme:
         kept = scenario.keep * model.n + model.buffers
         whole = scenario.masks == "independent" and scenario.keep < 1
         self.up, self.down = VALUE_BYTES * kept, VALUE_BYTES * (model.values if whole else _published(scenario))
-        rates = np.concatenate([scenario.fleet.uploads[:-1], scenario.fleet.downloads[:-1]])
-        self.unit = float((self.up + self.down) / np.median(rates))
+        slowest = min(scenario.fleet.uploads[:-1].min(), scenario.fleet.downloads[:-1].min())
+        self.unit = float(
+            (self.up + self.down) / slowest
+        )  # so that fast links make large coefficients, never tiny ones
         self.rows: list[tuple[dict[int, float], float]] = []
         self.labels: list[tuple[str, str]] = []
 

@@ -23,7 +23,7 @@ def _theorem(question: Question) -> tuple[Theorem, SgdVariance]:
         gamma3=question.gamma3,
         gamma4=question.gamma4,
         theta=question.theta,
-        shared_masks=question.masks == "shared",
+        shared_masks=question.masks == "shared" and question.omega > 0,
     )
     return theorem, variance
 
