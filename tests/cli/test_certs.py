@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from eris.cli import certs
 from eris.errors import ErisError
+from eris.transport.identity import Refusal
 
 
 @pytest.fixture
@@ -65,3 +66,14 @@ def test_an_error_says_where_in_one_line_and_exits_with_2(tmp_path: Path) -> Non
     assert done.returncode == 2
     assert f"[folder={tmp_path}]" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_commands_of_the_document_work_as_they_stand(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    document = (Path(__file__).parents[2] / "docs" / "certificates.md").read_text()
+    commands = [line.removeprefix("$ eris certs ").split() for line in document.splitlines() if line.startswith("$ ")]
+    monkeypatch.chdir(tmp_path)
+    for words in commands:
+        run(*words)
+    assert len(commands) == 8
+    for word in Refusal:
+        assert f"`{word.value}`" in document

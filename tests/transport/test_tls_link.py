@@ -461,6 +461,18 @@ def test_closing_a_listener_ends_those_who_wait(bob: Credentials, limits: LinkLi
         Listener(bob, taken.getsockname(), limits=limits)
 
 
+def test_a_roster_that_fails_costs_one_link(
+    alice: Credentials, bob: Credentials, limits: LinkLimits, caplog: Any
+) -> None:
+    rosters: list[Any] = [lambda: 1 / 0, lambda: None]
+    with Listener(bob, LOCAL, limits=limits, roster=lambda: rosters.pop(0)()) as listener:
+        with pytest.raises(LinkClosed):
+            dial(listener.address, alice, expected="bob", limits=limits)
+        wait_for(caplog, "was not made")
+        with dial(listener.address, alice, expected="bob", limits=limits), listener.accept(5.0):
+            pass
+
+
 def test_secrets_stay_out_of_logs(alice: Credentials, bob: Credentials, limits: LinkLimits, caplog: Any) -> None:
     caplog.set_level(logging.DEBUG)
     with Listener(bob, LOCAL, limits=limits, roster=dict) as listener:

@@ -97,12 +97,20 @@ class Listener:
                 if not self._closed.wait(0.1):  # out of file descriptors, for one: others may close some
                     _LOG.warning("cannot accept a connection: %s", error)
                 continue
-            self._begin(SocketStream(connection))
+            try:
+                self._begin(SocketStream(connection))
+            except (OSError, RuntimeError) as error:  # reset already, or no more threads: not the end of the listener
+                connection.close()
+                _LOG.warning("cannot take a connection: %s", error)
 
     def _begin(self, wire: SocketStream) -> None:
         thread = threading.Thread(target=self._welcome, args=(wire,), name=f"eris-handshake {wire.remote}", daemon=True)
         self._half_open.enter(wire, thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:
+            self._half_open.leave(wire)
+            raise
 
     def _welcome(self, wire: SocketStream) -> None:
         remote = wire.remote
@@ -113,6 +121,9 @@ class Listener:
             _LOG.warning("link from %s: %s", remote, refused)
         except LinkError as error:
             _LOG.info("link from %s was not made: %s", remote, error)
+        except Exception:  # noqa: BLE001 - one link that fails must not end the others
+            wire.shut()
+            _LOG.exception("link from %s was not made", remote)
         finally:
             self._half_open.leave(wire)
 
