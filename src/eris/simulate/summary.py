@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from eris.compose import Composition
+from eris.transforms import noise_of
 
 __all__ = ["summarise"]
 
@@ -25,7 +27,6 @@ def summarise(
 ) -> dict[str, Any]:
     """Return summary.json from the lines of metrics.jsonl."""
     config, best = composition.config, _best(rounds)
-    notes = [NOISE_NOTE] if composition.recipe.chain.adds_noise else []
     return {
         "method": composition.method.name,
         "rounds": len(rounds),
@@ -50,9 +51,19 @@ def summarise(
         "seconds": seconds,
         "peak_memory_bytes": peak_memory,  # all processes together; what they share counts in each
         "versions": dict(versions),
-        "notes": notes,
+        "privacy": _privacy(composition, len(rounds)),
+        "notes": [NOISE_NOTE] if composition.recipe.chain.adds_noise else [],
         "model_digest": digest,
     }
+
+
+def _privacy(composition: Composition, rounds: int) -> dict[str, Any] | None:
+    """Return what the noise would be worth if it were secret, for a member that took part in every round."""
+    noise = noise_of(composition.recipe.chain)
+    if noise is None:
+        return None
+    spent = noise.spent(rounds, composition.config.privacy.delta)
+    return {**asdict(spent), "noise_multiplier": noise.multiplier, "clip": noise.bound, "text": str(spent)}
 
 
 def _best(rounds: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:

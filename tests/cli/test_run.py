@@ -1,0 +1,160 @@
+"""`eris run` and `eris init` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from eris.cli import init, run
+from eris.config import Config, load_config
+from eris.errors import ConfigError
+
+FAST = ["--set", "data.name=synthetic-clouds", "--set", "members=5", "--set", "rounds=3", "--set", "workers=1"]
+
+
+@pytest.fixture
+def invoke(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    app = typer.Typer()
+    for verb in (run, init):
+        verb.register(app)
+
+    def call(*arguments):
+        return CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+
+    return call
+
+
+def test_a_run_ends_with_a_table_and_a_report(invoke, tmp_path):
+    done = invoke("run", *FAST, "--out", "first")
+    assert done.exit_code == 0
+    for word in ("FedAvg", "ERIS+DSC", "largest share", "20 MB/s", "report: first/report.html"):
+        assert word in done.output
+    assert (tmp_path / "first" / "report.html").exists()
+    assert load_config(tmp_path / "first" / "config.toml").methods == ("fedavg", "eris", "eris+dsc")
+
+
+def test_what_a_run_writes(invoke, tmp_path):
+    assert invoke("run", *FAST, "--set", "method=eris+dsc", "--out", "one", "--quiet").output == ""
+    folder = tmp_path / "one"
+    written = {path.name for path in folder.iterdir()}
+    assert {"config.toml", "metrics.jsonl", "verdicts.jsonl", "summary.json", "exposure.json"} <= written
+    assert {"model.safetensors", "checkpoint"} <= written
+    summary = json.loads((folder / "summary.json").read_text())
+    for key in (
+        "method", "rounds", "finished", "seed", "final_accuracy", "best_accuracy", "best_round", "bytes", "exposure",
+        "seconds", "peak_memory_bytes", "versions", "model_digest", "distribution_seconds", "notes",
+    ):  # fmt: skip
+        assert summary[key] is not None, key
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [0, 1, 2]
+    for line in lines:
+        assert set(line["bytes_up"]) == set(line["bytes_down"]) == {"member", "aggregator"}
+        assert {"plan", "train", "aggregate", "step"} <= set(line["seconds"])
+        assert 0 <= line["accuracy"] <= 1
+        assert line["largest_share"] <= summary["exposure"]["largest_share_per_round"]
+    assert summary["final_accuracy"] == lines[-1]["accuracy"]
+
+
+def test_the_model_file_has_the_digest(invoke, tmp_path):
+    import hashlib
+
+    import numpy as np
+    from safetensors.numpy import load_file
+
+    invoke("run", *FAST, "--set", "method=eris", "--out", "one", "--quiet")
+    tensors = load_file(tmp_path / "one" / "model.safetensors")
+    vector = np.concatenate([tensors[name].reshape(-1) for name in ("weight", "bias")]).astype("<f4")
+    summary = json.loads((tmp_path / "one" / "summary.json").read_text())
+    assert hashlib.sha256(vector.tobytes()).hexdigest() == summary["model_digest"]
+
+
+def test_the_written_configuration_runs_again_to_the_same_bits(invoke, tmp_path):
+    first = json.loads(invoke("run", *FAST, "--set", "method=eris+dsc", "--out", "a", "--json").output)
+    again = json.loads(invoke("run", "a/config.toml", "--out", "b", "--json").output)
+    assert first["summaries"][0]["model_digest"] == again["summaries"][0]["model_digest"]
+    assert again["path"] == "b"
+
+
+def test_flags_override_the_file(invoke, tmp_path):
+    (tmp_path / "my.toml").write_text('method = "eris"\nrounds = 2\nseed = 5\n')
+    shown = invoke("run", "my.toml", "--set", "rounds=9", "--show-config").output
+    (tmp_path / "shown.toml").write_text(shown)
+    config = load_config(tmp_path / "shown.toml")
+    assert (config.method, config.rounds, config.seed) == ("eris", 9, 5)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_has_a_place_of_its_own(invoke, tmp_path):
+    invoke("run", *FAST, "--set", "method=eris", "--quiet")
+    assert [path.name.split("-", 2)[2] for path in (tmp_path / "runs").iterdir()] == ["eris"]
+
+
+def test_a_folder_with_a_run_is_not_written_over(invoke):
+    invoke("run", *FAST, "--out", "a", "--quiet")
+    with pytest.raises(ConfigError, match="already"):
+        invoke("run", *FAST, "--out", "a", "--quiet")
+
+
+def test_replay_finds_the_configuration_beside_the_verdicts(invoke):
+    faulty = [*FAST, "--set", "method=eris+dsc", "--set", "faults.link_failure=0.4", "--json"]
+    first = json.loads(invoke("run", *faulty, "--out", "a").output)
+    again = json.loads(invoke("run", "--replay", "a/verdicts.jsonl", "--json", "--out", "b").output)
+    assert first["summaries"][0]["model_digest"] == again["summaries"][0]["model_digest"]
+
+
+def test_resume_stands_alone(invoke):
+    with pytest.raises(ConfigError, match="folder's own settings"):
+        invoke("run", "--resume", "a", "--set", "rounds=3")
+
+
+def test_noise_is_named_for_what_it_is(invoke):
+    noisy = [*FAST, "--set", "method=eris", "--set", "privacy.clip=1.0", "--set", "privacy.noise_multiplier=2.0"]
+    done = invoke("run", *noisy, "--out", "a")
+    assert "noise reproducible: no privacy claim" in done.output
+    summary = json.loads(invoke("run", *noisy, "--out", "b", "--json").output)["summaries"][0]
+    assert summary["notes"][0] == "noise reproducible: no privacy claim"
+    assert "for one member (replacement), 3 rounds" in summary["privacy"]["text"]
+
+
+def test_init_writes_what_run_reads(invoke, tmp_path):
+    assert invoke("init").exit_code == 0
+    assert load_config(tmp_path / "eris.toml") == Config()
+    with pytest.raises(ConfigError, match="already"):
+        invoke("init")
+    assert invoke("init", "--force").exit_code == 0
+
+
+def test_ctrl_c_ends_cleanly_and_can_be_gone_on_with(tmp_path):
+    program = [sys.executable, "-c", "from eris.cli import main; main()", "run"]
+    settings = [*FAST, "--set", "rounds=100000", "--set", "method=eris", "--out", str(tmp_path / "a")]
+    process = subprocess.Popen(
+        [*program, *settings], stdout=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"}
+    )
+    metrics = tmp_path / "a" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.read_text().count("\n") > 3):
+        time.sleep(0.02)
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped; go on with: eris run --resume" in output
+    summary = json.loads((tmp_path / "a" / "summary.json").read_text())
+    assert summary["finished"] is False
+    assert summary["rounds"] == metrics.read_text().count("\n")
+
+
+def test_an_error_is_one_sentence_and_exit_code_2(tmp_path):
+    program = [sys.executable, "-c", "from eris.cli import main; main()", "run", "--set", "rouns=3"]
+    done = subprocess.run(program, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 2
+    assert "did you mean rounds?" in done.stderr
+    assert "Traceback" not in done.stderr

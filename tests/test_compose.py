@@ -1,0 +1,83 @@
+"""What only the combination shows to be impossible."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eris.compose import compose
+from eris.config import load_config
+from eris.errors import ConfigError
+from eris.local.spec import ModelSpec
+
+FLAT = ModelSpec.flat(50)
+WITH_BUFFERS = ModelSpec.of({"w": np.zeros(9, np.float32), "m": np.zeros(3, np.float32)}, roles={"m": "buffer"})
+
+
+def composed(*changes, method="eris", spec=FLAT, samples=None):
+    config = load_config(changes=[f"method={method}", *changes])
+    return compose(config, spec, samples or [1] * config.members)
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "says"),
+    [
+        ("erris", [], "no method 'erris'"),
+        ('["eris", "fedavg"]', [], "compose one method at a time"),
+        ("eris", ["members=5", "aggregators=6"], "aggregators is 6, but there are 5 members"),
+        ("eris", ["members=2"], "min_contributors is 3, but 2 of 2 members take part"),
+        ("eris", ["participation=0.2"], "min_contributors is 3, but 2 of 10 members take part"),
+        ("eris+dsc", ["server.rule=median"], "median"),
+        ("eris", ["server.rule=krum"], "krum"),
+        ("eris", ["server.optimizer=sgd"], "no server optimizer 'sgd'"),
+        ("eris", ["server.optimizer_options={speed=3.0}"], "speed"),
+        ("eris+dsc", ["compression.compressor=top_k"], "biased"),
+        ("eris+dsc", ["compression.compressor=rand_j"], "did you mean 'rand_k'"),
+        ("eris+dsc", ["compression.compressor=bernoulli", "compression.masks=independent"], "has no masks that differ"),
+        ("eris+dsc", ["compression.options={q=1}"], "takes no parameter 'q'"),
+        ("eris", ["privacy.noise_multiplier=1.0"], "updates are not clipped"),
+        ("eris", ["shards.capacities=[1.0, 2.0]"], "2 capacities for 10 aggregators"),
+        ("eris", ["shards.schedule=rotate", f"shards.capacities={[1.0] * 10}"], "rotating shards are weighted"),
+    ],
+)
+def test_refused(method, changes, says):
+    with pytest.raises(ConfigError, match=says.replace("[", r"\[").replace("(", r"\(")):
+        composed(*changes, method=method)
+
+
+def test_noise_and_buffers_are_refused():
+    noisy = ["privacy.clip=1.0", "privacy.noise_multiplier=1.0"]
+    composed(*noisy)
+    with pytest.raises(ConfigError, match="buffers"):
+        composed(*noisy, spec=WITH_BUFFERS)
+
+
+def test_the_data_must_have_as_many_members():
+    with pytest.raises(ConfigError, match="the data has 3 members"):
+        composed(samples=[1, 2, 3])
+
+
+def test_a_biased_compressor_with_gamma_one_is_ef21():
+    made = composed("compression.compressor=top_k", "compression.gamma=1", method="eris+dsc")
+    assert made.recipe.chain.describe() == "shift(top_k(0.1), gamma=1.0)"
+
+
+def test_the_order_of_the_chain():
+    changes = ["privacy.clip=2.0", "privacy.noise_multiplier=0.5", "server.optimizer=fednova", "compression.keep=0.2"]
+    described = composed(*changes, method="eris+dsc").recipe.chain.describe()
+    names = ["normalise_steps", "clip_by_norm", "gaussian_noise", "shift"]
+    assert [described.index(name) for name in names] == sorted(described.index(name) for name in names)
+
+
+def test_fedavg_has_one_aggregator_that_is_no_member():
+    made = composed("aggregators=5", "shards.capacities=[1.0, 2.0, 3.0, 4.0, 5.0]", method="fedavg")
+    assert made.recipe.policy.shards == 1
+    assert made.method.server
+    assert made.aggregators == (0,)
+
+
+def test_weights():
+    weighted = composed("members=3", samples=[1, 2, 5])
+    assert [entry.weight for entry in weighted.roster] == [1, 2, 5]
+    uniform = composed("members=3", "server.weights=uniform", samples=[1, 2, 5])
+    assert [entry.weight for entry in uniform.roster] == [1, 1, 1]
