@@ -75,6 +75,8 @@ def test_a_part_decodes_to_its_piece_of_the_whole(compressor, plan):
         assert part.size == inside.size
         assert np.isin(coordinates, inside).all()
         assert np.array_equal(part.values().view(np.uint32), dense[coordinates].view(np.uint32))
+        received = compressor.code(TENSORS).decode(part.symbols, part.scales, coordinates)
+        assert np.array_equal(received, part.values())
         seen[coordinates] += 1
     assert np.array_equal(seen, np.ones(N) if packed.support is None else np.bincount(packed.support, minlength=N))
 

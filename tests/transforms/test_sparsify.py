@@ -53,6 +53,13 @@ def test_stratified_messages_have_a_fixed_length(shards):
         assert [part.symbols.size for part in parts] == [-(-size // 10) for size in plan.sizes.tolist()]
 
 
+def test_stratified_scales_each_shard_by_its_own_share():
+    plan = scattered(1000, 3, public_root(3), capacities=[17, 2, 1])
+    packed = stratified_rand_k(0.01).compress(np.ones(1000, np.float32), context(plan))
+    for part in packed.parts(plan):
+        assert part.values().tolist() == [np.float32(part.size / -(-part.size // 100))] * part.symbols.size
+
+
 def test_stratified_keeps_one_of_every_shard():
     plan = contiguous(20, 20)
     packed = stratified_rand_k(0.01).compress(normal(20), context(plan))
