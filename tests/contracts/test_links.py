@@ -249,6 +249,19 @@ def test_trickling_is_idle(make_pair: MakePair, aside: ThreadPoolExecutor) -> No
     trickling.result(SECONDS)
 
 
+def test_slow_but_steady_is_not_idle(make_pair: MakePair, aside: ThreadPoolExecutor) -> None:
+    limits = replace(LIMITS, idle=0.6)
+    left, right = make_pair(limits)
+    started = time.monotonic()
+    sending = aside.submit(left.send, head(0), bytes(32 << 20), deadline=soon())
+    right.receive_header(deadline=soon())
+    for _ in range(32):
+        right.receive_into(memoryview(bytearray(1 << 20)), deadline=soon())
+        time.sleep(0.04)
+    sending.result(SECONDS)
+    assert time.monotonic() - started > 1.5 * limits.idle
+
+
 def test_a_payload_ends_at_the_deadline_however_fast_it_moves(pair: Pair, aside: ThreadPoolExecutor) -> None:
     left, right = pair
 
@@ -311,6 +324,19 @@ def test_going_away_without_a_goodbye_is_not_clean(pair: Pair) -> None:
     left._stream.wake()
     with pytest.raises(LinkClosed) as caught:
         right.receive_header(deadline=soon())
+    assert not caught.value.clean
+
+
+def test_a_side_that_broke_off_says_no_goodbye(make_pair: MakePair) -> None:
+    left, right = make_pair(HASTY)
+    if "SocketStream" in type(left._stream).__name__:
+        pytest.skip("plain TCP has no goodbye of its own: the end of the stream is all there is")
+    write_raw(left, bytes(HEADER // 2))
+    with pytest.raises(LinkTimeout):
+        right.receive_header()
+    right.close()
+    with pytest.raises(LinkClosed) as caught:
+        left.receive_header(deadline=soon())
     assert not caught.value.clean
 
 

@@ -274,10 +274,10 @@ def test_tls_1_2_is_refused(alice: Credentials, bob: Credentials, limits: LinkLi
 
 
 def test_silent_connections_do_not_keep_others_out(alice: Credentials, bob: Credentials, limits: LinkLimits) -> None:
+    patient = replace(limits, handshake=30.0)
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(Listener(bob, LOCAL, limits=limits, half_open=4))
-        for _ in range(12):
-            stack.enter_context(socket.create_connection(listener.address, timeout=5.0))
+        listener = stack.enter_context(Listener(bob, LOCAL, limits=patient, half_open=4))
+        silent = [stack.enter_context(socket.create_connection(listener.address, timeout=10.0)) for _ in range(6)]
         time.sleep(0.2)
         assert sum(thread.name.startswith("eris-handshake") for thread in threading.enumerate()) <= 4
         with (
@@ -285,6 +285,7 @@ def test_silent_connections_do_not_keep_others_out(alice: Credentials, bob: Cred
             listener.accept(5.0) as right,
         ):
             exchange(left, right)
+        assert silent[0].recv(1) == b""  # had its fair time, made room
 
 
 def test_a_handshake_that_trickles_ends(bob: Credentials, limits: LinkLimits) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from eris.errors import ConfigError
 from eris.transport import greeting
 from eris.transport.identity import PeerIdentity, Refusal, refusal_of
-from eris.transport.link import LinkError, LinkLimits, LinkRefused
+from eris.transport.link import LinkLimits, LinkRefused
 from eris.transport.names import check_name
 from eris.transport.patience import Patience
 from eris.transport.socket_stream import Address, SocketStream, connect
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Plaintext", "Roster", "Security", "accept", "dial"]
 
 Roster = Mapping[str, str]  # name → fingerprint
-_LINGER = 1.0  # seconds a refused side has to read why
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +110,9 @@ def _released_on_error(wire: SocketStream) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _parting_on_refusal(stream: Stream) -> Iterator[None]:
-    """Let a refused side read why: a socket closed over unread bytes would take the reason with it."""
+    """Say goodbye after a refusal: the other side has sent nothing we left unread, so it hears the reason."""
     try:
         yield
-    except LinkRefused as refused:
+    except LinkRefused:
         stream.finish()
-        if refused.by_us:
-            _drain(stream)
         raise
-
-
-def _drain(stream: Stream) -> None:
-    patience, scratch = Patience(deadline=time.monotonic() + _LINGER), memoryview(bytearray(4096))
-    with contextlib.suppress(LinkError):
-        while stream.read_into(scratch, patience):
-            continue
