@@ -15,7 +15,7 @@ import pytest
 
 from eris.aggregate.mean import Mean
 from eris.aggregate.robust import Median
-from eris.protocol.aggregator import Aggregator
+from eris.aggregate.staging import Staging
 from eris.protocol.member import Member
 from eris.protocol.recipe import Recipe
 from eris.protocol.replica import Replica
@@ -80,15 +80,14 @@ def fold_by(patch: pytest.MonkeyPatch, combine: Callable[[list[np.float32], list
 
 @mutation(checks.order_of_arrival_does_not_matter, UNEVEN)
 def sum_in_order_of_arrival(patch: pytest.MonkeyPatch) -> None:
-    original = Aggregator._fold_values
+    contributions = Staging.contributions
 
-    def fold_values(self: Aggregator, shard: Any, plan: RoundPlan, layout: Any) -> np.ndarray:
-        total = np.zeros_like(original(self, shard, plan, layout))
-        for member, upload in shard.staged.items():
-            total += plan.weights[member] * upload.part.values()
-        return total
+    def as_they_came(self: Staging, weights: Any) -> Any:
+        order = list(self._arriving)
+        return sorted(contributions(self, weights), key=lambda contribution: order.index(contribution.member))
 
-    patch.setattr(Aggregator, "_fold_values", fold_values)
+    patch.setattr(Staging, "contributions", as_they_came)
+    patch.setattr("eris.aggregate.mean.in_order", lambda contributions, out: list(contributions))
 
 
 @mutation(checks.equals_one_aggregator, UNEVEN.change(shards=40))
@@ -160,13 +159,13 @@ def median_with_zeros_for_the_missing(patch: pytest.MonkeyPatch) -> None:
 
 @mutation(checks.references_add_up, DSC.change(participation=0.6))
 def renormalise_both_weights(patch: pytest.MonkeyPatch) -> None:
-    scale = RoundPlan.scale
-    original = Aggregator._fold_values
+    fold = Mean.fold
 
-    def fold_values(self: Aggregator, shard: Any, plan: RoundPlan, layout: Any) -> np.ndarray:
-        return original(self, shard, plan, layout) * scale(plan, tuple(sorted(shard.staged)))
+    def normalised(self: Mean, contributions: Any, out: np.ndarray) -> None:
+        fold(self, contributions, out)
+        out /= sum(contribution.weight for contribution in contributions)
 
-    patch.setattr(Aggregator, "_fold_values", fold_values)
+    patch.setattr(Mean, "fold", normalised)
     patch.setattr(RoundPlan, "scale", lambda self, contributors: F(1))
 
 

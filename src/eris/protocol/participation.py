@@ -15,7 +15,7 @@ def draw_participants(peers: Sequence[int], fraction: float, public: Seed, round
 
     >>> from eris.seeds import public_root
     >>> draw_participants(range(10), 0.3, public_root(1), round=0)
-    (0, 1, 9)
+    (1, 7, 8)
     """
     if not 0 < fraction <= 1:
         raise ConfigError(f"participation is {fraction}", fix="use 0 < participation ≤ 1")
