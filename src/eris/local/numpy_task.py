@@ -1,4 +1,4 @@
-"""Tasks in plain numpy, for tests, documentation and anyone who wants to see a federation without a deep-learning library.
+"""Tasks in plain numpy: for tests, documentation and whoever wants to see a federation without a big library.
 
 `QuadraticTask` has an optimum in closed form; `LogisticTask` is softmax regression on arrays. Both use elementwise
 operations and numpy's own `einsum` loops, no BLAS: their bits do not depend on the number of threads.
