@@ -109,6 +109,14 @@ class Credentials:
         """Return whose certificate (DER) this is, in the eyes of this federation."""
         return identity_of(read_certificate(certificate, where="handshake"), self.federation)
 
+    def vouches_for(self, certificate: bytes, name: str) -> bool:
+        """Return whether the CA issued this certificate (DER) to that peer, and it is good now."""
+        try:
+            issued = is_issued_by(read_certificate(certificate, where="book"), self._now.authority)
+        except ConfigError:
+            return False
+        return issued and self.refusal(self.identify(certificate), expected=name) is None
+
     def refusal(
         self, peer: PeerIdentity, *, expected: str | None = None, roster: Mapping[str, str] | None = None
     ) -> Refusal | None:

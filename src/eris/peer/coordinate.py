@@ -1,0 +1,325 @@
+"""The coordinator as a process: takes members in, keeps the clock, writes verdicts. It never sees an update or a model.
+
+It speaks in bulletins that everybody reads in order: "plan", "verdict", "end". The run begins when all listed peers are
+there; one that comes later, or comes back, is on the roster of the next plan.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from eris.compose import Composition, compose
+from eris.errors import ErisError, Reason, Refused, RunStopped
+from eris.local.spec import ModelSpec, TensorSpec
+from eris.peer.federation import Federation
+from eris.peer.journal import SqliteJournal
+from eris.protocol.coordinator import Coordinator, Rules
+from eris.protocol.messages import Manifest, Report, Withheld
+from eris.protocol.round_plan import RosterEntry, RoundPlan
+from eris.protocol.verdict import Verdict
+from eris.transport.board import Board
+from eris.transport.control_server import ControlServer
+from eris.transport.credentials import Credentials
+from eris.transport.identity import PeerIdentity
+from eris.transport.signatures import verify_message
+
+__all__ = ["MANIFEST_PURPOSE", "CoordinatorNode"]
+
+_LOG = logging.getLogger(__name__)
+MANIFEST_PURPOSE = "manifest"
+Document = dict[str, Any]
+
+
+@dataclass
+class _Present:
+    """A peer that joined: its place on the roster, where it can be dialled, and its certificate."""
+
+    entry: RosterEntry
+    address: tuple[str, int] | None
+    certificate: bytes
+    initial: str
+    seen: float
+
+
+class CoordinatorNode:
+    """One run's coordinator behind a gRPC server."""
+
+    def __init__(
+        self, federation: Federation, credentials: Credentials, folder: Path, *, listen: tuple[str, int]
+    ) -> None:
+        self.federation = federation
+        self._lock = threading.Condition()
+        self._present: dict[int, _Present] = {}
+        self._spec: ModelSpec | None = None
+        self._composition: Composition | None = None
+        self._coordinator: Coordinator | None = None
+        self._ended = ""
+        self._journal = SqliteJournal(folder / "coordinator.sqlite")
+        self._server = ControlServer(credentials, listen, self)
+        self._clock = threading.Thread(target=self._tick, name="eris-clock", daemon=True)
+        self._clock.start()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return self._server.address
+
+    @property
+    def board(self) -> Board:
+        """Where bulletins are put up."""
+        return self._server.board
+
+    def wait(self, seconds: float | None = None) -> str:
+        """Wait for the end of the run and return how it ended; empty if it goes on."""
+        with self._lock:
+            self._lock.wait_for(lambda: bool(self._ended), seconds)
+            return self._ended
+
+    def linger(self, seconds: float = 5.0) -> None:
+        """Wait until every present peer has heard of the end and left."""
+        with self._lock:
+            self._lock.wait_for(lambda: not self._present, seconds)
+
+    def close(self) -> None:
+        """End server and clock."""
+        self._end("closed")
+        self._clock.join()
+        self._server.close()
+        self._journal.close()
+
+    # ── what peers call ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def join(self, caller: PeerIdentity, request: Document) -> Document:
+        """Take a peer into the run, or back into it."""
+        number = self._number(caller)
+        if request["federation"] != self.federation.digest:
+            raise Refused(
+                Reason.WRONG_RUN, "this peer has another FEDERATION.toml", fix="use the same file", peer=caller.name
+            )
+        spec = ModelSpec(tuple(TensorSpec(n, tuple(s), d, r) for n, s, d, r in request["spec"]))
+        address = tuple(request["address"]) if request["address"] else None
+        entry = RosterEntry(
+            peer=number,
+            name=caller.name,
+            weight=float(request["weight"]),
+            fingerprint=caller.fingerprint,
+            organisation=str(request["organisation"]),
+            can_aggregate=address is not None and self._may_aggregate(caller.name),
+        )
+        with self._lock:
+            if self._spec is None:
+                self._spec = spec
+            self._spec.require_same(spec.digest, where=f"peer {caller.name}")
+            present = _Present(entry, address, caller.certificate, str(request["initial"]), time.monotonic())
+            self._present[number] = present
+            under_way = self._coordinator.in_flight if self._coordinator else None
+            intact = self._take_in(entry, request)
+            self._lock.notify_all()
+        plan = under_way.to_dict() if under_way else None
+        return {"peer": number, "intact": intact, "plan": plan, "ended": self._ended}
+
+    def report(self, caller: PeerIdentity, request: Document) -> Document:
+        """Take a manifest, a notice or the list of what a member holds."""
+        number = self._number(caller)
+        with self._lock:
+            coordinator = self._running()
+            wanted: tuple[int, ...] = ()
+            if "manifest" in request:
+                data = request["manifest"]
+                coordinator.manifest(Manifest(**{**data, "contributors": tuple(data["contributors"])}))
+            elif "withheld" in request:
+                data = request["withheld"]
+                if data["aggregator"] != number:
+                    raise Refused(Reason.NOT_A_MEMBER, "only the aggregator itself withholds", peer=caller.name)
+                notice = {**data, "reason": Reason(data["reason"]), "contributors": tuple(data["contributors"])}
+                coordinator.withheld(Withheld(**notice))
+            else:
+                data = request["report"]
+                held = {int(shard): digest for shard, digest in data["held"].items()}
+                wanted = coordinator.report(Report(data["plan"], number, held, data["complete"], data["state"]))
+            self._lock.notify_all()
+        return {"wanted": list(wanted)}
+
+    def fetch(self, caller: PeerIdentity, request: Document) -> Document:
+        """Return the address book, or the rounds a peer missed."""
+        del caller
+        if "book" in request:
+            with self._lock:
+                return {"book": {str(number): self._page(p) for number, p in self._present.items()}}
+        pairs = self._journal.since(int(request["since"]))[:16]
+        return {"rounds": [{"plan": plan.to_dict(), "verdict": verdict.to_dict()} for plan, verdict in pairs]}
+
+    def status(self, caller: PeerIdentity, request: Document) -> Document:
+        """Return who is there and how far the run is."""
+        del caller, request
+        with self._lock:
+            coordinator = self._coordinator
+            return {
+                "federation": self.federation.name,
+                "run": self._composition.run if self._composition else "",
+                "round": coordinator.round if coordinator else 0,
+                "rounds": self.federation.config.rounds,
+                "started": coordinator is not None,
+                "ended": self._ended,
+                "lost": dict(coordinator.lost_reasons) if coordinator else {},
+                "peers": [self._peer_status(number, name) for number, name in enumerate(self.federation.peers)],
+            }
+
+    def leave(self, caller: PeerIdentity, request: Document) -> Document:
+        """Let a peer go: for good, or because the run is over for it."""
+        number = self._number(caller)
+        with self._lock:
+            self._present.pop(number, None)
+            if self._coordinator is not None and not self._ended:
+                if request.get("for_good"):
+                    self._coordinator.leave(number)
+                else:
+                    self._coordinator.gone(number)
+            self._lock.notify_all()
+        return {}
+
+    def stop(self, caller: PeerIdentity, request: Document) -> Document:
+        """End the run after the round in flight; recorded with the name of who asked."""
+        del request
+        self._end(f"stopped by {caller.name}")
+        return {}
+
+    def healthy(self) -> bool:
+        """Return whether the clock is running."""
+        return self._clock.is_alive()
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _number(self, caller: PeerIdentity) -> int:
+        try:
+            return self.federation.number(caller.name)
+        except ErisError:
+            raise Refused(
+                Reason.NOT_A_MEMBER, f"{caller.name} is not listed", fix="add it to FEDERATION.toml"
+            ) from None
+
+    def _may_aggregate(self, name: str) -> bool:
+        chosen = self.federation.settings.aggregators
+        return not chosen or name in chosen
+
+    def _running(self) -> Coordinator:
+        if self._coordinator is None:
+            raise Refused(Reason.WRONG_ROUND, "the run has not begun")
+        return self._coordinator
+
+    def _take_in(self, entry: RosterEntry, request: Document) -> bool:
+        """Bring a peer onto the roster; begin the run when the last one is there."""
+        if self._coordinator is None:
+            if len(self._present) == len(self.federation.peers):
+                self._begin()
+            return True
+        self._coordinator.join(entry)
+        return self._coordinator.returned(
+            entry.peer, private_round=int(request["private_round"]), reference_epoch=int(request["reference_epoch"])
+        )
+
+    def _begin(self) -> None:
+        assert self._spec is not None
+        config, settings = self.federation.config, self.federation.settings
+        roster = [self._present[number].entry for number in range(len(self.federation.peers))]
+        weighted = [int(entry.weight) for entry in roster]
+        self._composition = compose(config, self._spec, weighted)
+        able = [entry.peer for entry in roster if entry.can_aggregate]
+        shards = self._composition.recipe.policy.shards
+        if len(able) < shards:
+            self._end(f"{shards} aggregators are needed, {len(able)} peers can be dialled")
+            return
+        rules = Rules(
+            run=self._composition.run,
+            aggregators=tuple(able[:shards]),
+            participation=config.participation,
+            normalisation=config.server.normalisation,
+            min_contributors=config.server.min_contributors,
+            quorum=settings.quorum,
+            max_share=settings.max_share,
+            checkpoint_every=settings.checkpoint_every,
+            deadlines=self.federation.deadlines,
+        )
+        self._coordinator = Coordinator(self._composition.recipe, rules, roster, self._journal, verify=self._verify)
+        self._coordinator.restart_clock(time.monotonic())
+        _LOG.info("the run begins with %d peers at round %d", len(roster), self._coordinator.round)
+        self._announce_plan()
+
+    def _verify(self, peer: int, message: bytes, signature: str) -> bool:
+        present = self._present.get(peer)
+        if present is None:
+            return False
+        return verify_message(present.certificate, MANIFEST_PURPOSE, message, bytes.fromhex(signature))
+
+    def _announce_plan(self) -> None:
+        coordinator = self._running()
+        if coordinator.round >= self.federation.config.rounds:
+            self._end("finished")
+            return
+        try:
+            plan = coordinator.plan(time.monotonic())
+        except RunStopped as stopped:
+            self._end(str(stopped))
+            return
+        self.board.post("plan", {"plan": plan.to_dict(), "initial": self._initial(plan)})
+
+    def _initial(self, plan: RoundPlan) -> str:
+        """Return the digest of x⁰ most peers computed, in the first round."""
+        if plan.round:
+            return ""
+        digests = [present.initial for present in self._present.values()]
+        return max(sorted(set(digests)), key=digests.count)
+
+    def _tick(self) -> None:
+        while True:
+            with self._lock:
+                if self._ended:
+                    return
+                self._decide()
+                self._lock.wait(0.2)
+
+    def _decide(self) -> None:
+        if self._coordinator is None:
+            return
+        verdict = self._coordinator.decide(time.monotonic())
+        if verdict is not None:
+            self._tell(verdict)
+            self._announce_plan()
+
+    def _tell(self, verdict: Verdict) -> None:
+        for entry in verdict.shards:
+            if not entry.committed:
+                _LOG.warning("round %d: shard %d is lost: %s", verdict.round, entry.shard, entry.lost)
+        self.board.post("verdict", {"verdict": verdict.to_dict()})
+
+    def _end(self, how: str) -> None:
+        with self._lock:
+            if not self._ended:
+                self._ended = how
+                self.board.post("end", {"how": how})
+            self._lock.notify_all()
+
+    def _page(self, present: _Present) -> Document:
+        return {
+            "name": present.entry.name,
+            "address": list(present.address) if present.address else None,
+            "certificate": base64.b64encode(present.certificate).decode(),
+        }
+
+    def _peer_status(self, number: int, name: str) -> Document:
+        present = self._present.get(number)
+        absent = self._coordinator is not None and number in self._coordinator.absent
+        here = present is not None and not absent
+        return {
+            "name": name,
+            "here": here,
+            "aggregates": bool(present and present.entry.can_aggregate),
+            "organisation": present.entry.organisation if present else "",
+            "entry": asdict(present.entry) if present else None,
+        }

@@ -1,0 +1,108 @@
+"""The aggregating role behind a lock: many threads bring contributions, one of them cuts, all of them serve."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from eris.errors import Reason, Refused
+from eris.protocol.aggregator import Aggregator
+from eris.protocol.messages import Published, Receipt, Upload, UploadHeader, Withheld
+from eris.protocol.round_plan import RoundPlan
+
+__all__ = ["Desk"]
+
+Outcome = Published | Withheld
+
+
+class Desk:
+    """What the threads of a peer share of its aggregator."""
+
+    def __init__(self, aggregator: Aggregator, on_cut: Callable[[Outcome], None]) -> None:
+        self._aggregator, self._on_cut = aggregator, on_cut
+        self._changed = threading.Condition()
+        self._closed = False
+
+    @property
+    def plan(self) -> RoundPlan | None:
+        """The round that is open here."""
+        return self._aggregator.plan
+
+    def begin(self, plan: RoundPlan) -> None:
+        """Open a round."""
+        with self._changed:
+            self._aggregator.begin(plan, time.monotonic())
+            self._changed.notify_all()
+
+    def abstain(self, plan: RoundPlan) -> list[Withheld]:
+        """Sit a round out, after a restart in its middle."""
+        with self._changed:
+            notices = self._aggregator.abstain(plan)
+            self._changed.notify_all()
+        return notices
+
+    def wait_for_plan(self, digest: str, deadline: float) -> bool:
+        """Wait until this peer has opened the round of that plan: members may be quicker than we are."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._closed or self._has(digest), deadline - time.monotonic())
+
+    def room(self, header: UploadHeader, start: int, stop: int, *, sender: int) -> memoryview:
+        """Return memory to receive a chunk into."""
+        with self._changed:
+            return self._aggregator.room(header, start, stop, sender=sender)
+
+    def filled(self, header: UploadHeader, start: int, stop: int) -> Receipt | None:
+        """Note that a chunk is there; whoever brings the last one cuts the shard."""
+        with self._changed:
+            receipt = self._aggregator.filled(header, start, stop)
+        if receipt is not None:
+            self.tick()
+        return receipt
+
+    def give_up(self, header: UploadHeader) -> None:
+        """Drop what came of a contribution whose link broke."""
+        with self._changed:
+            self._aggregator.give_up(header)
+
+    def receive(self, upload: Upload, sender: int) -> Receipt:
+        """Take this peer's own contribution."""
+        with self._changed:
+            receipt = self._aggregator.receive(upload, sender)
+        self.tick()
+        return receipt
+
+    def tick(self) -> None:
+        """Cut what is complete or due, tell whoever waits, and hand the outcome on (outside the lock)."""
+        with self._changed:
+            outcomes = self._aggregator.tick(time.monotonic())
+            if outcomes:
+                self._changed.notify_all()
+        for outcome in outcomes:
+            self._on_cut(outcome)
+
+    def outcome(self, plan: str, shard: int, deadline: float) -> Outcome:
+        """Wait for what becomes of a shard; cut it ourselves if it is due and nobody else came by."""
+        while True:
+            with self._changed:
+                if self._closed or not self._has(plan):
+                    raise Refused(Reason.WRONG_PLAN, "this round is not open here", shard=shard)
+                if (found := self._aggregator.outcome(shard)) is not None:
+                    return found
+                if shard not in self._aggregator.plan.shards_of(self._aggregator.peer):  # type: ignore[union-attr]
+                    raise Refused(Reason.WRONG_SHARD, "this peer does not own the shard", shard=shard)
+                wait = min(deadline, self._aggregator.cut_at) - time.monotonic()
+                if wait > 0:
+                    self._changed.wait(wait)
+            if time.monotonic() >= deadline:
+                raise Refused(Reason.LATE, "the shard was not cut in time", shard=shard)
+            self.tick()
+
+    def close(self) -> None:
+        """Let nobody wait any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _has(self, digest: str) -> bool:
+        return self._aggregator.plan is not None and self._aggregator.plan.digest == digest

@@ -1,0 +1,192 @@
+"""The listening side of a peer: one thread for each link that members have dialled.
+
+A broken or hostile link costs its sender only: it is refused by name, logged once, and closed if it does not speak the
+protocol.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from eris.errors import Reason, Refused
+from eris.peer import letters
+from eris.peer.desk import Desk
+from eris.protocol.member import Snapshot
+from eris.protocol.messages import Published, Receipt, UploadHeader, Withheld
+from eris.transport.link import Link, LinkClosed, LinkError, LinkTimeout
+from eris.transport.listener import Listener
+from eris.wire import Header, Kind
+
+__all__ = ["Host"]
+
+_LOG = logging.getLogger(__name__)
+_BEHIND = 5.0  # a member may hear of a round a little before we do
+_PATIENCE = 3600.0  # between two frames a member may train as long as it likes; a dead one is noticed by the link
+
+
+class Host:
+    """Serves every member that dials in, until closed."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        desk: Desk,
+        *,
+        peer_of: Callable[[str], int | None],
+        find: Callable[[str], Published | None],
+        snapshot: Callable[[], Snapshot],
+    ) -> None:
+        self._listener, self._desk = listener, desk
+        self._peer_of, self._find, self._snapshot = peer_of, find, snapshot
+        self._links: set[Link] = set()
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._accepting = threading.Thread(target=self._accept, name="eris-host", daemon=True)
+        self._accepting.start()
+
+    def close(self) -> None:
+        """End the listener and every link."""
+        self._closed.set()
+        self._listener.close()
+        with self._lock:
+            links = list(self._links)
+        for link in links:
+            link.close()
+        self._accepting.join()
+        for thread in self._threads:
+            thread.join(timeout=5.0)
+
+    def traffic(self) -> Mapping[str, tuple[int, int]]:
+        """Return bytes received and sent for each member with an open link."""
+        with self._lock:
+            return {link.peer.name: (link.traffic.received, link.traffic.sent) for link in self._links}
+
+    def _accept(self) -> None:
+        while not self._closed.is_set():
+            try:
+                link = self._listener.accept(seconds=1.0)
+            except LinkTimeout:
+                self._threads = [thread for thread in self._threads if thread.is_alive()]
+                continue
+            except LinkClosed:
+                return
+            thread = threading.Thread(target=self._serve, args=(link,), name=f"eris-host {link.peer.name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, link: Link) -> None:
+        with self._lock:
+            self._links.add(link)
+        try:
+            while not self._closed.is_set():
+                self._answer(link)
+        except LinkClosed:
+            pass
+        except (LinkError, Refused) as error:
+            _LOG.warning("the link of %s ends: %s", link.peer.name, error)
+        finally:
+            with self._lock:
+                self._links.discard(link)
+            link.close()
+
+    def _answer(self, link: Link) -> None:
+        try:
+            frame = letters.receive_header(link, time.monotonic() + _PATIENCE)
+        except LinkTimeout as timeout:
+            if timeout.between_frames:
+                return
+            raise
+        if frame.kind is Kind.CONTRIBUTION:
+            self._take(link, frame)
+        elif frame.kind is Kind.FETCH:
+            self._serve_question(link, letters.receive_question(link, frame, time.monotonic() + link.limits.idle))
+        else:
+            raise Refused(Reason.MALFORMED, f"a member does not send {frame.kind.name}", peer=link.peer.name)
+
+    # ── contributions ──
+
+    def _take(self, link: Link, first: Header) -> None:
+        """Receive all chunks of a contribution, wanted or not, then answer once: with a receipt or with the reason."""
+        deadline = self._deadline()
+        self._desk.wait_for_plan(first.plan.hex(), time.monotonic() + _BEHIND)
+        header = letters.upload_header(first, self._desk.plan)
+        try:
+            outcome = self._chunks(link, header, first, deadline)
+        except LinkError:
+            self._desk.give_up(header)
+            raise
+        if isinstance(outcome, Refused):
+            _LOG.warning("a contribution of %s: %s", link.peer.name, outcome)
+            letters.refuse(link, outcome, deadline)
+        else:
+            letters.answer(link, outcome, deadline)
+
+    def _chunks(self, link: Link, header: UploadHeader, first: Header, deadline: float) -> Receipt | Refused:
+        frame, outcome = first, self._chunk(link, header, first, deadline)
+        while frame.offset + frame.length < frame.total:
+            frame = self._next_chunk(link, first, frame, deadline)
+            if isinstance(outcome, Refused):
+                link.discard(frame.length, deadline=deadline)
+            else:
+                outcome = self._chunk(link, header, frame, deadline)
+        return outcome or Refused(Reason.MALFORMED, "the chunks do not make a contribution", peer=link.peer.name)
+
+    def _chunk(self, link: Link, header: UploadHeader, frame: Header, deadline: float) -> Receipt | Refused | None:
+        """Receive one chunk into its place; a receipt if it was the last one, the reason if it is not wanted."""
+        sender, stop = self._peer_of(link.peer.name), frame.offset + frame.length
+        try:
+            if sender is None:
+                raise Refused(Reason.NOT_A_MEMBER, f"{link.peer.name} is not on the roster")
+            memory = self._desk.room(header, frame.offset, stop, sender=sender)
+        except Refused as refusal:
+            link.discard(frame.length, deadline=deadline)
+            return refusal
+        link.receive_into(memory, deadline=deadline)
+        try:
+            return self._desk.filled(header, frame.offset, stop)
+        except Refused as refusal:
+            return refusal
+
+    def _next_chunk(self, link: Link, first: Header, last: Header, deadline: float) -> Header:
+        frame = letters.receive_header(link, deadline)
+        same = (frame.kind, frame.shard, frame.member, frame.plan, frame.total) == (
+            first.kind, first.shard, first.member, first.plan, first.total,
+        )  # fmt: skip
+        if not same or frame.offset != last.offset + last.length:
+            raise Refused(Reason.MALFORMED, "chunks of two contributions are mixed", peer=link.peer.name)
+        return frame
+
+    def _deadline(self) -> float:
+        plan = self._desk.plan
+        return time.monotonic() + (plan.deadlines.report if plan is not None else 60.0)
+
+    # ── questions ──
+
+    def _serve_question(self, link: Link, question: dict[str, object]) -> None:
+        deadline = self._deadline()
+        try:
+            if "snapshot" in question:
+                letters.send_snapshot(link, self._snapshot(), deadline)
+                return
+            letters.send_published(link, self._published(question, deadline), deadline)
+        except Refused as refusal:
+            letters.refuse(link, refusal, deadline)
+
+    def _published(self, question: dict[str, object], deadline: float) -> Published:
+        if "hash" in question:
+            found = self._find(str(question["hash"]))
+            if found is None:
+                raise Refused(Reason.WRONG_DIGEST, "nothing with this hash is here")
+            return found
+        plan, shard = str(question.get("plan")), question.get("shard")
+        if not isinstance(shard, int):
+            raise Refused(Reason.MALFORMED, "the question names no shard")
+        self._desk.wait_for_plan(plan, time.monotonic() + _BEHIND)
+        outcome = self._desk.outcome(plan, shard, deadline)
+        if isinstance(outcome, Withheld):
+            raise Refused(outcome.reason, "the shard is not published in this round", shard=shard)
+        return outcome

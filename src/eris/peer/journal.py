@@ -1,0 +1,84 @@
+"""The coordinator's memory: plans, verdicts, membership and proofs in one SQLite file, in order, durable."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from eris.protocol.coordinator import Entry, Membership
+from eris.protocol.messages import Equivocation, Manifest
+from eris.protocol.round_plan import RosterEntry, RoundPlan
+from eris.protocol.verdict import Verdict
+
+__all__ = ["SqliteJournal"]
+
+_KINDS: dict[type, str] = {RoundPlan: "plan", Verdict: "verdict", Membership: "membership", Equivocation: "proof"}
+
+
+class SqliteJournal:
+    """Append only; `append` returns when the entry is on disk."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
+        self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._database.execute("PRAGMA journal_mode=WAL")
+        self._database.execute("PRAGMA synchronous=FULL")
+        self._database.execute(
+            "CREATE TABLE IF NOT EXISTS entries (number INTEGER PRIMARY KEY, kind TEXT, round INTEGER, document TEXT)"
+        )
+
+    def append(self, entry: Entry, /) -> None:
+        """Keep an entry for good."""
+        document = entry.to_dict() if isinstance(entry, RoundPlan | Verdict) else asdict(entry)
+        row = (_KINDS[type(entry)], getattr(entry, "round", None), json.dumps(document))
+        with self._lock:
+            self._database.execute("INSERT INTO entries (kind, round, document) VALUES (?, ?, ?)", row)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Return all entries in order."""
+        with self._lock:
+            rows = self._database.execute("SELECT kind, document FROM entries ORDER BY number").fetchall()
+        return (_READ[kind](json.loads(document)) for kind, document in rows)
+
+    def since(self, round: int) -> list[tuple[RoundPlan, Verdict]]:
+        """Return plan and verdict of every concluded round from `round` on."""
+        with self._lock:
+            rows = self._database.execute(
+                "SELECT kind, document FROM entries WHERE round >= ? AND kind IN ('plan', 'verdict') ORDER BY number",
+                (round,),
+            ).fetchall()
+        pairs: list[tuple[RoundPlan, Verdict]] = []
+        plan: RoundPlan | None = None
+        for kind, document in rows:
+            if kind == "plan":
+                plan = RoundPlan.from_dict(json.loads(document))
+            elif plan is not None:
+                pairs.append((plan, Verdict.from_dict(json.loads(document))))
+        return pairs
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._database.close()
+
+
+def _membership(data: dict[str, Any]) -> Membership:
+    return Membership(tuple(RosterEntry(**entry) for entry in data["roster"]), data["reference_epoch"])
+
+
+def _manifest(data: dict[str, Any]) -> Manifest:
+    return Manifest(**{**data, "contributors": tuple(data["contributors"])})
+
+
+_READ: dict[str, Callable[[dict[str, Any]], Entry]] = {
+    "plan": RoundPlan.from_dict,
+    "verdict": Verdict.from_dict,
+    "membership": _membership,
+    "proof": lambda data: Equivocation(_manifest(data["first"]), _manifest(data["second"])),
+}

@@ -1,0 +1,205 @@
+"""Protocol messages ⇄ frames on a link.
+
+The member asks, the aggregator answers; a link is half duplex, so every exchange is one question and one answer:
+
+    CONTRIBUTION (in chunks)      → RECEIPT or REFUSAL
+    FETCH {plan, shard}           → MANIFEST + PUBLISHED, or REFUSAL once it is known that nothing will come
+    FETCH {hash}                  → MANIFEST + PUBLISHED, or REFUSAL
+    FETCH {snapshot}              → SNAPSHOT (a document, then each vector), or REFUSAL
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.errors import Reason, Refused
+from eris.protocol.member import Snapshot
+from eris.protocol.messages import Manifest, Published, Receipt, Upload, UploadHeader
+from eris.protocol.recipe import Recipe
+from eris.protocol.round_plan import RoundPlan
+from eris.transport.link import Link
+from eris.wire import Header, Kind, decode_document, encode_document, encode_published, encode_upload, frames, run_tag
+from eris.wire.codec import decode_published
+from eris.wire.document import LONGEST_DOCUMENT
+
+__all__ = [
+    "answer",
+    "ask",
+    "receive_header",
+    "receive_published",
+    "receive_receipt",
+    "receive_snapshot",
+    "refuse",
+    "send_published",
+    "send_snapshot",
+    "send_upload",
+    "upload_header",
+]
+
+
+def send_upload(link: Link, upload: Upload, recipe: Recipe, deadline: float) -> None:
+    """Send one contribution in chunks; values leave from the array they are in."""
+    header = upload.header()
+    frame = Header(
+        kind=Kind.CONTRIBUTION,
+        symbols=header.count,
+        epoch=header.epoch,
+        round=header.round,
+        shard=header.shard,
+        member=header.member,
+        steps=header.steps,
+        explicit=header.explicit,
+        mask_key=header.mask_key,
+        run=run_tag(header.run),
+        plan=bytes.fromhex(header.plan),
+        chain=bytes.fromhex(header.chain),
+    )
+    payload = encode_upload(upload.part, upload.buffers, recipe.layout(upload.round).trainable)
+    for head, pieces in frames(frame, payload):
+        link.send(head, *pieces, deadline=deadline)
+
+
+def upload_header(frame: Header, plan: RoundPlan | None) -> UploadHeader:
+    """Return what a contribution's frame says, in the protocol's words."""
+    known = plan is not None and frame.run == run_tag(plan.run)
+    return UploadHeader(
+        run=plan.run if plan is not None and known else frame.run.hex(),
+        epoch=frame.epoch,
+        round=frame.round,
+        plan=frame.plan.hex(),
+        chain=frame.chain.hex(),
+        member=frame.member,
+        shard=frame.shard,
+        count=frame.symbols,
+        total=frame.total,
+        steps=frame.steps,
+        explicit=frame.explicit,
+        mask_key=frame.mask_key,
+    )
+
+
+def receive_header(link: Link, deadline: float) -> Header:
+    """Return the next frame's header."""
+    return Header.decode(link.receive_header(deadline=deadline))
+
+
+def ask(link: Link, question: dict[str, Any], deadline: float) -> None:
+    """Send a FETCH."""
+    _send_document(link, Kind.FETCH, question, deadline)
+
+
+def answer(link: Link, receipt: Receipt, deadline: float) -> None:
+    """Send a receipt."""
+    _send_document(link, Kind.RECEIPT, asdict(receipt), deadline)
+
+
+def refuse(link: Link, refusal: Refused, deadline: float) -> None:
+    """Say no, and why."""
+    _send_document(link, Kind.REFUSAL, {"reason": refusal.reason.value, "what": refusal.what}, deadline)
+
+
+def receive_receipt(link: Link, deadline: float) -> Receipt:
+    """Return the receipt for what was just sent; a refusal becomes the error it is."""
+    frame = _expect(link, Kind.RECEIPT, deadline)
+    return Receipt(**_receive_document(link, frame, deadline))
+
+
+def send_published(link: Link, published: Published, deadline: float) -> None:
+    """Send a manifest, then the values from the one buffer all members are served from."""
+    _send_document(link, Kind.MANIFEST, asdict(published.manifest), deadline)
+    payload = encode_published(published.values, published.buffers)
+    frame = Header(kind=Kind.PUBLISHED, shard=published.manifest.shard, symbols=published.values.size)
+    for head, pieces in frames(frame, payload):
+        link.send(head, *pieces, deadline=deadline)
+
+
+def receive_published(link: Link, recipe: Recipe, deadline: float) -> Published:
+    """Return a published shard, received straight into the array it stays in."""
+    manifest = _manifest(_receive_document(link, _expect(link, Kind.MANIFEST, deadline), deadline))
+    count, buffers = _published_size(manifest, recipe)
+    payload = _receive_payload(link, Kind.PUBLISHED, 4 * (count + buffers), deadline)
+    return Published(manifest, *decode_published(payload, count=count, buffers=buffers))
+
+
+def send_snapshot(link: Link, snapshot: Snapshot, deadline: float) -> None:
+    """Send where a member stands: a document, then every vector by name."""
+    sizes = {name: int(value.size) for name, value in snapshot.state.items()}
+    document = {"round": snapshot.round, "chain": snapshot.chain, "sizes": sizes}
+    _send_document(link, Kind.SNAPSHOT, document, deadline)
+    for _, value in sorted(snapshot.state.items()):
+        for head, pieces in frames(Header(kind=Kind.SNAPSHOT), [value.view(np.uint8).data]):
+            link.send(head, *pieces, deadline=deadline)
+
+
+def receive_snapshot(link: Link, expected: dict[str, int], deadline: float) -> Snapshot:
+    """Return a snapshot whose vectors have the expected names and sizes."""
+    document = _receive_document(link, _expect(link, Kind.SNAPSHOT, deadline), deadline)
+    if document.get("sizes") != expected:
+        raise Refused(Reason.WRONG_SPEC, "the snapshot is of another model", peer=link.peer.name)
+    state = {
+        name: _receive_payload(link, Kind.SNAPSHOT, 4 * size, deadline).view(np.float32)
+        for name, size in sorted(expected.items())
+    }
+    return Snapshot(int(document["round"]), str(document["chain"]), state)
+
+
+def _manifest(document: dict[str, Any]) -> Manifest:
+    try:
+        return Manifest(**{**document, "contributors": tuple(int(peer) for peer in document["contributors"])})
+    except (KeyError, TypeError, ValueError) as error:
+        raise Refused(Reason.MALFORMED, f"not a manifest: {error!r}") from None
+
+
+def _published_size(manifest: Manifest, recipe: Recipe) -> tuple[int, int]:
+    layout = recipe.layout(manifest.round)
+    if not 0 <= manifest.shard < layout.shards:
+        raise Refused(Reason.WRONG_SHARD, f"there is no shard {manifest.shard}")
+    support = recipe.published_support(manifest.round, manifest.shard)
+    count = int(layout.trainable.sizes[manifest.shard]) if support is None else support.size
+    return count, int(layout.buffers.sizes[manifest.shard])
+
+
+def _expect(link: Link, kind: Kind, deadline: float) -> Header:
+    frame = receive_header(link, deadline)
+    if frame.kind is Kind.REFUSAL:
+        document = _receive_document(link, frame, deadline)
+        raise Refused(Reason(document["reason"]), str(document["what"]), peer=link.peer.name)
+    if frame.kind is not kind:
+        raise Refused(Reason.MALFORMED, f"{frame.kind.name} came, {kind.name} was expected", peer=link.peer.name)
+    return frame
+
+
+def _receive_payload(link: Link, kind: Kind, total: int, deadline: float) -> NDArray[np.uint8]:
+    """Receive a message of exactly `total` bytes, chunk by chunk in order."""
+    payload, start = np.empty(total, np.uint8), 0
+    while start < total or total == 0:
+        frame = _expect(link, kind, deadline)
+        if frame.total != total or frame.offset != start:
+            raise Refused(Reason.WRONG_SIZE, f"byte {frame.offset} of {frame.total}, {start} of {total} is expected")
+        link.receive_into(payload[start : start + frame.length].data, deadline=deadline)
+        start += frame.length
+        if total == 0:
+            break
+    return payload
+
+
+def _send_document(link: Link, kind: Kind, document: dict[str, Any], deadline: float) -> None:
+    data = encode_document(document)
+    link.send(Header(kind=kind, total=len(data), length=len(data)).encode(), data, deadline=deadline)
+
+
+def _receive_document(link: Link, frame: Header, deadline: float) -> dict[str, Any]:
+    if frame.length != frame.total or frame.total > LONGEST_DOCUMENT:
+        raise Refused(Reason.MALFORMED, f"a document of {frame.total} bytes", peer=link.peer.name)
+    data = bytearray(frame.length)
+    link.receive_into(memoryview(data), deadline=deadline)
+    return decode_document(data)
+
+
+def receive_question(link: Link, frame: Header, deadline: float) -> dict[str, Any]:
+    """Return what a FETCH asks for."""
+    return _receive_document(link, frame, deadline)

@@ -1,0 +1,488 @@
+"""One peer of a real federation: trains, sends its parts, aggregates what is its own to aggregate, follows verdicts.
+
+Threads: the main one plays the rounds; one hears bulletins; one for each aggregator carries parts there (couriers); one
+for each member that dialled in serves it (host). Everything that decides is in `protocol/`; here it is only driven.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from eris.compose import compose, initial_seed, training_seed
+from eris.errors import ErisError, Reason, Refused, RunStopped, TaskError
+from eris.local.spec import as_vector
+from eris.local.task import LocalResult, Memory, Task
+from eris.peer.book import Book
+from eris.peer.coordinate import MANIFEST_PURPOSE
+from eris.peer.courier import Courier, Errand, Result
+from eris.peer.desk import Desk
+from eris.peer.federation import Federation
+from eris.peer.host import Host
+from eris.protocol.aggregator import Aggregator
+from eris.protocol.floor import Floor
+from eris.protocol.member import Member, Missing
+from eris.protocol.messages import Equivocation, Published, Upload, Withheld
+from eris.protocol.recipe import Recipe
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.verdict import Verdict
+from eris.seeds import Seed
+from eris.transport.control_client import ControlClient
+from eris.transport.credentials import Credentials
+from eris.transport.link import LinkError, LinkLimits
+from eris.transport.listener import Listener
+from eris.wire import HEADER_BYTES
+from eris.wire.frame import LONGEST_CHUNK
+
+__all__ = ["Node", "NodeSettings", "RoundReport"]
+
+_LOG = logging.getLogger(__name__)
+_NEWS_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """What a peer decides for itself."""
+
+    name: str
+    listen: tuple[str, int] | None = ("", 0)  # None: this peer cannot be dialled and never aggregates
+    advertise: str = ""  # host others dial; empty: the address of this machine towards the coordinator
+    organisation: str = ""
+    floor: Floor = field(default_factory=Floor)
+    patience: float = 300.0  # seconds without a word from the coordinator until this peer gives up
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """How a round went, as this peer saw it."""
+
+    plan: RoundPlan
+    verdict: Verdict
+    loss: float
+    seconds: float
+    bytes_up: int
+    bytes_down: int
+
+
+class Node:
+    """A peer in a process of its own."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        credentials: Credentials,
+        task: Task,
+        private: Seed,
+        settings: NodeSettings,
+        *,
+        on_round: Callable[[RoundReport], None] | None = None,
+    ) -> None:
+        self.federation, self.settings, self._task, self._credentials = federation, settings, task, credentials
+        self._on_round, self._private = on_round, private
+        self.number = federation.number(settings.name)
+        samples = [task.samples(member) for member in range(federation.config.members)]
+        composition = compose(federation.config, task.spec, samples)
+        self.recipe: Recipe = composition.recipe
+        self._weight = composition.roster[self.number].weight
+        self._book = Book(credentials)
+        initial = as_vector(task.initial(initial_seed(federation.config.seed)), task.spec.n, what="initial model")
+        self._initial = hashlib.sha256(initial.tobytes()).hexdigest()
+        self.member = Member(self.number, self.recipe, initial, private, floor=settings.floor, verify=self._book.verify)
+        self.memory: Memory = task.memory(self.number)
+        self._client = ControlClient(credentials, federation.coordinator)
+        self._desk = Desk(Aggregator(self.number, self.recipe, sign=self._sign), self._tell_outcome)
+        self._limits = LinkLimits(
+            HEADER_BYTES, LONGEST_CHUNK, connect=federation.settings.connect, idle=federation.settings.idle
+        )
+        self._results: queue.Queue[Result] = queue.Queue()
+        self._news: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
+        self._couriers: dict[int, Courier] = {}
+        self._host: Host | None = None
+        self._listener: Listener | None = None
+        self._closed = threading.Event()
+        self._ended = ""
+
+    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def run(self) -> str:
+        """Join, play rounds until the run ends, and return how it ended."""
+        self._listen()
+        self._join()
+        listener = threading.Thread(target=self._hear, name="eris-news", daemon=True)
+        listener.start()
+        try:
+            while not self._ended:
+                kind, document = self._next_news(self.settings.patience)
+                self._handle(kind, document)
+        finally:
+            self.close()
+        return self._ended
+
+    def close(self) -> None:
+        """Leave quietly: links, threads, sockets."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._desk.close()
+        for courier in self._couriers.values():
+            courier.close()
+        if self._host is not None:
+            self._host.close()
+        try:
+            self._client.leave({}, seconds=2.0)
+        except ErisError as error:
+            _LOG.info("could not say goodbye: %s", error)
+        self._client.close()
+
+    def model_digest(self) -> str:
+        """Return the sha256 of the model in spec order."""
+        return hashlib.sha256(self.member.replica.model.astype("<f4").tobytes()).hexdigest()
+
+    def _listen(self) -> None:
+        if self.settings.listen is None:
+            return
+        self._listener = Listener(
+            self._credentials, self.settings.listen, limits=self._limits, roster=self._book.roster
+        )
+        self._host = Host(
+            self._listener,
+            self._desk,
+            peer_of=self._book.number,
+            find=self.member.serve,
+            snapshot=self.member.snapshot,
+        )
+
+    def _join(self) -> None:
+        answer = self._client.join(
+            {
+                "federation": self.federation.digest,
+                "spec": [[t.name, list(t.shape), t.dtype, t.role] for t in self.recipe.spec.tensors],
+                "weight": self._weight,
+                "organisation": self.settings.organisation,
+                "address": self._address(),
+                "initial": self._initial,
+                "private_round": self.member.round,
+                "reference_epoch": self.member.reference_epoch,
+            },
+            seconds=self.federation.settings.connect,
+        )
+        if not answer["intact"]:
+            self.member.forget_reference()
+        if answer["plan"] is not None:  # the run is under way: what we published before, if anything, is forgotten
+            plan = RoundPlan.from_dict(answer["plan"])
+            for notice in self._desk.abstain(plan):
+                self._tell_outcome(notice)
+        if answer["ended"]:
+            self._ended = str(answer["ended"])
+
+    def _address(self) -> list[Any] | None:
+        if self._listener is None:
+            return None
+        return [self.settings.advertise or own_address(self.federation.coordinator), self._listener.address[1]]
+
+    # ── news ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _hear(self) -> None:
+        """Bring bulletins to the main thread; open the aggregator's round at once, however busy that thread is."""
+        while not self._closed.is_set():
+            try:
+                bulletins = self._client.news(_NEWS_SECONDS)
+            except ErisError as error:
+                if self._closed.wait(0.5):
+                    return
+                _LOG.warning("no news: %s", error)
+                continue
+            for bulletin in bulletins:
+                if bulletin.kind == "plan":
+                    self._open_round(RoundPlan.from_dict(bulletin.document["plan"]))
+                self._news.put((bulletin.kind, bulletin.document))
+
+    def _open_round(self, plan: RoundPlan) -> None:
+        if self._book.lacks(plan):
+            try:
+                self._book.learn(self._client.fetch({"book": True}))
+            except ErisError as error:
+                _LOG.warning("the address book could not be fetched: %s", error)
+        self._book.follow(plan)
+        if self._desk.plan is None or self._desk.plan.digest != plan.digest:
+            self._desk.begin(plan)
+
+    def _next_news(self, seconds: float) -> tuple[str, dict[str, Any]]:
+        try:
+            return self._news.get(timeout=seconds)
+        except queue.Empty:
+            raise RunStopped(
+                f"no word from the coordinator for {seconds:g} s",
+                fix="see whether it runs (`eris status`); this peer goes on where it was when started again",
+                peer=self.settings.name,
+                round=self.member.round,
+            ) from None
+
+    def _handle(self, kind: str, document: dict[str, Any]) -> None:
+        if kind == "end":
+            self._ended = str(document["how"])
+        elif kind == "plan":
+            self._play(RoundPlan.from_dict(document["plan"]), document["initial"])
+        # a verdict outside a round is one this peer has caught up with already
+
+    # ── the round ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _play(self, plan: RoundPlan, initial: str) -> None:
+        began = time.monotonic()
+        if plan.round < self.member.round:
+            return
+        if initial and plan.round == 0 and initial != self._initial:
+            self._fetch_initial(plan)
+        if (plan.round, plan.chain) != (self.member.round, self.member.chain):
+            self._catch_up()
+        self.member.begin(plan)
+        if self.member.lost_reference:
+            self._announce_loss()
+        deadline = began + plan.deadlines.report
+        before = self._traffic()
+        result = self._train(plan)
+        self._exchange(plan, self.member.contribute(result) if result is not None else [], deadline)
+        verdict = self._await_verdict(plan)
+        if verdict is None:
+            return
+        self._conclude(verdict, deadline)
+        up, down = (after - earlier for after, earlier in zip(self._traffic(), before, strict=True))
+        loss = result.loss if result is not None else float("nan")
+        if self._on_round is not None:
+            self._on_round(RoundReport(plan, verdict, loss, time.monotonic() - began, up, down))
+
+    def _train(self, plan: RoundPlan) -> LocalResult | None:
+        """Train if it is our turn; our own code failing costs our own contribution and is shown here."""
+        if self.number not in plan.participants or self.member.lost_reference:
+            return None
+        seed = training_seed(self._private, plan.round)
+        try:
+            result = self._task.train(self.number, self.member.start(), self.memory, round=plan.round, seed=seed)
+            return checked(result, self.recipe.spec.n, self.number, plan.round)
+        except Exception:  # noqa: BLE001 - whatever the user's code raises
+            _LOG.exception("round %d: local training failed; the round goes on without this member", plan.round)
+            return None
+
+    def _exchange(self, plan: RoundPlan, uploads: list[Upload], deadline: float) -> None:
+        """Send parts to all aggregators at once, hold what they publish, then report."""
+        owners = sorted(set(plan.assignment) - {self.number}, key=lambda peer: (peer - self.number - 1) % 2**31)
+        for owner in owners:
+            shards = plan.shards_of(owner)
+            parts = tuple(upload for upload in uploads if upload.shard in shards)
+            self._courier(owner).go(Errand(plan, parts, shards, deadline))
+        mine = plan.shards_of(self.number)
+        for upload in uploads:
+            if upload.shard in mine:
+                self._contribute_to_myself(upload)
+        waiting = set(range(plan.shards))
+        for shard in mine:
+            self._hold_own(plan, shard, deadline)
+            waiting.discard(shard)
+        self._hold_results(plan, waiting, deadline)
+        self._report(plan)
+
+    def _contribute_to_myself(self, upload: Upload) -> None:
+        try:
+            self._desk.receive(upload, self.number)
+        except Refused as refusal:
+            _LOG.warning("round %d: our own part: %s", upload.round, refusal)
+            if refusal.reason is Reason.CONFLICT:
+                self.member.disown()
+
+    def _hold_own(self, plan: RoundPlan, shard: int, deadline: float) -> None:
+        try:
+            outcome = self._desk.outcome(plan.digest, shard, deadline)
+        except Refused as refusal:
+            _LOG.warning("round %d: our own shard %d: %s", plan.round, shard, refusal)
+            return
+        if isinstance(outcome, Withheld):
+            self.member.withhold(outcome)
+        else:
+            self.member.receive(outcome)
+
+    def _hold_results(self, plan: RoundPlan, waiting: set[int], deadline: float) -> None:
+        """Take what couriers bring until all shards are accounted for, the round's time is up, or it has a verdict."""
+        while waiting and time.monotonic() < deadline and not self._verdict_is_here(plan):
+            try:
+                result = self._results.get(timeout=0.2)
+            except queue.Empty:
+                continue
+            if result.plan != plan.digest:
+                continue
+            waiting.discard(result.shard)
+            self._hold(plan, result)
+
+    def _hold(self, plan: RoundPlan, result: Result) -> None:
+        if result.refused_upload is Reason.CONFLICT:
+            self.member.disown()
+        if result.published is not None:
+            try:
+                proof = self.member.receive(result.published)
+            except Refused as refusal:
+                _LOG.warning("round %d: shard %d: %s", plan.round, result.shard, refusal)
+                return
+            if isinstance(proof, Equivocation):
+                _LOG.error("peer %d signed two manifests for shard %d", proof.aggregator, result.shard)
+        elif result.reason is not None:
+            notice = Withheld(plan.digest, result.shard, plan.assignment[result.shard], result.reason)
+            self.member.withhold(notice)
+
+    def _report(self, plan: RoundPlan) -> None:
+        report = self.member.report()
+        held = {str(shard): digest for shard, digest in report.held.items()}
+        document = {"plan": report.plan, "held": held, "complete": report.complete, "state": report.state}
+        try:
+            wanted = self._client.report({"report": document})["wanted"]
+            for shard in wanted:
+                if (manifest := self.member.manifest(int(shard))) is not None:
+                    self._client.report({"manifest": asdict(manifest)})
+        except ErisError as error:
+            _LOG.warning("round %d: the report did not arrive: %s", plan.round, error)
+
+    def _tell_outcome(self, outcome: Published | Withheld) -> None:
+        """Send the coordinator what became of one of our shards; called by whichever thread cut it."""
+        try:
+            if isinstance(outcome, Withheld):
+                self._client.report({"withheld": {**asdict(outcome), "reason": outcome.reason.value}})
+            else:
+                self._client.report({"manifest": asdict(outcome.manifest)})
+        except ErisError as error:
+            _LOG.warning("the coordinator did not hear of a shard: %s", error)
+
+    # ── verdicts ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _verdict_is_here(self, plan: RoundPlan) -> bool:
+        with self._news.mutex:
+            return any(kind == "verdict" and doc["verdict"]["plan"] == plan.digest for kind, doc in self._news.queue)
+
+    def _await_verdict(self, plan: RoundPlan) -> Verdict | None:
+        """Wait for the round's verdict; a coordinator that comes back asks for the report again."""
+        while True:
+            kind, document = self._next_news(self.settings.patience)
+            if kind == "verdict" and document["verdict"]["plan"] == plan.digest:
+                return Verdict.from_dict(document["verdict"])
+            if kind == "end":
+                self._ended = str(document["how"])
+                return None
+            if kind == "plan" and RoundPlan.from_dict(document["plan"]).digest == plan.digest:
+                self._report(plan)
+
+    def _conclude(self, verdict: Verdict, deadline: float) -> None:
+        missing = self.member.conclude(verdict)
+        if isinstance(missing, Missing):
+            self._fetch_missing(missing, verdict, max(deadline, time.monotonic() + self.federation.settings.connect))
+            if self.member.conclude(verdict) is not None:
+                raise RunStopped("a committed shard cannot be had from anybody", round=verdict.round)
+        if self.member.lost_reference:
+            self._announce_loss()
+
+    def _fetch_missing(self, missing: Missing, verdict: Verdict, deadline: float) -> None:
+        for shard, digest in missing.hashes.items():
+            for peer in [verdict.shards[shard].aggregator, *self._book.dialable(but=self.number)]:
+                if peer == self.number:
+                    continue
+                try:
+                    self.member.accept_fetched(self._courier(peer).fetch(digest, deadline), verdict)
+                    break
+                except (LinkError, Refused) as error:
+                    _LOG.info("shard %d is not to be had from peer %d: %s", shard, peer, error)
+
+    def _catch_up(self) -> None:
+        """Follow the rounds that were missed by their verdicts, or take a snapshot of somebody further on."""
+        while rounds := self._client.fetch({"since": self.member.round})["rounds"]:
+            pairs = [(RoundPlan.from_dict(r["plan"]), Verdict.from_dict(r["verdict"])) for r in rounds]
+            before = self.member.round
+            if not self._take_snapshot(pairs):
+                self._replay(*pairs[0])
+            if self.member.round == before:
+                raise RunStopped("nobody can bring this peer up to date", peer=self.settings.name, round=before)
+
+    def _replay(self, plan: RoundPlan, verdict: Verdict) -> None:
+        if self.member.plan is None or self.member.plan.digest != plan.digest:
+            self.member.begin(plan)
+        self._conclude(verdict, time.monotonic() + plan.deadlines.report)
+
+    def _take_snapshot(self, pairs: list[tuple[RoundPlan, Verdict]]) -> bool:
+        sizes = {name: int(value.size) for name, value in self.member.replica.state().items()}
+        chains = {verdict.digest: verdict.round for _, verdict in pairs}
+        for peer in self._book.dialable(but=self.number):
+            try:
+                snapshot = self._courier(peer).snapshot(sizes, time.monotonic() + self.federation.settings.round)
+            except (LinkError, Refused) as error:
+                _LOG.info("no snapshot from peer %d: %s", peer, error)
+                continue
+            if chains.get(snapshot.chain) == snapshot.round - 1:
+                self.member.restore(snapshot, missed=[v for _, v in pairs if v.round < snapshot.round])
+                return True
+        return False
+
+    def _fetch_initial(self, plan: RoundPlan) -> None:
+        """Take x⁰ from a peer that has the agreed one: ours came out differently (another library version, say)."""
+        sizes = {name: int(value.size) for name, value in self.member.replica.state().items()}
+        for peer in self._book.dialable(but=self.number):
+            try:
+                snapshot = self._courier(peer).snapshot(sizes, time.monotonic() + plan.deadlines.report)
+            except (LinkError, Refused):
+                continue
+            if snapshot.round == 0:
+                self.member.restore(snapshot)
+                return
+        raise RunStopped("the initial model differs and nobody can be asked for it", peer=self.settings.name)
+
+    def _announce_loss(self) -> None:
+        """Tell the coordinator that our reference is lost: a reference epoch begins with the next plan."""
+        self._join()
+
+    # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _courier(self, peer: int) -> Courier:
+        if peer not in self._couriers:
+            self._couriers[peer] = Courier(
+                peer, self._book, self._credentials, self.recipe, self._limits, self._results.put
+            )
+        return self._couriers[peer]
+
+    def _sign(self, message: bytes) -> str:
+        return self._credentials.sign(MANIFEST_PURPOSE, message).hex()
+
+    def _traffic(self) -> tuple[int, int]:
+        links = [courier.traffic for courier in self._couriers.values()]
+        served = self._host.traffic().values() if self._host else ()
+        sent = sum(t.sent for t in links) + sum(out for _, out in served)
+        received = sum(t.received for t in links) + sum(incoming for incoming, _ in served)
+        return sent, received
+
+
+def checked(result: LocalResult, n: int, peer: int, round: int) -> LocalResult:
+    """Return a training result fit to be sent: float64 is rounded, other layouts are copied, nonsense is refused."""
+    update = np.ascontiguousarray(result.update)
+    if update.dtype == np.float64:
+        update = update.astype(np.float32)
+    if update.dtype != np.float32 or update.shape != (n,):
+        raise TaskError(f"the update is {update.dtype} {update.shape}, not float32 ({n},)", peer=peer, round=round)
+    if not np.isfinite(update).all():
+        raise TaskError("the update is not finite", fix="look for a diverging loss", peer=peer, round=round)
+    if result.samples <= 0:
+        raise TaskError("training used no samples", fix="leave members without samples out", peer=peer, round=round)
+    return LocalResult(update, result.samples, result.steps, result.loss, result.metrics)
+
+
+def own_address(towards: tuple[str, int]) -> str:
+    """Return this machine's address on the way to another one (no packet is sent)."""
+    import socket
+
+    family = socket.AF_INET6 if ":" in towards[0] else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(towards)
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
