@@ -7,13 +7,14 @@ from eris.models.stemmer import stem
 
 TEXT = """
 caresses ponies ties caress cats feed agreed plastered bled motoring sing conflated troubled sized hopping tanned
-falling hissing fizzed failing filing happy sky skies relational conditional rational valenci hesitanci digitizer conformabli
-radicalli differentli vileli analogousli vietnamization predication operator feudalism decisiveness hopefulness
-callousness formaliti sensitiviti sensibiliti triplicate formative formalize electriciti electrical hopeful goodness
-revival allowance inference airliner gyroscopic adjustable defensible irritant replacement adjustment dependent adoption
-homologou communism activate angulariti homologous effective bowdlerize probate rate cease controll roll dying lying
-tied died dies news innings proceed succeed generously apologies geology archaeological fully faithfully really
-totally flies flied tries cried by say enjoy toys yes eye us is as at it ox oily ease agree knightly
+falling hissing fizzed failing filing happy sky skies relational conditional rational valenci hesitanci digitizer
+conformabli radicalli differentli vileli analogousli vietnamization predication operator feudalism decisiveness
+hopefulness callousness formaliti sensitiviti sensibiliti triplicate formative formalize electriciti electrical
+hopeful goodness revival allowance inference airliner gyroscopic adjustable defensible irritant replacement
+adjustment dependent adoption homologou communism activate angulariti homologous effective bowdlerize probate rate
+cease controll roll dying lying tied died dies news innings proceed succeed generously apologies geology
+archaeological fully faithfully really totally flies flied tries cried by say enjoy toys yes eye us is as at it ox
+oily ease agree knightly
 """
 WORDS = TEXT.split()
 

