@@ -2,6 +2,11 @@
 
 import json
 import math
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -312,3 +317,26 @@ def test_an_empty_run_is_honest(eris, run, tmp_path):
 def test_bad_questions_are_refused(eris, arguments, message):
     with pytest.raises(ConfigError, match=message):
         eris("bounds", *arguments)
+
+
+# ── the documents ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def documented(page):
+    blocks = re.findall(r"^```\n(.*?)^```", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines() if line.startswith("eris ")]
+    return [shlex.split(line, comments=True)[1:] for line in lines]
+
+
+@pytest.mark.parametrize("arguments", documented("planner.md") + documented("bounds.md"), ids=" ".join)
+def test_every_command_of_the_documents_works(eris, fleet, run, tmp_path, arguments):
+    files = {"fleet.toml": fleet, "runs/digits": run, "time.png": tmp_path / "time.png"}
+    assert eris(*(files.get(word, word) for word in arguments))
+
+
+def test_the_program_of_the_document_runs():
+    (program,) = re.findall(r"```python\n(.*?)```", (DOCS / "planner.md").read_text(encoding="utf-8"), re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

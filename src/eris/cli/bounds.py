@@ -82,8 +82,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Say what the theory allows and promises: steps, utility, rounds, leakage, rates.
 
-        Every number comes with what is known against it. None of them is a measurement: leakage in particular is
-        measured by `eris audit`.
+        Every number comes with what is known against it. None of them is a measurement: leakage in particular has to
+        be measured with an attack.
 
         **Examples**
 
