@@ -74,7 +74,7 @@ def allocate(
 
 
 class _Programme:
-    """Variables: a share for each aggregator, the two phases' times in units of `unit`, then any helpers."""
+    """Variables: a share for each aggregator, the two phases' times in units of `unit`, then auxiliary ones."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
