@@ -55,10 +55,18 @@ def _descent(config: Config) -> Any:
 
 def task_of(config: Config, model: Callable[[], Any] | None = None, data: tuple[Arrays, Arrays] | None = None) -> Task:
     """Build a task in torch; a model or arrays of one's own take the place of those the configuration names."""
+    from eris.data import load
     from eris.local.torch_task import TorchTask
     from eris.local.torch_work import LocalWork
+    from eris.models.assembly import torch_task
     from eris.models.registry import model_factory
 
+    work = LocalWork(**config.local.model_dump())
+    if data is None and model is None:
+        dataset = load(config.data.name)
+        labels = len(dataset.train) if dataset.train.labels is None else dataset.train.labels
+        shares = _shares(config, labels, dataset.train.ids)
+        return torch_task(dataset, shares, config.model.name, config.model.options, work=work)
     train, test, labels = _own_examples(*data) if data else _named_examples(config)
     shares = _shares(config, labels, getattr(train, "ids", None))
     return TorchTask(
@@ -67,7 +75,7 @@ def task_of(config: Config, model: Callable[[], Any] | None = None, data: tuple[
         shares.train,
         test=test,
         validation=shares.validation,
-        work=LocalWork(**config.local.model_dump()),
+        work=work,
     )
 
 
@@ -77,8 +85,8 @@ def _named_examples(config: Config) -> tuple[Any, Any, Any]:
     dataset = load(config.data.name)
     if isinstance(dataset.train, Texts) or isinstance(dataset.test, Texts):
         raise ConfigError(
-            f"{config.data.name} is text, {config.model.name} takes pictures",
-            fix="use a set of pictures",
+            f"{config.data.name} is text, and a model of one's own takes arrays",
+            fix="name the model by its import path with the option tokenizer, or give token numbers as arrays",
             key="data.name",
         )
     return dataset.train, dataset.test, dataset.train.labels
