@@ -54,6 +54,7 @@ def compose(config: Config, spec: ModelSpec, samples: list[int]) -> Composition:
         optimizer=optimizer_by_name(config.server.optimizer, **config.server.optimizer_options),
         public=public,
     )
+    recipe.chain.check_length(spec.n_trainable)
     shards = method.aggregators(config)
     return Composition(config, method, recipe, _roster(config, samples), tuple(range(shards)))
 

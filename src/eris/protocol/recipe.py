@@ -50,7 +50,7 @@ class Recipe:
     @property
     def keeps_references(self) -> bool:
         """Whether members hold private references, so that leaving or returning needs a reference epoch."""
-        return bool(self.chain.private_state(0))
+        return any(isinstance(t, Shift) and not t.shared_reference for t in self.chain.transforms)
 
     def scale(self, plan: RoundPlan, contributors: tuple[int, ...]) -> np.float32:
         """Return the scalar c of a shard; a median needs none."""
