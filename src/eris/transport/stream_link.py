@@ -65,7 +65,7 @@ class StreamLink:
     """A link over a stream."""
 
     def __init__(self, stream: Stream, peer: PeerIdentity, limits: LinkLimits) -> None:
-        self._stream, self._peer, self._limits = stream, peer, limits
+        self._stream, self._peer, self._limits, self._label = stream, peer, limits, str(peer)
         self._turn = threading.Lock()
         self._closed = self._broken = False
         self._frames_sent = self._frames_received = self._sent = self._received = 0
@@ -186,7 +186,7 @@ class StreamLink:
     def _await_frame(self, view: memoryview, deadline: float | None) -> int:
         idle = self._limits.idle if deadline is None else math.inf
         try:
-            count = self._stream.read_into(view, Patience(idle, deadline, peer=str(self._peer)))
+            count = self._stream.read_into(view, Patience(idle, deadline, peer=self._label))
         except LinkTimeout as timeout:
             timeout.between_frames = True
             raise
@@ -202,7 +202,7 @@ class StreamLink:
             view = view[count:]
 
     def _patience(self, deadline: float | None) -> Patience:
-        return Patience(self._limits.idle, deadline, peer=str(self._peer))
+        return Patience(self._limits.idle, deadline, peer=self._label)
 
     def _check_frame(self, header: bytes, length: int) -> None:
         if len(header) != self._limits.header_size:
