@@ -83,7 +83,7 @@ class TorchTask:
         objective: Objective | None = None,
         gradient: LocalGradient | None = None,
         evaluation_batch: int = 500,
-        cache_bytes: int = 1 << 28,
+        cache_bytes: int = 1 << 26,
     ) -> None:
         self._factory, self._train, self._test = factory, train, test
         self._places, self._validation = list(members), list(validation)
