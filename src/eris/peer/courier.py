@@ -15,12 +15,13 @@ from dataclasses import dataclass
 
 from eris.errors import Reason, Refused
 from eris.peer import letters
+from eris.peer.account import Account
 from eris.peer.book import Book
 from eris.protocol.member import Snapshot
 from eris.protocol.messages import Published, Upload
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
-from eris.transport.link import LinkError, LinkLimits, Traffic
+from eris.transport.link import LinkError, LinkLimits
 from eris.transport.stream_link import StreamLink
 from eris.transport.tls_link import Security, dial
 
@@ -66,6 +67,7 @@ class Courier:
         self.peer, self._book, self._security, self._recipe = peer, book, security, recipe
         self._limits, self._deliver = limits, deliver
         self._link: StreamLink | None = None
+        self._past = Account(str(peer))
         self._turn = threading.Lock()
         self._errands: queue.Queue[Errand | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name=f"eris-courier {peer}", daemon=True)
@@ -90,9 +92,9 @@ class Courier:
             return letters.receive_snapshot(link, sizes, deadline)
 
     @property
-    def traffic(self) -> Traffic:
-        """What has gone over the present link."""
-        return self._link.traffic if self._link is not None else Traffic()
+    def account(self) -> Account:
+        """What has gone over this courier's links."""
+        return self._past.plus(self._link)
 
     def close(self) -> None:
         """End thread and link."""
@@ -168,9 +170,10 @@ class Courier:
         return self._link
 
     def _drop(self) -> None:
-        link, self._link = self._link, None
+        link = self._link
         if link is not None:
             link.close()
+            self._past, self._link = self._past.plus(link), None
 
 
 class _Closing:

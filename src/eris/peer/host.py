@@ -9,15 +9,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from eris.errors import Reason, Refused
 from eris.peer import letters
+from eris.peer.account import Account
 from eris.peer.desk import Desk
 from eris.protocol.member import Snapshot
 from eris.protocol.messages import Published, Receipt, UploadHeader, Withheld
 from eris.transport.link import Link, LinkClosed, LinkError, LinkTimeout
 from eris.transport.listener import Listener
+from eris.transport.stream_link import StreamLink
 from eris.wire import Header, Kind
 
 __all__ = ["Host"]
@@ -41,7 +43,8 @@ class Host:
     ) -> None:
         self._listener, self._desk = listener, desk
         self._peer_of, self._find, self._snapshot = peer_of, find, snapshot
-        self._links: set[Link] = set()
+        self._links: set[StreamLink] = set()
+        self._past: dict[str, Account] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -60,10 +63,13 @@ class Host:
         for thread in self._threads:
             thread.join(timeout=5.0)
 
-    def traffic(self) -> Mapping[str, tuple[int, int]]:
-        """Return bytes received and sent for each member with an open link."""
+    def accounts(self) -> list[Account]:
+        """Return what went over links that others dialled, for each of them."""
         with self._lock:
-            return {link.peer.name: (link.traffic.received, link.traffic.sent) for link in self._links}
+            totals = dict(self._past)
+            for link in self._links:
+                totals[link.peer.name] = totals.get(link.peer.name, Account(link.peer.name)).plus(link)
+        return [totals[name] for name in sorted(totals)]
 
     def _accept(self) -> None:
         while not self._closed.is_set():
@@ -78,7 +84,7 @@ class Host:
             self._threads.append(thread)
             thread.start()
 
-    def _serve(self, link: Link) -> None:
+    def _serve(self, link: StreamLink) -> None:
         with self._lock:
             self._links.add(link)
         try:
@@ -89,9 +95,10 @@ class Host:
         except (LinkError, Refused) as error:
             _LOG.warning("the link of %s ends: %s", link.peer.name, error)
         finally:
+            link.close()
             with self._lock:
                 self._links.discard(link)
-            link.close()
+                self._past[link.peer.name] = self._past.get(link.peer.name, Account(link.peer.name)).plus(link)
 
     def _answer(self, link: Link) -> None:
         try:

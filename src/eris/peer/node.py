@@ -12,15 +12,17 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from eris.compose import compose, initial_seed, training_seed
 from eris.errors import ErisError, Reason, Refused, RunStopped, TaskError
+from eris.events import RoleBytes
 from eris.local.spec import as_vector
 from eris.local.task import LocalResult, Memory, Task
+from eris.peer.account import Account
 from eris.peer.book import Book
 from eris.peer.coordinate import MANIFEST_PURPOSE
 from eris.peer.courier import Courier, Errand, Result
@@ -37,7 +39,7 @@ from eris.protocol.verdict import Verdict
 from eris.seeds import Seed
 from eris.transport.control_client import ControlClient
 from eris.transport.credentials import Credentials
-from eris.transport.link import LinkError, LinkLimits
+from eris.transport.link import LinkClosed, LinkError, LinkLimits, LinkTimeout
 from eris.transport.listener import Listener
 from eris.wire import HEADER_BYTES
 from eris.wire.frame import LONGEST_CHUNK
@@ -58,6 +60,7 @@ class NodeSettings:
     organisation: str = ""
     floor: Floor = field(default_factory=Floor)
     patience: float = 300.0  # seconds without a word from the coordinator until this peer gives up
+    wait: float = 60.0  # seconds to wait at the start for a coordinator that is not there yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +71,18 @@ class RoundReport:
     verdict: Verdict
     loss: float
     seconds: float
-    bytes_up: int
-    bytes_down: int
+    member: RoleBytes  # what went over links this peer dialled: its own parts up, published shards down
+    aggregator: RoleBytes  # over links others dialled: published shards up, contributions down
+
+    @property
+    def bytes_up(self) -> int:
+        """All bytes this peer sent."""
+        return int(self.member.up + self.aggregator.up)
+
+    @property
+    def bytes_down(self) -> int:
+        """All bytes this peer received."""
+        return int(self.member.down + self.aggregator.down)
 
 
 class Node:
@@ -88,8 +101,8 @@ class Node:
         self.federation, self.settings, self._task, self._credentials = federation, settings, task, credentials
         self._on_round, self._private = on_round, private
         self.number = federation.number(settings.name)
-        samples = [task.samples(member) for member in range(federation.config.members)]
-        composition = compose(federation.config, task.spec, samples)
+        # Only our own samples are known here; what others have comes with the roster.
+        composition = compose(federation.config, task.spec, [task.samples(self.number)] * federation.config.members)
         self.recipe: Recipe = composition.recipe
         self._weight = composition.roster[self.number].weight
         self._book = Book(credentials)
@@ -108,17 +121,16 @@ class Node:
         self._host: Host | None = None
         self._listener: Listener | None = None
         self._closed = threading.Event()
-        self._ended = ""
+        self._joined, self._ended = False, ""
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(self) -> str:
         """Join, play rounds until the run ends, and return how it ended."""
-        self._listen()
-        self._join()
-        listener = threading.Thread(target=self._hear, name="eris-news", daemon=True)
-        listener.start()
         try:
+            self._listen()
+            self._join_patiently()
+            threading.Thread(target=self._hear, name="eris-news", daemon=True).start()
             while not self._ended:
                 kind, document = self._next_news(self.settings.patience)
                 self._handle(kind, document)
@@ -136,15 +148,28 @@ class Node:
             courier.close()
         if self._host is not None:
             self._host.close()
+        if self._joined:
+            self._say_goodbye()
+        self._client.close()
+
+    def _say_goodbye(self) -> None:
         try:
             self._client.leave({}, seconds=2.0)
         except ErisError as error:
             _LOG.info("could not say goodbye: %s", error)
-        self._client.close()
 
     def model_digest(self) -> str:
         """Return the sha256 of the model in spec order."""
         return hashlib.sha256(self.member.replica.model.astype("<f4").tobytes()).hexdigest()
+
+    def dialled(self) -> list[Account]:
+        """Return what went over links this peer dialled, for each aggregator."""
+        couriers = sorted(self._couriers.items())
+        return [replace(courier.account, peer=self.federation.peers[number]) for number, courier in couriers]
+
+    def accepted(self) -> list[Account]:
+        """Return what went over links that others dialled."""
+        return self._host.accounts() if self._host else []
 
     def _listen(self) -> None:
         if self.settings.listen is None:
@@ -160,6 +185,19 @@ class Node:
             snapshot=self.member.snapshot,
         )
 
+    def _join_patiently(self) -> None:
+        """Join; a coordinator that is not there yet is waited for, one that refuses us is not."""
+        until = time.monotonic() + self.settings.wait
+        while not self._joined:
+            try:
+                self._join()
+            except (LinkClosed, LinkTimeout) as error:
+                if time.monotonic() >= until:
+                    raise
+                _LOG.info("the coordinator is not there yet: %s", error)
+                self._client.close()  # a fresh channel tries at once, an old one waits longer every time
+                time.sleep(0.2)
+
     def _join(self) -> None:
         answer = self._client.join(
             {
@@ -174,6 +212,7 @@ class Node:
             },
             seconds=self.federation.settings.connect,
         )
+        self._joined = True
         if not answer["intact"]:
             self.member.forget_reference()
         if answer["plan"] is not None:  # the run is under way: what we published before, if anything, is forgotten
@@ -230,7 +269,11 @@ class Node:
         if kind == "end":
             self._ended = str(document["how"])
         elif kind == "plan":
-            self._play(RoundPlan.from_dict(document["plan"]), document["initial"])
+            plan = RoundPlan.from_dict(document["plan"])
+            if self.number in {entry.peer for entry in plan.roster}:
+                self._play(plan, document["initial"])
+            else:
+                self._ended = "left"
         # a verdict outside a round is one this peer has caught up with already
 
     # ── the round ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -254,10 +297,12 @@ class Node:
         if verdict is None:
             return
         self._conclude(verdict, deadline)
-        up, down = (after - earlier for after, earlier in zip(self._traffic(), before, strict=True))
+        roles = [
+            RoleBytes(now.up - then.up, now.down - then.down) for now, then in zip(self._traffic(), before, strict=True)
+        ]
         loss = result.loss if result is not None else float("nan")
         if self._on_round is not None:
-            self._on_round(RoundReport(plan, verdict, loss, time.monotonic() - began, up, down))
+            self._on_round(RoundReport(plan, verdict, loss, time.monotonic() - began, *roles))
 
     def _train(self, plan: RoundPlan) -> LocalResult | None:
         """Train if it is our turn; our own code failing costs our own contribution and is shown here."""
@@ -310,7 +355,7 @@ class Node:
 
     def _hold_results(self, plan: RoundPlan, waiting: set[int], deadline: float) -> None:
         """Take what couriers bring until all shards are accounted for, the round's time is up, or it has a verdict."""
-        while waiting and time.monotonic() < deadline and not self._verdict_is_here(plan):
+        while waiting and time.monotonic() < deadline and not self._is_over(plan):
             try:
                 result = self._results.get(timeout=0.2)
             except queue.Empty:
@@ -359,9 +404,13 @@ class Node:
 
     # ── verdicts ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _verdict_is_here(self, plan: RoundPlan) -> bool:
+    def _is_over(self, plan: RoundPlan) -> bool:
+        """Whether the round's verdict, or the end of the run, is among the news."""
         with self._news.mutex:
-            return any(kind == "verdict" and doc["verdict"]["plan"] == plan.digest for kind, doc in self._news.queue)
+            return any(
+                kind == "end" or (kind == "verdict" and doc["verdict"]["plan"] == plan.digest)
+                for kind, doc in self._news.queue
+            )
 
     def _await_verdict(self, plan: RoundPlan) -> Verdict | None:
         """Wait for the round's verdict; a coordinator that comes back asks for the report again."""
@@ -453,12 +502,13 @@ class Node:
     def _sign(self, message: bytes) -> str:
         return self._credentials.sign(MANIFEST_PURPOSE, message).hex()
 
-    def _traffic(self) -> tuple[int, int]:
-        links = [courier.traffic for courier in self._couriers.values()]
-        served = self._host.traffic().values() if self._host else ()
-        sent = sum(t.sent for t in links) + sum(out for _, out in served)
-        received = sum(t.received for t in links) + sum(incoming for incoming, _ in served)
-        return sent, received
+    def _traffic(self) -> tuple[RoleBytes, RoleBytes]:
+        """Return what went over links so far: those this peer dialled, and those others did."""
+        return _total(self.dialled()), _total(self.accepted())
+
+
+def _total(accounts: list[Account]) -> RoleBytes:
+    return RoleBytes(sum(account.sent for account in accounts), sum(account.received for account in accounts))
 
 
 def checked(result: LocalResult, n: int, peer: int, round: int) -> LocalResult:

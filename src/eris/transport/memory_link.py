@@ -13,6 +13,7 @@ import threading
 from collections import deque
 
 from eris.transport.identity import PeerIdentity
+from eris.transport.kernel_count import KernelCount
 from eris.transport.link import LinkClosed, LinkLimits
 from eris.transport.patience import Patience
 from eris.transport.stream_link import StreamLink
@@ -76,6 +77,7 @@ class _MemoryStream:
     def __init__(self, outgoing: _Pipe, incoming: _Pipe) -> None:
         self._outgoing, self._incoming = outgoing, incoming
         self.wire_sent = self.wire_received = 0
+        self.kernel: KernelCount | None = None
 
     def write(self, data: memoryview, patience: Patience) -> None:
         self._outgoing.write(data, patience)

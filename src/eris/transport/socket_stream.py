@@ -6,6 +6,7 @@ import contextlib
 import socket
 import time
 
+from eris.transport.kernel_count import KernelCount, kernel_count
 from eris.transport.link import LinkClosed, LinkTimeout
 from eris.transport.names import is_loopback
 from eris.transport.patience import Patience
@@ -23,6 +24,7 @@ class SocketStream:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self.wire_sent = self.wire_received = 0
+        self._last_count: KernelCount | None = None
         _tune(connection)
 
     @property
@@ -38,6 +40,11 @@ class SocketStream:
     def loopback(self) -> bool:
         """Whether both ends are on this machine."""
         return _both_loopback(self._socket)
+
+    @property
+    def kernel(self) -> KernelCount | None:
+        """What the kernel counted, up to the end if the socket is closed."""
+        return kernel_count(self._socket) or self._last_count
 
     def write(self, data: memoryview, patience: Patience) -> None:
         """Send all of `data`."""
@@ -81,6 +88,7 @@ class SocketStream:
 
     def shut(self) -> None:
         """Close the socket."""
+        self._last_count = self.kernel
         self._socket.close()
 
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self, cast
 
 from eris.errors import InputError, Reason, Refused
 from eris.transport.identity import PeerIdentity
+from eris.transport.kernel_count import KernelCount
 from eris.transport.link import Bytes, LinkClosed, LinkError, LinkLimits, LinkTimeout, Traffic
 from eris.transport.patience import Patience
 
@@ -34,6 +35,11 @@ class Stream(Protocol):
     @property
     def wire_received(self) -> int:
         """Bytes that came in."""
+        ...
+
+    @property
+    def kernel(self) -> KernelCount | None:
+        """What the kernel counted of both; None where it has no part in it."""
         ...
 
     def write(self, data: memoryview, patience: Patience) -> None:
@@ -90,6 +96,11 @@ class StreamLink:
         return Traffic(
             self._frames_sent, self._frames_received, self._sent, self._received, stream.wire_sent, stream.wire_received
         )
+
+    @property
+    def kernel(self) -> KernelCount | None:
+        """Bytes sent and received by the kernel's own count; None in memory."""
+        return self._stream.kernel
 
     @property
     def worn(self) -> bool:

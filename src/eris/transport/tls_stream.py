@@ -13,6 +13,7 @@ import time
 from typing import cast
 
 from eris.transport.identity import Refusal
+from eris.transport.kernel_count import KernelCount
 from eris.transport.link import LinkClosed, LinkRefused
 from eris.transport.patience import Patience
 from eris.transport.socket_stream import SocketStream
@@ -56,6 +57,11 @@ class TlsStream:
     def wire_received(self) -> int:
         """Bytes the socket has received."""
         return self._wire.wire_received
+
+    @property
+    def kernel(self) -> KernelCount | None:
+        """What the kernel counted."""
+        return self._wire.kernel
 
     @property
     def remote(self) -> str:
