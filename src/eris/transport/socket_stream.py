@@ -135,7 +135,7 @@ def _require_timeout(error: OSError) -> None:
 
 
 def _tune(connection: socket.socket) -> None:
-    # Buffer sizes are left to the kernel: setting them turns its own tuning off, and 1 and 2 MiB gained nothing on loopback.
+    # Buffer sizes are left to the kernel: setting them turns its own tuning off, and 1 or 2 MiB gained nothing.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # links rest between rounds; firewalls forget
     for option, seconds in _KEEPALIVE.items():
@@ -146,7 +146,8 @@ def _tune(connection: socket.socket) -> None:
 
 
 def _prefer_cubic(connection: socket.socket) -> None:
-    # bbr paces even what never leaves the machine; cubic was 1.2 to 2.5 times as fast there. Real networks keep their default.
+    # bbr paces even what never leaves the machine; cubic was 1.2 to 2.5 times as fast there.
+    # Real networks keep their default.
     if hasattr(socket, "TCP_CONGESTION"):
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")

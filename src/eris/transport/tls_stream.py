@@ -1,8 +1,8 @@
 """TLS over a socket stream, through buffers in memory.
 
 Python's own TLS sockets make one or two system calls for every record of 16 KiB. Here many records are encrypted into
-a buffer and leave with one call, and come back the same way: on one link between two processes that took a quarter less processor time. It also lets one
-`Patience` measure the socket itself, so that a record that trickles in counts as idle.
+a buffer and leave with one call, and come back the same way: a quarter less processor time on one link between two
+processes. It also lets one `Patience` measure the socket itself, so that a record that trickles in counts as idle.
 """
 
 from __future__ import annotations
