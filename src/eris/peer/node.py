@@ -97,9 +97,10 @@ class Node:
         settings: NodeSettings,
         *,
         on_round: Callable[[RoundReport], None] | None = None,
+        on_missed: Callable[[RoundPlan, Verdict], None] | None = None,
     ) -> None:
         self.federation, self.settings, self._task, self._credentials = federation, settings, task, credentials
-        self._on_round, self._private = on_round, private
+        self._on_round, self._on_missed, self._private = on_round, on_missed, private
         self.number = federation.number(settings.name)
         # Only our own samples are known here; what others have comes with the roster.
         composition = compose(federation.config, task.spec, [task.samples(self.number)] * federation.config.members)
@@ -110,6 +111,7 @@ class Node:
         self._initial = hashlib.sha256(initial.tobytes()).hexdigest()
         self.member = Member(self.number, self.recipe, initial, private, floor=settings.floor, verify=self._book.verify)
         self.memory: Memory = task.memory(self.number)
+        self._trained: Memory = {}
         self._client = ControlClient(credentials, federation.coordinator)
         self._desk = Desk(Aggregator(self.number, self.recipe, sign=self._sign), self._tell_outcome)
         self._limits = LinkLimits(
@@ -297,6 +299,8 @@ class Node:
         if verdict is None:
             return
         self._conclude(verdict, deadline)
+        if result is not None:
+            self.memory = self._trained
         roles = [
             RoleBytes(now.up - then.up, now.down - then.down) for now, then in zip(self._traffic(), before, strict=True)
         ]
@@ -309,8 +313,9 @@ class Node:
         if self.number not in plan.participants or self.member.lost_reference:
             return None
         seed = training_seed(self._private, plan.round)
+        self._trained = {name: value.copy() for name, value in self.memory.items()}  # counts when the round does
         try:
-            result = self._task.train(self.number, self.member.start(), self.memory, round=plan.round, seed=seed)
+            result = self._task.train(self.number, self.member.start(), self._trained, round=plan.round, seed=seed)
             return checked(result, self.recipe.spec.n, self.number, plan.round)
         except Exception:  # noqa: BLE001 - whatever the user's code raises
             _LOG.exception("round %d: local training failed; the round goes on without this member", plan.round)
@@ -446,13 +451,22 @@ class Node:
 
     def _catch_up(self) -> None:
         """Follow the rounds that were missed by their verdicts, or take a snapshot of somebody further on."""
-        while rounds := self._client.fetch({"since": self.member.round})["rounds"]:
-            pairs = [(RoundPlan.from_dict(r["plan"]), Verdict.from_dict(r["verdict"])) for r in rounds]
+        while pairs := self._missed():
             before = self.member.round
             if not self._take_snapshot(pairs):
                 self._replay(*pairs[0])
             if self.member.round == before:
                 raise RunStopped("nobody can bring this peer up to date", peer=self.settings.name, round=before)
+            for plan, verdict in pairs:
+                if self._on_missed is not None and verdict.round < self.member.round:
+                    self._on_missed(plan, verdict)
+
+    def _missed(self) -> list[tuple[RoundPlan, Verdict]]:
+        """Return plan and verdict of every round since ours, page by page."""
+        pairs: list[tuple[RoundPlan, Verdict]] = []
+        while rounds := self._client.fetch({"since": self.member.round + len(pairs)})["rounds"]:
+            pairs += [(RoundPlan.from_dict(r["plan"]), Verdict.from_dict(r["verdict"])) for r in rounds]
+        return pairs
 
     def _replay(self, plan: RoundPlan, verdict: Verdict) -> None:
         if self.member.plan is None or self.member.plan.digest != plan.digest:

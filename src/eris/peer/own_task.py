@@ -1,0 +1,60 @@
+"""A learning problem of the user's own, by import path: `eris join --task package.module:Task`.
+
+What the path names is called once with the run's configuration and this peer's number, and returns a task:
+
+    def task(config: eris.Config, peer: int) -> eris.Task: ...
+
+A class does as well, if it takes these two arguments. Its methods are only ever asked about this peer: `samples(peer)`,
+`memory(peer)`, `train(peer, …)`. It need not know anything of the others' data.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import cast
+
+from eris.config import Config
+from eris.errors import ConfigError, ErisError, TaskError
+from eris.local.task import Task
+from eris.tasks import build_task
+
+__all__ = ["task_for"]
+
+_ASKED = ("spec", "samples", "initial", "memory", "train", "evaluate")
+
+
+def task_for(path: str | None, config: Config, peer: int) -> Task:
+    """Build the task at an import path, or the one the configuration describes."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # the user's own modules, as `eris run` finds them
+    if path is None:
+        return build_task(config.model_dump(mode="json"))
+    factory = _imported(path)
+    try:
+        task = factory(config, peer)  # type: ignore[operator]
+    except ErisError:
+        raise
+    except Exception as error:
+        raise TaskError(
+            f"{path}(config, {peer}) failed: {error!r}",
+            fix="it is called with the configuration and this peer's number",
+        ) from error
+    if lacking := [name for name in _ASKED if not hasattr(task, name)]:
+        raise TaskError(f"what {path} returned has no {', '.join(lacking)}", fix="see eris.Task for what a task does")
+    return cast(Task, task)
+
+
+def _imported(path: str) -> object:
+    module, colon, name = path.partition(":")
+    if not colon:
+        raise ConfigError(f"--task is {path!r}", fix="write package.module:Task")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{path} cannot be imported: {error}", fix=f"start in its folder ({os.curdir})") from error
+    except AttributeError:
+        raise ConfigError(f"module {module} has no {name}", fix="check the name after the colon") from None

@@ -1,0 +1,141 @@
+"""What a peer keeps on its own disk.
+
+config.toml          the run's settings; `eris run --replay verdicts.jsonl` in this folder ends in the same model
+metrics.jsonl        a line a round: how it went for this peer
+verdicts.jsonl       a line a round: its plan and its verdict, also of rounds this peer slept through
+summary.json         the stay in one object
+model.safetensors    the model it ended with
+checkpoint/          what a restart goes on from
+private-root         where this peer's randomness comes from (0600); never leaves
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eris.checkpoint import load_checkpoint, save_checkpoint, write_atomically
+from eris.config import dump_config
+from eris.errors import CheckpointError
+from eris.local.spec import ModelSpec, Vector
+from eris.peer.federation import Federation
+from eris.peer.node import Node
+from eris.protocol.member import Snapshot
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.verdict import Verdict
+
+__all__ = ["PeerFolder"]
+
+_LINES = ("metrics.jsonl", "verdicts.jsonl")
+
+
+class PeerFolder:
+    """Writes and reads a peer's folder."""
+
+    def __init__(self, path: Path, federation: Federation, peer: str) -> None:
+        self.path, self._federation, self._peer = path, federation, peer
+        self._next = 0  # the first round whose verdict is not written
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints are."""
+        return self.path / "checkpoint"
+
+    def open(self) -> None:
+        """Begin or go on; a folder of another run is refused."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        config = self.path / "config.toml"
+        text = dump_config(self._federation.config)
+        if config.exists() and config.read_text(encoding="utf-8") != text:
+            raise CheckpointError("this folder belongs to another run", fix="give another --out", path=self.path)
+        write_atomically(config, text.encode())
+        for name in _LINES:
+            _mend(self.path / name)
+        rounds = [line["verdict"]["round"] for line in self.lines("verdicts.jsonl")]
+        self._next = rounds[-1] + 1 if rounds else 0
+
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        """Return what was written, a line a round."""
+        return [json.loads(line) for line in (self.path / name).read_text(encoding="utf-8").splitlines()]
+
+    def note_verdict(self, plan: RoundPlan, verdict: Verdict) -> None:
+        """Keep how a round ended; once, however often it is heard."""
+        if verdict.round >= self._next:
+            self._append("verdicts.jsonl", {"plan": plan.to_dict(), "verdict": verdict.to_dict()})
+            self._next = verdict.round + 1
+
+    def note_metrics(self, line: Mapping[str, Any]) -> None:
+        """Keep how a round went."""
+        self._append("metrics.jsonl", line)
+
+    def save(self, node: Node) -> None:
+        """Keep everything this peer needs to go on from here."""
+        member = node.member
+        arrays = dict(member.replica.state())
+        arrays |= {f"private.{name}": value for name, value in member.private.items()}
+        arrays |= {f"memory.{name}": value for name, value in node.memory.items()}
+        facts = {
+            "federation": self._federation.digest,
+            "peer": self._peer,
+            "chain": member.chain,
+            "reference_epoch": member.reference_epoch,
+        }
+        save_checkpoint(self.checkpoints, member.round, arrays, facts)
+
+    def restore(self, node: Node) -> bool:
+        """Stand where the last checkpoint stood; say whether there was one."""
+        if not any(self.checkpoints.glob("round-*.safetensors")):
+            return False
+        checkpoint = load_checkpoint(self.checkpoints)
+        facts, member = checkpoint.facts, node.member
+        if (facts["federation"], facts["peer"]) != (self._federation.digest, self._peer):
+            raise CheckpointError("the checkpoint belongs to another run", fix="give another --out", path=self.path)
+        member.restore(Snapshot(checkpoint.round, facts["chain"], dict(checkpoint.arrays)))
+        _load("private.", checkpoint.arrays, member.private)
+        _load("memory.", checkpoint.arrays, node.memory)
+        member.reference_epoch = int(facts["reference_epoch"])
+        return True
+
+    def write(self, name: str, data: Mapping[str, Any]) -> None:
+        """Write a JSON file for people and programs."""
+        write_atomically(self.path / name, (json.dumps(without_nan(data), indent=2) + "\n").encode())
+
+    def write_model(self, spec: ModelSpec, model: Vector) -> None:
+        """Write the model as named tensors."""
+        from safetensors.numpy import save
+
+        write_atomically(self.path / "model.safetensors", save(dict(spec.unflatten(model)), {"spec": spec.digest}))
+
+    def _append(self, name: str, data: Mapping[str, Any]) -> None:
+        with (self.path / name).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(without_nan(data), separators=(",", ":")) + "\n")
+
+
+def without_nan(value: Any) -> Any:
+    """Replace what JSON has no word for by null."""
+    if isinstance(value, Mapping):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _mend(path: Path) -> None:
+    """Make a file of lines, or cut off the half line that a crash left."""
+    data = path.read_bytes() if path.exists() else b""
+    whole = data[: data.rfind(b"\n") + 1]
+    if not path.exists() or whole != data:
+        write_atomically(path, whole)
+
+
+def _load(prefix: str, arrays: Mapping[str, Any], into: dict[str, Vector]) -> None:
+    for name in list(into):
+        value = np.ascontiguousarray(arrays[prefix + name])
+        if value.shape != into[name].shape:
+            raise CheckpointError(f"{prefix}{name} has {value.size} values, not {into[name].size}")
+        into[name] = value
