@@ -21,9 +21,9 @@ def test_sample_is_small_and_loads_quickly():
     file = resources.files("eris.data").joinpath("sample/mnist.npz")
     assert len(file.read_bytes()) < 2_000_000
     mnist_sample.cache_clear()
-    start = time.perf_counter()
+    start = time.process_time()
     mnist_sample()
-    assert time.perf_counter() - start < 0.3
+    assert time.process_time() - start < 0.3
 
 
 def test_images_come_normalised_channel_first():

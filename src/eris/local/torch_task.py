@@ -22,50 +22,18 @@ from eris.local.estimator import estimator
 from eris.local.spec import ModelSpec, Vector, as_vector
 from eris.local.task import LocalResult, Memory
 from eris.local.torch_examples import Batch, Chosen, Examples, TensorCache, batches_of
+from eris.local.torch_gradient import LocalGradient, gradient_of
 from eris.local.torch_module import FlatModule, one_thread
 from eris.local.torch_objective import Classification, Objective
 from eris.local.torch_optimizer import local_optimizer
 from eris.local.torch_work import LocalWork
 from eris.seeds import Seed, public_root
 
-__all__ = ["AccumulatedGradient", "LocalGradient", "TorchTask", "mean_gradient"]
+__all__ = ["TorchTask"]
 
 Indices = NDArray[np.int64]
 
-LocalGradient = Callable[[FlatModule, Objective, Batch, Seed, int], float]
-"""Writes the gradient of a batch into the module's `gradient` and returns the loss.
-
-The seed (of this member and round, private) and the number of the step are for noise of its own: this is where a
-differentially private step, which clips every sample's gradient and adds noise to their sum, takes the mean's place.
-"""
-
 _LOCK = threading.RLock()  # torch has one random generator and one number of threads in a process
-
-
-def mean_gradient(flat: FlatModule, objective: Objective, batch: Batch, seed: Seed, step: int) -> float:
-    """Take the gradient of the mean loss over the batch."""
-    del seed, step
-    return flat.differentiate(objective, *batch)
-
-
-class AccumulatedGradient:
-    """The same gradient from parts of the batch, one after another: the memory of `size` samples is enough."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def __call__(self, flat: FlatModule, objective: Objective, batch: Batch, seed: Seed, step: int) -> float:
-        """Add up the gradients of the parts, each weighted by its samples."""
-        del seed, step
-        inputs, targets = batch
-        total, loss = np.zeros_like(flat.gradient), 0.0
-        for start in range(0, len(targets), self._size):
-            part = slice(start, start + self._size)
-            share = len(targets[part]) / len(targets)
-            loss += share * flat.differentiate(objective, inputs[part], targets[part])
-            total += np.float32(share) * flat.gradient
-        np.copyto(flat.gradient, total)
-        return loss
 
 
 class TorchTask:
@@ -89,7 +57,7 @@ class TorchTask:
         self._places, self._validation = list(members), list(validation)
         self.work = work or LocalWork()
         self._objective: Objective = objective or Classification()
-        self._gradient: LocalGradient = gradient or _gradient_of(self.work)
+        self._gradient: LocalGradient = gradient or gradient_of(self.work)
         self._evaluation_batch, self._cache_bytes = evaluation_batch, cache_bytes
         self._optimizer, self._estimator = local_optimizer(self.work), estimator(self.work)
         self._flat: FlatModule | None = None
@@ -253,10 +221,6 @@ class TorchTask:
             return self._factory()
         finally:
             torch.set_rng_state(before)
-
-
-def _gradient_of(work: LocalWork) -> LocalGradient:
-    return mean_gradient if work.micro_batch is None else AccumulatedGradient(work.micro_batch)
 
 
 def _number(seed: Seed) -> int:

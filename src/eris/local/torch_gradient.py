@@ -1,0 +1,56 @@
+"""How the gradient of one batch is taken: all at once, or in parts.
+
+This is also where a differentially private step belongs, which clips every sample's gradient and adds noise to their
+sum: it is one more function of this kind, handed to `TorchTask` as `gradient`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from eris.local.torch_examples import Batch
+from eris.local.torch_module import FlatModule
+from eris.local.torch_objective import Objective
+from eris.local.torch_work import LocalWork
+from eris.seeds import Seed
+
+__all__ = ["AccumulatedGradient", "LocalGradient", "gradient_of", "mean_gradient"]
+
+LocalGradient = Callable[[FlatModule, Objective, Batch, Seed, int], float]
+"""Writes the gradient of a batch into the module's `gradient` and returns the loss.
+
+The seed (of this member and round, private) and the number of the step are for noise of its own.
+"""
+
+
+def mean_gradient(flat: FlatModule, objective: Objective, batch: Batch, seed: Seed, step: int) -> float:
+    """Take the gradient of the mean loss over the batch."""
+    del seed, step
+    return flat.differentiate(objective, *batch)
+
+
+class AccumulatedGradient:
+    """The same gradient from parts of the batch, one after another: the memory of `size` samples is enough."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __call__(self, flat: FlatModule, objective: Objective, batch: Batch, seed: Seed, step: int) -> float:
+        """Add up the gradients of the parts, each weighted by its samples."""
+        del seed, step
+        inputs, targets = batch
+        total, loss = np.zeros_like(flat.gradient), 0.0
+        for start in range(0, len(targets), self._size):
+            part = slice(start, start + self._size)
+            share = len(targets[part]) / len(targets)
+            loss += share * flat.differentiate(objective, inputs[part], targets[part])
+            total += np.float32(share) * flat.gradient
+        np.copyto(flat.gradient, total)
+        return loss
+
+
+def gradient_of(work: LocalWork) -> LocalGradient:
+    """Return what `work` asks for."""
+    return mean_gradient if work.micro_batch is None else AccumulatedGradient(work.micro_batch)
