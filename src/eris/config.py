@@ -66,6 +66,7 @@ class Data(_Table):
     samples: Annotated[int, Field(ge=0)] = Field(
         default=0, description="training samples of a member; 0: all of its part"
     )
+    test_samples: Annotated[int, Field(ge=0)] = Field(default=0, description="test samples to evaluate on; 0: all")
     validation: NotNegative = Field(default=0.1, description="validation samples per training sample")
     fold: Annotated[int, Field(ge=0)] = Field(
         default=0, description="another fold is another partition of the same data"

@@ -29,30 +29,32 @@ class Federation:
 
     `model` is a name (``"lenet5"``), an import path (``"package.module:Class"``) or anything that returns a
     `torch.nn.Module` when called; `data` a name, or two pairs of arrays ``((inputs, labels), (inputs, labels))`` to
-    train and to test on. Instead of both, `task` may be a learning problem of one's own (`eris.Task`). All other
-    settings are those of a configuration file, tables as dictionaries: ``local={"lr": 0.1}``.
+    train and to test on. Both may be tables of settings too. Instead of both, `task` may be a learning problem of one's
+    own (`eris.Task`). All other settings are those of a configuration file, tables as dictionaries
+    (``local={"lr": 0.1}``) or as `changes` in the words of ``eris run --set`` (``["data.alpha=0.2"]``).
 
     Names are trained in worker processes; objects of one's own in this process.
     """
 
     def __init__(
         self,
-        model: str | Callable[[], Any] | None = None,
-        data: str | tuple[Arrays, Arrays] | None = None,
+        model: str | dict[str, Any] | Callable[[], Any] | None = None,
+        data: str | dict[str, Any] | tuple[Arrays, Arrays] | None = None,
         method: str | Sequence[str] = "eris",
         *,
         task: Task | None = None,
+        changes: Sequence[str] = (),
         **settings: Any,
     ) -> None:
         from eris.config import load_config
 
         plain: dict[str, Any] = {"method": method if isinstance(method, str) else list(method), **settings}
         for table, given in (("model", model), ("data", data)):
-            if isinstance(given, str):
-                plain[table] = {**plain.get(table, {}), "name": given}
+            if isinstance(given, dict):
+                plain[table] = given
             elif given is not None:
-                plain[table] = {**plain.get(table, {}), "name": "own"}
-        self.config: Config = load_config(plain)
+                plain[table] = {"name": given if isinstance(given, str) else "own"}
+        self.config: Config = load_config(plain, changes=changes)
         self.task = task or self._own_task(model, data)
 
     def __repr__(self) -> str:
@@ -75,6 +77,6 @@ class Federation:
     def _own_task(self, model: Any, data: Any) -> Task | None:
         if not callable(model) and not isinstance(data, tuple):
             return None
-        from eris.tasks import task_of
+        from eris.tasks import own_task
 
-        return task_of(self.config, model if callable(model) else None, data if isinstance(data, tuple) else None)
+        return own_task(self.config, model if callable(model) else None, data if isinstance(data, tuple) else None)
