@@ -215,6 +215,12 @@ def test_people_in_folders_are_divided_and_keep_their_ids(tmp_path):
     assert np.array_equal(faces.train.ids, faces.train.labels)
 
 
+def test_a_set_that_stays_a_folder_is_not_taken_from_an_archive(tmp_path):
+    (tmp_path / "lfw.tgz").write_bytes(b"anything")
+    with pytest.raises(DataError, match="unpack it first"):
+        get("lfw", path=tmp_path / "lfw.tgz")
+
+
 def test_synthetic_data_is_called_that():
     blobs = load("synthetic")
     assert blobs.synthetic

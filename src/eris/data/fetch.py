@@ -83,9 +83,9 @@ def _label(source: Path | Hub | Package) -> str:
 def _from(entry: Entry, source: Path | Hub | Package, tell: Progress) -> Manifest:
     with workspace() as folder:
         if isinstance(source, Path):
-            content = _local(source, folder, tell)
-            if entry.kind == "folder" and source.is_dir():
+            if entry.kind == "folder" and source.exists():
                 return _stay(entry, source)
+            content = _local(source, folder, tell)
         else:
             content = source.fetch(folder, tell)
         tell(f"reading {entry.name}", None)
@@ -137,6 +137,8 @@ def _keep(entry: Entry, facts: Facts, found: Found, source: str) -> Manifest:
 
 
 def _stay(entry: Entry, folder: Path) -> Manifest:
+    if not folder.is_dir():
+        raise DataError(f"{entry.name} stays a folder of pictures, {folder.name} is a file", fix="unpack it first")
     dataset = folder_dataset(entry, folder, entry.size)
     samples = {"train": len(dataset.train), "test": len(dataset.test)}
     where = str(folder.resolve())
