@@ -11,6 +11,7 @@
     ├── TaskError          the user's own training code failed
     ├── CheckpointError    saved state is missing, damaged or belongs to another run
     ├── RunStopped         the run ended early and says why (quorum lost, stopped by hand)
+    ├── LinkError          a link between two peers could not be made or kept (its tree: eris.transport.link)
     └── MissingExtra       an optional dependency is needed for what was asked
 
 Each error says **what** happened, **where** (peer, round, shard, key) and **what to do**:
