@@ -10,9 +10,13 @@ from blake3 import blake3
 
 __all__ = ["canonical_bytes", "digest_of", "plain"]
 
+_AS_THEY_ARE = frozenset({int, float, str, bool, type(None)})
+
 
 def plain(value: Any) -> Any:
     """Return a value of dicts, lists, strings and numbers that says the same (bytes as hex)."""
+    if type(value) in _AS_THEY_ARE:  # by far the most, in the contributors of many shards
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, bytes):

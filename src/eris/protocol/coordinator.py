@@ -183,7 +183,7 @@ class Coordinator:
     def report(self, report: Report) -> tuple[int, ...]:
         """Take a peer's report; return the shards whose manifest is wanted from it."""
         current = self._for_plan(report.plan, report.peer)
-        if report.peer not in self.roster:
+        if report.peer not in {entry.peer for entry in current.plan.roster}:
             raise Refused(Reason.NOT_A_MEMBER, "only members report", peer=report.peer)
         current.reports[report.peer] = report
         return tuple(shard for shard, digest in report.held.items() if digest not in current.manifests)
@@ -298,7 +298,7 @@ class Coordinator:
         return self._open
 
     def _all_done(self, current: _Open) -> bool:
-        here = [entry.peer for entry in current.plan.roster if entry.peer not in self.absent | set(self.excluded)]
+        here = self.roster.keys() & {e.peer for e in current.plan.roster} - self.absent - self.excluded.keys()
         wanted = {
             digest for report in current.reports.values() for digest in report.held.values()
         } - current.manifests.keys()

@@ -1,0 +1,242 @@
+"""The coordinator alone: quorum, deadlines, replacement, membership, and going on after a restart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eris.errors import ConfigError, Reason, Refused, RunStopped
+from eris.protocol.coordinator import Coordinator, Membership, Rules
+from eris.protocol.member import NO_REFERENCE
+from eris.protocol.messages import Manifest, Report, Withheld
+from eris.protocol.round_plan import Deadlines, RosterEntry, RoundPlan, roster_weights
+from eris.protocol.verdict import GENESIS, Verdict
+from tests.protocol.test_rounds import check_equal, recipe, reference, world
+from tests.protocol.world import sign_as, verify
+
+
+def roster(members: int = 5, **fields: object) -> list[RosterEntry]:
+    return [RosterEntry(peer, f"peer-{peer}", 1.0, **fields) for peer in range(members)]
+
+
+def coordinator(shards: int = 2, *, dsc: bool = False, journal: list | None = None, **rules: object) -> Coordinator:
+    settings = Rules("run", tuple(range(shards)), deadlines=Deadlines(50.0, 90.0), **rules)
+    journal = [] if journal is None else journal
+    return Coordinator(recipe(shards, dsc=dsc), settings, roster(), journal, verify=verify)
+
+
+def manifest(plan: RoundPlan, shard: int, payload: str = "aa") -> Manifest:
+    aggregator = plan.assignment[shard]
+    everyone = plan.participants
+    made = Manifest(plan.digest, plan.round, shard, aggregator, everyone, 1.0, 1.0, payload)
+    from dataclasses import replace
+
+    return replace(made, signature=sign_as(aggregator)(made.signed_bytes))
+
+
+def finish_round(of: Coordinator, now: float = 0.0, holders: range = range(5)) -> Verdict:
+    plan = of.plan(now)
+    manifests = [manifest(plan, shard) for shard in range(plan.shards)]
+    for item in manifests:
+        of.manifest(item)
+    for peer in holders:
+        of.report(Report(plan.digest, peer, {m.shard: m.digest for m in manifests}, complete=True))
+    verdict = of.decide(now + 1000.0)
+    assert verdict is not None
+    return verdict
+
+
+def test_a_shard_counts_if_more_than_half_hold_it() -> None:
+    assert not finish_round(coordinator(), holders=range(3)).lost_shards
+    assert finish_round(coordinator(), holders=range(2)).lost_shards == (0, 1)
+    assert finish_round(coordinator(quorum=5), holders=range(4)).lost_shards == (0, 1)
+
+
+def test_no_verdict_before_all_are_done_or_the_time_is_up() -> None:
+    made = coordinator()
+    plan = made.plan(0.0)
+    assert made.decide(89.9) is None
+    verdict = made.decide(90.0)
+    assert verdict is not None
+    assert verdict.late == (0, 1, 2, 3, 4)
+    assert {entry.lost for entry in verdict.shards} == {"not published"}
+    assert made.plan(90.0).chain == verdict.digest
+    assert plan.chain == GENESIS
+
+
+def test_the_verdict_comes_at_once_when_everybody_is_done() -> None:
+    made = coordinator()
+    plan = made.plan(0.0)
+    items = [manifest(plan, shard) for shard in range(2)]
+    for peer in range(5):
+        assert made.decide(0.0) is None
+        wanted = made.report(Report(plan.digest, peer, {m.shard: m.digest for m in items}, complete=True))
+        assert wanted == ((0, 1) if peer == 0 else ())
+        if wanted:
+            for item in items:
+                made.manifest(item)
+    assert made.decide(0.0) is not None
+
+
+def test_one_manifest_a_shard_and_only_from_its_owner() -> None:
+    made = coordinator()
+    plan = made.plan(0.0)
+    forged = manifest(plan, 0)
+    from dataclasses import replace
+
+    with pytest.raises(Refused, match="bad-signature"):
+        made.manifest(replace(forged, hash="bb"))
+    with pytest.raises(Refused, match="wrong-shard"):
+        made.manifest(replace(forged, aggregator=3))
+    with pytest.raises(Refused, match="wrong-plan"):
+        made.manifest(replace(forged, plan="c" * 64))
+    with pytest.raises(Refused, match="not-a-member"):
+        made.report(Report(plan.digest, 17, {}))
+
+
+def test_an_absent_aggregator_is_replaced_by_the_least_loaded_within_the_largest_share() -> None:
+    made = coordinator(max_share=0.6)
+    finish_round(made)
+    made.gone(1)
+    assert made.plan(0.0).assignment == (0, 2)
+
+
+def test_a_replacement_that_would_see_too_much_leaves_the_shard_lost() -> None:
+    made = coordinator(max_share=0.4)
+    made.gone(1)
+    assert made.plan(0.0).assignment == (0, 1)
+    made = coordinator(max_share=0.4)
+    made.leave(1)
+    with pytest.raises(RunStopped, match="nobody may take it"):
+        made.plan(0.0)
+
+
+def test_members_that_cannot_be_dialled_never_aggregate() -> None:
+    made = coordinator(max_share=1.0)
+    made.roster = {p: RosterEntry(p, f"peer-{p}", 1.0, can_aggregate=p < 2) for p in range(5)}
+    made.gone(1)
+    assert made.plan(0.0).assignment == (0, 0)
+
+
+def test_a_lost_quorum_ends_the_run() -> None:
+    made = coordinator()
+    for peer in range(3):
+        made.gone(peer)
+    with pytest.raises(RunStopped, match="2 of 5 members are here, the quorum is 3"):
+        made.plan(0.0)
+
+
+def test_nobody_waits_for_a_peer_that_is_gone() -> None:
+    made = coordinator()
+    plan = made.plan(0.0)
+    made.gone(4)
+    for shard in range(2):
+        made.withheld(Withheld(plan.digest, shard, plan.assignment[shard], Reason.TOO_FEW))
+    for peer in range(4):
+        made.report(Report(plan.digest, peer, {}, complete=True))
+    verdict = made.decide(0.0)
+    assert {entry.lost for entry in verdict.shards} == {"too-few"}
+
+
+@pytest.mark.parametrize("change", ["join", "leave", "weight"])
+def test_changes_of_membership_begin_a_reference_epoch_with_the_next_plan(change: str) -> None:
+    made = coordinator(dsc=True)
+    first = made.plan(0.0)
+    if change == "join":
+        made.join(RosterEntry(7, "peer-7", 1.0))
+    elif change == "leave":
+        made.leave(4)
+    else:
+        made.join(RosterEntry(2, "peer-2", 9.0))
+    assert made.plan(0.0) == first, "the round in flight stays as it is"
+    finish_round(made)
+    plan = made.plan(0.0)
+    assert (plan.reference_epoch, plan.reference_begins) == (1, 1)
+    finish_round(made)
+    plan = made.plan(0.0)
+    assert (plan.reference_epoch, plan.reference_begins) == (1, 1), "one change, one epoch"
+
+
+def test_a_returning_peer_keeps_its_reference_only_if_it_is_the_right_one() -> None:
+    made = coordinator(dsc=True)
+    finish_round(made)
+    assert made.returned(2, private_round=1, reference_epoch=0)
+    assert not made.returned(2, private_round=0, reference_epoch=0), "a contribution of it was committed since"
+    finish_round(made)
+    assert made.plan(0.0).reference_epoch == 1
+    assert not made.returned(3, private_round=2, reference_epoch=NO_REFERENCE)
+    assert coordinator(dsc=False).returned(2, private_round=-1, reference_epoch=NO_REFERENCE), "nothing to keep"
+
+
+def test_a_coordinator_that_comes_back_goes_on_with_the_plan_in_flight() -> None:
+    journal: list = []
+    before = coordinator(journal=journal, dsc=True)
+    finish_round(before)
+    before.leave(4)
+    in_flight = before.plan(0.0)
+    after = coordinator(journal=journal, dsc=True)
+    assert after.in_flight == in_flight
+    assert after.plan(0.0).digest == in_flight.digest
+    assert after.chain == before.chain
+    assert sorted(after.roster) == [0, 1, 2, 3]
+    verdict = finish_round(after, holders=range(4))
+    assert verdict.epoch == in_flight.epoch
+    assert after.plan(0.0).epoch == in_flight.epoch + 1, "epochs rise at every start"
+
+
+def test_a_change_survives_a_coordinator_that_dies_before_the_next_plan() -> None:
+    journal: list = []
+    before = coordinator(journal=journal, dsc=True)
+    finish_round(before)
+    before.returned(2, private_round=0, reference_epoch=0)
+    assert isinstance(journal[-1], Membership)
+    after = coordinator(journal=journal, dsc=True)
+    assert after.plan(0.0).reference_epoch == 1
+
+
+def test_a_member_that_joins_and_one_that_leaves_change_no_bit_of_the_rest() -> None:
+    """Joins and leaves in the middle of a DSC run: references restart together, the reference run agrees."""
+    made = world(3, members=6, made=recipe(3, dsc=True))
+    made.settle(rounds=3)
+    made.coordinator.leave(5)
+    made.settle(rounds=3)
+    del made.peers[5]
+    made.settle(rounds=2)
+    newcomer = made._new_peer(6)
+    newcomer.member.restore(made._best_snapshot())
+    newcomer.member.forget_reference()
+    made.peers[6] = newcomer
+    made.coordinator.join(RosterEntry(6, "peer-6", 2.0))
+    made.settle(rounds=4)
+    plain = reference(made, dsc=True)
+    for plan, verdict in made.verdicts:
+        plain.step(plan, verdict)
+    check_equal(made, plain)
+    plan = made.verdicts[-1][0]
+    assert {entry.peer for entry in plan.roster} == {0, 1, 2, 3, 4, 6}
+    assert plan.reference_epoch == 2
+    total = sum(np.float64(plan.weights[k]) * p.member.private["0.reference"] for k, p in made.peers.items())
+    np.testing.assert_allclose(total, made.peers[0].member.replica.public["0.reference"], atol=1e-5)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf"), 2.0**60])
+def test_impossible_weights_are_refused_by_name(weight: float) -> None:
+    with pytest.raises(Exception, match="peer-1"):
+        RosterEntry(1, "peer-1", weight)
+
+
+def test_large_weights_do_not_wrap() -> None:
+    assert roster_weights([2.0**32, 2.0**32]).tolist() == [0.5, 0.5]
+    assert roster_weights([1.0, 2.0**53]).tolist() == [float(np.float32(1 / (1 + 2.0**53))), 1.0]
+
+
+def test_fewer_than_one_contributor_is_no_rule() -> None:
+    with pytest.raises(ConfigError, match="min_contributors"):
+        Rules("run", (0,), min_contributors=0)
+
+
+def test_plans_and_verdicts_survive_plain_data() -> None:
+    made = coordinator()
+    plan, verdict = made.plan(0.0), finish_round(made)
+    assert RoundPlan.from_dict(plan.to_dict()).digest == plan.digest
+    assert Verdict.from_dict(verdict.to_dict()).digest == verdict.digest
