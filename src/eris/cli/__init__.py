@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from eris.cli.exit_code import ExitCode, code_of
 from eris.errors import ErisError
 
 __all__ = ["app", "main"]
@@ -32,19 +33,19 @@ def _root() -> None:
 
 
 def _register() -> None:
-    from eris.cli import bounds, certs, data, init, plan, report, run, version
+    from eris.cli import bounds, certs, coordinator, data, init, join, plan, report, run, up, version
 
-    for verb in (bounds, certs, data, init, plan, report, run, version):
+    for verb in (bounds, certs, coordinator, data, init, join, plan, report, run, up, version):
         verb.register(app)
 
 
 def main() -> None:
-    """Run the command line; an error eris can explain ends in one sentence and exit code 2, not in a traceback."""
+    """Run the command line; an error eris can explain ends in one sentence and its exit code, not in a traceback."""
     _register()
     try:
         app()
     except ErisError as error:
         Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+        sys.exit(code_of(error))
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(ExitCode.INTERRUPTED)

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +87,9 @@ class CoordinatorNode:
         with self._lock:
             self._lock.wait_for(lambda: not self._present, seconds)
 
-    def close(self) -> None:
-        """End server and clock."""
-        self._end("closed")
+    def close(self, how: str = "closed") -> None:
+        """End server and clock; who still waits hears how."""
+        self._end(how)
         self._clock.join()
         self._server.close()
         self._journal.close()
@@ -158,10 +159,18 @@ class CoordinatorNode:
     def status(self, caller: PeerIdentity, request: Document) -> Document:
         """Return who is there and how far the run is."""
         del caller, request
+        return self.overview()
+
+    def overview(self) -> Document:
+        """Return who is there and how far the run is, for whoever asks on this machine."""
         with self._lock:
             coordinator = self._coordinator
             return {
                 "federation": self.federation.name,
+                "digest": self.federation.digest,
+                "version": metadata.version("eris-fl"),
+                "time": time.time(),
+                "control": asdict(self._server.traffic),
                 "run": self._composition.run if self._composition else "",
                 "round": coordinator.round if coordinator else 0,
                 "rounds": self.federation.config.rounds,

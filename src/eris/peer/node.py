@@ -37,6 +37,7 @@ from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
 from eris.seeds import Seed
+from eris.transport.control import ControlTraffic
 from eris.transport.control_client import ControlClient
 from eris.transport.credentials import Credentials
 from eris.transport.link import LinkClosed, LinkError, LinkLimits, LinkTimeout
@@ -105,6 +106,7 @@ class Node:
         # Only our own samples are known here; what others have comes with the roster.
         composition = compose(federation.config, task.spec, [task.samples(self.number)] * federation.config.members)
         self.recipe: Recipe = composition.recipe
+        self.run_name = composition.run
         self._weight = composition.roster[self.number].weight
         self._book = Book(credentials)
         initial = as_vector(task.initial(initial_seed(federation.config.seed)), task.spec.n, what="initial model")
@@ -122,7 +124,7 @@ class Node:
         self._couriers: dict[int, Courier] = {}
         self._host: Host | None = None
         self._listener: Listener | None = None
-        self._closed = threading.Event()
+        self._closed, self._stopped = threading.Event(), threading.Event()
         self._joined, self._ended = False, ""
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -139,6 +141,11 @@ class Node:
         finally:
             self.close()
         return self._ended
+
+    def stop(self, how: str) -> None:
+        """Let the run end for this peer before its next step; may be called from any thread."""
+        self._stopped.set()
+        self._news.put(("end", {"how": how}))
 
     def close(self) -> None:
         """Leave quietly: links, threads, sockets."""
@@ -159,6 +166,11 @@ class Node:
             self._client.leave({}, seconds=2.0)
         except ErisError as error:
             _LOG.info("could not say goodbye: %s", error)
+
+    @property
+    def control(self) -> ControlTraffic:
+        """What this peer said to the coordinator and heard from it."""
+        return self._client.traffic
 
     def model_digest(self) -> str:
         """Return the sha256 of the model in spec order."""
@@ -190,7 +202,7 @@ class Node:
     def _join_patiently(self) -> None:
         """Join; a coordinator that is not there yet is waited for, one that refuses us is not."""
         until = time.monotonic() + self.settings.wait
-        while not self._joined:
+        while not self._joined and not self._stopped.is_set():
             try:
                 self._join()
             except (LinkClosed, LinkTimeout) as error:

@@ -1,0 +1,105 @@
+"""Processes that `eris up` starts, listens to and ends: each by its own id, and none outlives their parent."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Child", "Children"]
+
+_GRACE = 10.0  # seconds a child has to end by itself
+Notice = dict[str, Any]
+
+
+class Child:
+    """One eris command in a process of its own; its notices go to the queue, its logs to a file."""
+
+    def __init__(self, name: str, words: list[str], log: Path, notices: queue.Queue[tuple[str, Notice]]) -> None:
+        self.name, self.log = name, log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as errors:
+            # One thread for numbers, as in a simulation's workers; a session of its own, so that Ctrl-C comes to us.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "eris", *words, "--json", "--log-json", "--with-parent"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                start_new_session=True,
+            )
+        self._reader = threading.Thread(target=self._read, args=(notices,), name=f"eris-child {name}", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self._process.poll()
+
+    def ask_to_end(self) -> None:
+        """Let it end by itself."""
+        with contextlib.suppress(OSError):
+            self._process.terminate()
+
+    def wait(self, until: float) -> None:
+        """Wait for its end; kill it when the time is over."""
+        try:
+            self._process.wait(max(until - time.monotonic(), 0.0))
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(timeout=5.0)
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def _read(self, notices: queue.Queue[tuple[str, Notice]]) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with contextlib.suppress(ValueError):
+                notices.put((self.name, json.loads(line)))
+        notices.put((self.name, {"event": "gone"}))
+
+
+class Children:
+    """All of them; a context manager that ends those that are left."""
+
+    def __init__(self) -> None:
+        self.notices: queue.Queue[tuple[str, Notice]] = queue.Queue()
+        self._children: dict[str, Child] = {}
+
+    def start(self, name: str, words: list[str], log: Path) -> Child:
+        """Start an eris command."""
+        self._children[name] = Child(name, words, log, self.notices)
+        return self._children[name]
+
+    def __iter__(self) -> Iterator[Child]:
+        return iter(self._children.values())
+
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End all that still run: first by asking, later by force."""
+        for child in self:
+            if child.exit_code is None:
+                child.ask_to_end()
+        until = time.monotonic() + _GRACE
+        for child in self:
+            child.wait(until)

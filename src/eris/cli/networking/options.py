@@ -1,0 +1,74 @@
+"""Options that several verbs have, and what they mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eris.errors import ConfigError
+
+if TYPE_CHECKING:
+    from eris.peer.federation import Federation
+    from eris.transport.credentials import Credentials
+
+__all__ = ["CredentialsOption", "FederationFile", "JsonLogs", "MetricsPort", "address_option", "find_credentials"]
+
+DEFAULT_FILE = Path("FEDERATION.toml")
+
+FederationFile = Annotated[Path, typer.Argument(metavar="FEDERATION.toml", help="What all peers of the run share.")]
+CredentialsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--credentials",
+        metavar="DIR",
+        envvar="ERIS_CREDENTIALS",
+        help="Folder made by `eris certs` (default: NAME/, or peers/NAME/ of a CA, beside the file).",
+    ),
+]
+JsonLogs = Annotated[bool, typer.Option("--log-json", help="Write logs as JSON lines with run, round, shard and peer.")]
+MetricsPort = Annotated[
+    int | None, typer.Option("--metrics", metavar="PORT", min=0, max=65535, help="Serve Prometheus metrics here.")
+]
+
+
+def address_option(text: str | None, option: str) -> tuple[str, int] | None:
+    """Return host and port of an option HOST:PORT; `:7443` is that port of every address."""
+    from eris.peer.federation import parse_address
+
+    if text is None:
+        return None
+    return ("", int(text[1:])) if text.startswith(":") and text[1:].isdigit() else parse_address(text, key=option)
+
+
+def find_credentials(file: Path, federation: Federation, given: Path | None, *names: str) -> Credentials:
+    """Open the folder that was given, or the first one beside the federation's file that is of one of the names."""
+    from eris.transport.credentials import CERTIFICATE, Credentials
+
+    found = given
+    if found is None:
+        here = file.parent
+        places = [
+            place for name in names for place in (here / name, here / "peers" / name, *here.glob(f"*/peers/{name}"))
+        ]
+        found = next((place for place in places if (place / CERTIFICATE).exists()), None)
+    if found is None:
+        raise ConfigError(
+            f"no credentials of {' or '.join(names)} beside {file}",
+            fix="make them with `eris certs issue DIR NAME`, or name their folder with --credentials",
+        )
+    credentials = Credentials(found)
+    if credentials.federation != federation.name:
+        raise ConfigError(
+            f"the certificate is of federation {credentials.federation!r}, the file of {federation.name!r}",
+            fix="use the credentials and the file of the same federation",
+            folder=found,
+        )
+    if credentials.name not in names:
+        raise ConfigError(
+            f"the certificate is {credentials.name}'s, not {' or '.join(names)}'s",
+            fix="give the folder of that name with --credentials",
+            folder=found,
+        )
+    return credentials
