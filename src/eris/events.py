@@ -63,6 +63,7 @@ class RoundStarted(Event):
     round: int
     participants: tuple[int, ...]
     assignment: tuple[int, ...]  # shard → aggregating peer
+    model: NDArray[np.float32] | None = field(default=None, repr=False)  # x^t, which everybody has
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,7 @@ class ShardPublished(Event):
     contributors: tuple[int, ...]
     bytes: int
     lost: str = ""
+    values: NDArray[np.float32] | None = field(default=None, repr=False)  # v̄ on what the shard carries
 
 
 @dataclass(frozen=True, slots=True)

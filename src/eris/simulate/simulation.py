@@ -31,6 +31,7 @@ from eris.events import (
     Traffic,
     VerdictWritten,
 )
+from eris.protocol.canonical import plain
 from eris.protocol.member import gather_mean
 from eris.protocol.messages import Published, Withheld
 from eris.protocol.replica import Replica
@@ -119,7 +120,7 @@ class Simulation:
             hand = _Hand(plan, self.composition, outages)
             if plan.reference_epoch != self.reference_epoch:
                 self._begin_reference_epoch(plan.reference_epoch)
-        self._emit(RoundStarted(plan.round, plan.participants, plan.assignment))
+        self._emit(RoundStarted(plan.round, plan.participants, plan.assignment, self.replica.model))
         with _timed(seconds, "train"):
             self._train(hand)
         with _timed(seconds, "aggregate"):
@@ -177,12 +178,14 @@ class Simulation:
         seconds: dict[str, float],
     ) -> _Ended:
         sizes = {p.manifest.shard: 4 * (p.values.size + p.buffers.size) for p in published}
+        means = {p.manifest.shard: p.values for p in published}
         held_back = {notice.shard: notice.contributors for notice in withheld}
         for entry in verdict.shards:
             size = hand.bytes.published(entry.shard, sizes[entry.shard]) if entry.shard in sizes else 0
             who = entry.contributors or held_back.get(entry.shard, ())
-            self._emit(ShardPublished(verdict.round, entry.shard, entry.aggregator, who, size, entry.lost))
-        self._emit(VerdictWritten(verdict.round, hand.plan.to_dict(), verdict.to_dict()))
+            mean = means.get(entry.shard)
+            self._emit(ShardPublished(verdict.round, entry.shard, entry.aggregator, who, size, entry.lost, mean))
+        self._emit(VerdictWritten(verdict.round, plain(hand.plan), plain(verdict)))
         traffic = hand.bytes.total(self._links)
         return _Ended(verdict.round, traffic, dict(seconds), hand.mean_loss, len(verdict.lost_shards))
 
@@ -202,7 +205,8 @@ class _Hand:
         self._fold: Fold = begin_fold(recipe.rule, layout.trainable, self._mask, len(plan.participants))
         self._buffers = MeanFold(layout.buffers, None)
         self._buffer_bytes = 4 * layout.buffers.sizes
-        self._contributors = Contributors(plan.shards)
+        self._contributors = Contributors()
+        self._all = range(plan.shards)
         self._losses: list[tuple[float, float]] = []
         self.bytes = RoundBytes(plan, composition.method.server)
         self.jobs = [Job(plan.round, member, missing) for member, missing in self._expected_missing().items()]
@@ -223,12 +227,12 @@ class _Hand:
             self._fold.add(member, weight, work.values, work.support, refused)
             self._buffers.add(member, weight, work.buffers, None, refused)
         self._contributors.add(member, work.steps, refused)
-        payload = (np.asarray(work.payload) + self._buffer_bytes).tolist()
+        reached = [shard for shard in range(plan.shards) if shard not in silent] if silent else self._all
         return Sent(
             round=plan.round,
             member=member,
-            reached=tuple(shard for shard in range(plan.shards) if shard not in silent),
-            bytes=self.bytes.sent(member, payload, silent),
+            reached=tuple(reached),
+            bytes=self.bytes.sent(member, np.asarray(work.payload) + self._buffer_bytes, silent),
             weight=float(plan.weights[member]),
             steps=work.steps,
             values=work.values,
@@ -238,7 +242,8 @@ class _Hand:
 
     def cut(self) -> tuple[list[Published], list[Withheld]]:
         """Return what the aggregators publish and what they withhold."""
-        values, buffers = self._fold.result(self._contributors.members), self._buffers.result([])
+        values = self._fold.result([self._contributors.of(shard) for shard in self._all])
+        buffers = self._buffers.result([])
         return cut(self.plan, self._recipe, self._contributors, values, buffers, self._outages.away)
 
     @property
