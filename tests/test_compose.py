@@ -59,7 +59,7 @@ def test_the_data_must_have_as_many_members():
 
 def test_a_biased_compressor_with_gamma_one_is_ef21():
     made = composed("compression.compressor=top_k", "compression.gamma=1", method="eris+dsc")
-    assert made.recipe.chain.describe() == "shift(top_k(0.1), gamma=1.0)"
+    assert made.recipe.chain.describe() == "shift(top_k(0.2), gamma=1.0)"
 
 
 def test_the_order_of_the_chain():

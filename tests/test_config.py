@@ -90,6 +90,13 @@ def test_files_that_cannot_be_read(tmp_path):
         load_config(tmp_path / "bad.toml")
 
 
+def test_whoever_says_epochs_means_epochs():
+    assert load_config().local.steps == 6
+    assert load_config(changes=["local.epochs=2"]).local.steps == 0
+    assert load_config(changes=["local.batch=full"]).local.steps == 0
+    assert load_config(changes=["local.batch=8", "local.steps=3"]).local.steps == 3
+
+
 def test_the_digest_says_what_decides_the_result():
     config = load_config()
     for same in ("workers=7", "engine=ray", "network.ray=auto"):

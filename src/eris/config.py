@@ -84,7 +84,7 @@ class Local(_Table):
     """What a member does with its data in a round."""
 
     epochs: Count = Field(default=1, description="passes over the member's samples")
-    steps: Count | None = Field(default=None, description="exactly so many batches instead of whole epochs")
+    steps: Annotated[int, Field(ge=0)] = Field(default=6, description="so many batches instead of epochs; 0: epochs")
     batch: Literal["full"] | Count = Field(default=32, description="samples in a batch, or full")
     optimizer: Literal["sgd", "adam", "adamw"] = Field(default="sgd", description="sgd, adam or adamw")
     lr: Positive = Field(default=0.05, description="step of the local optimizer")
@@ -104,6 +104,13 @@ class Local(_Table):
         default="average", description="running statistics of the model"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _whoever_says_epochs_means_epochs(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "steps" not in data and {"epochs", "batch", "send"} & set(data):
+            return {**data, "steps": 0}
+        return data
+
 
 class Shards(_Table):
     """How the model is cut."""
@@ -122,7 +129,7 @@ class Compression(_Table):
 
     compressor: str = Field(default="rand_k", description="a compressor by name")
     keep: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.1, description="kept share p of a sparsifier (ω = 1/p − 1)"
+        default=0.2, description="kept share p of a sparsifier (ω = 1/p − 1)"
     )
     masks: Literal["shared", "independent"] = Field(
         default="shared", description="one mask a round, or one for each member"
@@ -186,7 +193,7 @@ class Config(_Table):
         default=("fedavg", "eris", "eris+dsc"), description="one method, or several to run side by side"
     )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(default=1, description="where all randomness comes from")
-    rounds: Count = Field(default=20, description="rounds to train")
+    rounds: Count = Field(default=80, description="rounds to train")
     members: Count = Field(default=10, description="peers that train")
     aggregators: Count = Field(default=10, description="peers that aggregate; as many as members unless said")
     participation: Annotated[float, Field(gt=0, le=1)] = Field(default=1.0, description="share of members in a round")

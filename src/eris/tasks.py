@@ -77,7 +77,8 @@ def _division(config: Config) -> dict[str, Any]:
 def _work(config: Config) -> LocalWork:
     from eris.local.torch_work import LocalWork
 
-    return LocalWork(**config.local.model_dump())
+    local = config.local.model_dump()
+    return LocalWork(**{**local, "steps": local["steps"] or None})
 
 
 def _quadratics(config: Config, seed: Seed) -> Task:

@@ -29,5 +29,5 @@ def expected_upload(recipe: Recipe, plan: RoundPlan, seed: int) -> int:
         tensor_sizes=recipe.spec.trainable_sizes,
     )
     packed = recipe.compressor.compress(np.ones(layout.trainable.n, np.float32), context)
-    sizes = zip(payload_sizes(packed, layout.trainable), layout.buffers.sizes.tolist(), strict=True)
-    return sum(framed(values + 4 * buffers) for values, buffers in sizes)
+    sizes = np.array(payload_sizes(packed, layout.trainable)) + 4 * layout.buffers.sizes
+    return int(framed(sizes).sum())

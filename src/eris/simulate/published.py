@@ -19,23 +19,23 @@ __all__ = ["Contributors", "cut"]
 
 @dataclass
 class Contributors:
-    """Whose contribution each aggregator has, and how many local steps went into it."""
+    """Whose contribution the aggregators have, and how many local steps went into it."""
 
-    shards: int
-    steps: list[dict[int, float]] = field(init=False)  # shard → member → steps
+    steps: dict[int, float] = field(default_factory=dict)  # by member, ascending
+    refused: dict[int, frozenset[int]] = field(default_factory=dict)  # member → shards without it
 
-    def __post_init__(self) -> None:
-        self.steps = [{} for _ in range(self.shards)]
+    def add(self, member: int, steps: float, refused: tuple[int, ...]) -> None:
+        """Note a member at every shard but those that refused it or that it did not reach."""
+        self.steps[member] = steps
+        if refused:
+            self.refused[member] = frozenset(refused)
 
-    def add(self, member: int, steps: float, unreached: tuple[int, ...]) -> None:
-        """Note a member at every shard it reached."""
-        for shard in set(range(self.shards)).difference(unreached):
-            self.steps[shard][member] = steps
-
-    @property
-    def members(self) -> list[tuple[int, ...]]:
-        """The contributors of each shard, ascending."""
-        return [tuple(sorted(given)) for given in self.steps]
+    def of(self, shard: int) -> tuple[int, ...]:
+        """Return the contributors of a shard, ascending."""
+        if not self.refused:
+            return tuple(self.steps)
+        nowhere: frozenset[int] = frozenset()
+        return tuple(member for member in self.steps if shard not in self.refused.get(member, nowhere))
 
 
 def cut(
@@ -49,32 +49,43 @@ def cut(
     """Return what each aggregator publishes of the folded values, and what is withheld; those away say nothing."""
     mask = recipe.shared_mask(plan.round)
     published, withheld = [], []
-    for shard, members in enumerate(contributors.members):
+    scalars = _Scalars(plan, recipe, contributors.steps)
+    for shard in range(plan.shards):
+        members = contributors.of(shard)
         if shard in away:
             continue
         if len(members) < max(plan.min_contributors, 1):
             withheld.append(Withheld(plan.digest, shard, plan.assignment[shard], Reason.TOO_FEW, members))
-        else:
-            part, rest = _part(plan, recipe, shard, mask, values), _buffers(plan, recipe, shard, buffers)
-            published.append(_published(plan, recipe, shard, contributors.steps[shard], part, rest))
+            continue
+        part, rest = _part(plan, recipe, shard, mask, values), _buffers(plan, recipe, shard, buffers)
+        c, steps = scalars.of(members)
+        manifest = Manifest(
+            plan=plan.digest,
+            round=plan.round,
+            shard=shard,
+            aggregator=plan.assignment[shard],
+            contributors=members,
+            c=c,
+            steps=steps,
+            hash=payload_hash(part, rest),
+        )
+        published.append(Published(manifest, part, rest))
     return published, withheld
 
 
-def _published(
-    plan: RoundPlan, recipe: Recipe, shard: int, steps: dict[int, float], values: Vector, buffers: Vector
-) -> Published:
-    members = tuple(sorted(steps))
-    manifest = Manifest(
-        plan=plan.digest,
-        round=plan.round,
-        shard=shard,
-        aggregator=plan.assignment[shard],
-        contributors=members,
-        c=float(recipe.scale(plan, members)),
-        steps=mean_steps({member: steps[member] for member in members}, plan),
-        hash=payload_hash(values, buffers),
-    )
-    return Published(manifest, values, buffers)
+class _Scalars:
+    """What a shard's contributors alone decide: c and the mean number of steps. Most shards have the same ones."""
+
+    def __init__(self, plan: RoundPlan, recipe: Recipe, steps: dict[int, float]) -> None:
+        self._plan, self._recipe, self._steps = plan, recipe, steps
+        self._known: dict[tuple[int, ...], tuple[float, float]] = {}
+
+    def of(self, members: tuple[int, ...]) -> tuple[float, float]:
+        """Return c and steps."""
+        if members not in self._known:
+            steps = mean_steps({member: self._steps[member] for member in members}, self._plan)
+            self._known[members] = float(self._recipe.scale(self._plan, members)), steps
+        return self._known[members]
 
 
 def _part(plan: RoundPlan, recipe: Recipe, shard: int, mask: Coordinates | None, values: Vector) -> Vector:

@@ -57,7 +57,7 @@ class RunFolder:
     def __call__(self, event: Event) -> None:
         """Write down what is worth a line."""
         if isinstance(event, RoundEnded):
-            self._append("metrics.jsonl", self._metrics(event))
+            self._append("metrics.jsonl", _without_nan(self._metrics(event)))
         elif isinstance(event, VerdictWritten):
             self._append("verdicts.jsonl", {"plan": event.plan, "verdict": event.verdict})
 
@@ -105,7 +105,7 @@ class RunFolder:
 
     def _append(self, name: str, data: Mapping[str, Any]) -> None:
         with (self.path / name).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(_without_nan(data), separators=(",", ":")) + "\n")
+            file.write(json.dumps(data, separators=(",", ":"), allow_nan=False) + "\n")
 
 
 def versions() -> dict[str, str]:

@@ -21,13 +21,14 @@ __all__ = ["RoundBytes", "framed"]
 Bytes = NDArray[np.int64]
 
 
-def framed(payload: int) -> int:
-    """Return the bytes of a message on the wire.
+def framed(payload: Bytes) -> Bytes:
+    """Return the bytes of messages on the wire.
 
-    >>> framed(0), framed(100), framed(CHUNK + 1) - CHUNK - 1
-    (160, 260, 320)
+    >>> (framed(np.array([0, 100, CHUNK + 1])) - [0, 100, CHUNK + 1]).tolist()
+    [160, 160, 320]
     """
-    return payload + HEADER_BYTES * max(1, -(-payload // CHUNK))
+    frames: Bytes = np.maximum(1, -(-payload // CHUNK))
+    return payload + HEADER_BYTES * frames
 
 
 @dataclass
@@ -40,30 +41,28 @@ class RoundBytes:
     def __post_init__(self) -> None:
         peers = max(entry.peer for entry in self.plan.roster) + 2
         self._member_up, self._member_down, self._aggregator_up, self._aggregator_down = np.zeros((4, peers), np.int64)
-        self._homes = [self._home(shard) for shard in range(self.plan.shards)]
+        self._homes = np.array([self._home(shard) for shard in range(self.plan.shards)])
+        self._roster = np.array([entry.peer for entry in self.plan.roster])
 
-    def sent(self, member: int, payload: tuple[int, ...], unreached: tuple[int, ...]) -> tuple[int, ...]:
+    def sent(self, member: int, payload: Bytes, unreached: tuple[int, ...]) -> tuple[int, ...]:
         """Count a member's messages and return their sizes, shard by shard."""
-        sizes = [
-            0 if shard in unreached or home == member else framed(size)
-            for shard, (home, size) in enumerate(zip(self._homes, payload, strict=True))
-        ]
-        self._member_up[member] += sum(sizes)
-        np.add.at(self._aggregator_down, self._homes, sizes)
-        return tuple(sizes)
+        sizes = np.where(self._homes == member, 0, framed(payload))
+        sizes[list(unreached)] = 0
+        self._member_up[member] += sizes.sum()
+        self._aggregator_down += np.bincount(self._homes, sizes, self._aggregator_down.size).astype(np.int64)
+        return tuple(sizes.tolist())
 
     def published(self, shard: int, payload: int) -> int:
         """Count a published shard, which goes to every member but the one that made it; return its size."""
-        size, home = framed(payload), self._homes[shard]
-        receivers = [entry.peer for entry in self.plan.roster if entry.peer != home]
+        size, home = int(framed(np.array(payload))), self._homes[shard]
+        receivers = self._roster[self._roster != home]
         self._member_down[receivers] += size
-        self._aggregator_up[home] += size * len(receivers)
+        self._aggregator_up[home] += size * receivers.size
         return size
 
     def total(self, links: Links) -> Traffic:
         """Sum up."""
-        participants, roster = list(self.plan.participants), [entry.peer for entry in self.plan.roster]
-        homes = sorted(set(self._homes))
+        participants, roster, homes = list(self.plan.participants), self._roster, np.unique(self._homes)
         uploads = links.phase(self._member_up, self._aggregator_down)
         downloads = links.phase(self._aggregator_up, self._member_down)
         return Traffic(

@@ -1,0 +1,204 @@
+"""How fast the simulator is, against hand-written loops and Flower, in one run on one machine.
+
+    python benchmarks/simulate.py [--rounds 30] [--repeats 3] [--without-flower]
+
+50 members × LeNet-5 × 16 samples × one full-batch step. Prints one JSON object: rounds a second of every loop (median
+of the repeats, which take turns so that a noisy machine treats all alike) and the ratios that matter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+MEMBERS, SAMPLES, LEARNING_RATE = 50, 16, 0.01
+FLOWER = "flwr[simulation]==1.22.0"
+
+SETTINGS = [
+    f"members={MEMBERS}", f"data.samples={SAMPLES}", "data.validation=0.0", "evaluate_every=10",
+    "compression.keep=0.033", "local.batch=full", f"local.lr={LEARNING_RATE}", "local.momentum=0.0",
+]  # fmt: skip
+
+
+def main() -> None:
+    options = _options()
+    loops: dict[str, Callable[[int], float]] = {
+        "sequential": sequential_loop(),
+        "vmap": vmap_loop(),
+        "eris_1_worker": lambda rounds: ours("eris", 1, rounds),
+        "eris": lambda rounds: ours("eris", options.workers, rounds),
+        "eris_dsc": lambda rounds: ours("eris+dsc", options.workers, rounds),
+        "fedavg": lambda rounds: ours("fedavg", options.workers, rounds),
+    }
+    measured: dict[str, list[float]] = {name: [] for name in loops}
+    for _ in range(options.repeats):
+        for name, loop in loops.items():
+            measured[name].append(loop(options.rounds))
+    speed = {name: statistics.median(values) for name, values in measured.items()}
+    flower = None if options.without_flower else flower_speed()
+    print(json.dumps(_report(speed, flower, options), indent=2))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--without-flower", action="store_true")
+    return parser.parse_args()
+
+
+def _report(speed: dict[str, float], flower: float | None, options: argparse.Namespace) -> dict[str, object]:
+    ratios = {
+        "eris_to_sequential": speed["eris"] / speed["sequential"],
+        "eris_to_vmap": speed["eris"] / speed["vmap"],
+        "eris_1_worker_to_sequential": speed["eris_1_worker"] / speed["sequential"],
+        "eris_dsc_to_eris": speed["eris_dsc"] / speed["eris"],
+        "eris_to_flower": None if flower is None else speed["eris"] / flower,
+    }
+    aims = {"eris_to_sequential": 1.6, "eris_to_flower": 10.0, "eris_dsc_to_eris": 0.8}
+    return {
+        "case": {"members": MEMBERS, "samples": SAMPLES, "model": "lenet5", "local_steps": 1, **vars(options)},
+        "rounds_per_second": {**speed, "flower": flower},
+        "ratios": ratios,
+        "aims": aims,
+        "met": {name: None if ratios[name] is None else ratios[name] >= aim for name, aim in aims.items()},
+    }
+
+
+def ours(method: str, workers: int, rounds: int) -> float:
+    """Time the rounds of a run, its folder, metrics, byte counts and ledger with it, but not its start."""
+    from eris.config import load_config
+    from eris.events import Event, RoundStarted, RunEnded
+    from eris.simulate.run import run
+
+    times: list[float] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, RoundStarted | RunEnded):
+            times.append(time.perf_counter())
+
+    config = load_config(changes=[*SETTINGS, f"method={method}", f"rounds={rounds + 2}", f"workers={workers}"])
+    with tempfile.TemporaryDirectory() as folder:
+        run(config, Path(folder) / "run", listeners=[listen])
+    return rounds / (times[-1] - times[2])  # the first two rounds warm up
+
+
+def _digits() -> tuple[object, object]:
+    """Return images and labels, 16 for each member."""
+    import torch
+
+    from eris.data import mnist_sample
+    from eris.data.partition import partition
+    from eris.seeds import public_root
+
+    digits = mnist_sample()
+    shares = partition(digits.train.labels, MEMBERS, public_root(1), samples=SAMPLES)
+    pairs = [digits.train.take(part) for part in shares.train]
+    return torch.stack([torch.from_numpy(x) for x, _ in pairs]), torch.stack([torch.from_numpy(y) for _, y in pairs])
+
+
+def sequential_loop() -> Callable[[int], float]:
+    """Write the leanest loop there is: one network, one gradient a member, one running mean, one thread."""
+    import torch
+    from torch.nn import functional
+
+    from eris.models.registry import model_by_name
+
+    images, labels = _digits()
+    model = model_by_name("lenet5")
+    parameters = list(model.parameters())
+
+    def one_round() -> None:
+        total = [torch.zeros_like(parameter) for parameter in parameters]
+        for member in range(MEMBERS):
+            loss = functional.cross_entropy(model(images[member]), labels[member])
+            for accumulated, gradient in zip(total, torch.autograd.grad(loss, parameters), strict=True):
+                accumulated.add_(gradient)
+        with torch.no_grad():
+            for parameter, accumulated in zip(parameters, total, strict=True):
+                parameter.sub_(accumulated, alpha=LEARNING_RATE / MEMBERS)
+
+    return _timed(one_round)
+
+
+def vmap_loop() -> Callable[[int], float]:
+    """Do the same with all members' gradients in one vectorised call."""
+    import torch
+    from torch.func import functional_call, grad, vmap
+    from torch.nn import functional
+
+    from eris.models.registry import model_by_name
+
+    images, labels = _digits()
+    model = model_by_name("lenet5")
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+    def loss(weights: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(functional_call(model, weights, (x,)), y)
+
+    gradients = vmap(grad(loss), in_dims=(None, 0, 0))
+
+    def one_round() -> None:
+        for name, gradient in gradients(parameters, images, labels).items():
+            parameters[name] = parameters[name] - LEARNING_RATE * gradient.mean(0)
+
+    return _timed(one_round)
+
+
+def _timed(one_round: Callable[[], None]) -> Callable[[int], float]:
+    def loop(rounds: int) -> float:
+        import torch
+
+        torch.set_num_threads(1)
+        one_round()
+        began = time.perf_counter()
+        for _ in range(rounds):
+            one_round()
+        return rounds / (time.perf_counter() - began)
+
+    return loop
+
+
+def flower_speed() -> float | None:
+    """Return Flower's rounds a second from a virtual environment of its own; None if it cannot be installed."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            python = _flower_environment(Path(folder))
+            program = Path(__file__).with_name("flower_loop.py")
+            done = subprocess.run([python, program], capture_output=True, text=True, timeout=900, check=True)
+            return float(done.stdout.strip().splitlines()[-1])
+        except (subprocess.SubprocessError, OSError, ValueError, IndexError) as error:
+            reason = getattr(error, "stderr", None) or error
+            print(f"Flower is left out: {str(reason).strip()[-400:]}", file=sys.stderr)
+            return None
+
+
+def _flower_environment(folder: Path) -> str:
+    """Make a virtual environment with Flower; torch and eris come from this one, behind its own packages."""
+    import numpy
+
+    venv.create(folder / "venv", with_pip=True)
+    python = str(folder / "venv" / "bin" / "python")
+    subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", FLOWER], check=True, capture_output=True, text=True, timeout=900
+    )
+    purelib = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"],
+        check=True, capture_output=True, text=True,
+    ).stdout.strip()  # fmt: skip
+    ours_too = [Path(numpy.__file__).parents[1], Path(__file__).parents[1] / "src"]
+    (Path(purelib) / "ours.pth").write_text("".join(f"{path}\n" for path in ours_too))
+    return python
+
+
+if __name__ == "__main__":
+    main()
