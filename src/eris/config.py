@@ -28,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from eris.errors import ConfigError
 
 __all__ = [
+    "Baselines",
     "Compression",
     "Config",
     "Data",
@@ -146,7 +147,36 @@ class Privacy(_Table):
 
     clip: NotNegative = Field(default=0.0, description="ℓ2 bound of an update; 0: off")
     noise_multiplier: NotNegative = Field(default=0.0, description="noise σ in units of the clipping bound; 0: off")
-    delta: Annotated[float, Field(gt=0, lt=1)] = Field(default=1e-5, description="δ of the reported ε")
+    epsilon: Literal["auto", "none"] | Positive = Field(
+        default="auto", description="noise by its ε instead; auto: 10 where noise makes the method; none: no noise"
+    )
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(default=1e-5, description="δ of ε")
+    accounting: Literal["all-rounds", "per-round"] = Field(
+        default="all-rounds", description="whether epsilon is for the whole run, or for each round alone"
+    )
+    unit: Literal["member", "sample"] = Field(
+        default="member", description="whose privacy: noise on the update, or on every local step (DP-SGD)"
+    )
+
+
+class Baselines(_Table):
+    """Settings of the methods that ERIS is compared with; the defaults are those of its paper."""
+
+    prune: Annotated[float, Field(gt=0, lt=1)] = Field(default=0.01, description="PriPrune: withheld share p")
+    soteria_keep: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.05, description="SoteriaFL and CDP-SGD: kept share"
+    )
+    virtual_nodes: Count = Field(default=2, description="Shatter: virtual nodes l of a member")
+    virtual_degree: Count = Field(default=4, description="Shatter: neighbours r of a virtual node")
+    partitions: Count = Field(default=5, description="Ako: partitions p of a gradient")
+    ako_combine: Literal["mean", "sum"] = Field(
+        default="mean", description="Ako: weigh every gradient by 1/K, or add them up"
+    )
+    degree: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="gossip and Q-DPSGD-1: neighbours of a member; 0: all"
+    )
+    consensus: Annotated[float, Field(gt=0, le=1)] = Field(default=0.9, description="Q-DPSGD-1: step ε_c of a round")
+    levels: Count = Field(default=31, description="Q-DPSGD-1: quantisation levels on each side of zero")
 
 
 class Server(_Table):
@@ -208,6 +238,7 @@ class Config(_Table):
     shards: Shards = Shards()
     compression: Compression = Compression()
     privacy: Privacy = Privacy()
+    baselines: Baselines = Baselines()
     server: Server = Server()
     faults: Faults = Faults()
     network: Network = Network()
