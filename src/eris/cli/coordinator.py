@@ -88,7 +88,7 @@ def _serve_until_the_end(node: CoordinatorNode, metrics: int | None, *, as_json:
             if ended:
                 node.linger()
     finally:
-        node.close(ended or "the coordinator was stopped")
+        node.close()
     _finish(ended, as_json=as_json)
     if not ended:
         raise typer.Exit(ExitCode.INTERRUPTED)

@@ -28,12 +28,15 @@ from eris.transport.board import Board
 from eris.transport.control_server import ControlServer
 from eris.transport.credentials import Credentials
 from eris.transport.identity import PeerIdentity
+from eris.transport.link import LinkError
 from eris.transport.signatures import verify_message
+from eris.transport.socket_stream import connect
 
 __all__ = ["MANIFEST_PURPOSE", "CoordinatorNode"]
 
 _LOG = logging.getLogger(__name__)
 MANIFEST_PURPOSE = "manifest"
+_DIAL_SECONDS = 2.0
 Document = dict[str, Any]
 
 
@@ -60,7 +63,7 @@ class CoordinatorNode:
         self._spec: ModelSpec | None = None
         self._composition: Composition | None = None
         self._coordinator: Coordinator | None = None
-        self._ended = ""
+        self._ended, self._closed = "", False
         self._journal = SqliteJournal(folder / "coordinator.sqlite")
         self._server = ControlServer(credentials, listen, self)
         self._clock = threading.Thread(target=self._tick, name="eris-clock", daemon=True)
@@ -87,9 +90,11 @@ class CoordinatorNode:
         with self._lock:
             self._lock.wait_for(lambda: not self._present, seconds)
 
-    def close(self, how: str = "closed") -> None:
-        """End server and clock; who still waits hears how."""
-        self._end(how)
+    def close(self) -> None:
+        """End server and clock; a run that is not over goes on when a coordinator starts again in this folder."""
+        with self._lock:
+            self._closed = True
+            self._lock.notify_all()
         self._clock.join()
         self._server.close()
         self._journal.close()
@@ -104,14 +109,14 @@ class CoordinatorNode:
                 Reason.WRONG_RUN, "this peer has another FEDERATION.toml", fix="use the same file", peer=caller.name
             )
         spec = ModelSpec(tuple(TensorSpec(n, tuple(s), d, r) for n, s, d, r in request["spec"]))
-        address = tuple(request["address"]) if request["address"] else None
+        address = (str(request["address"][0]), int(request["address"][1])) if request["address"] else None
         entry = RosterEntry(
             peer=number,
             name=caller.name,
             weight=float(request["weight"]),
             fingerprint=caller.fingerprint,
             organisation=str(request["organisation"]),
-            can_aggregate=address is not None and self._may_aggregate(caller.name),
+            can_aggregate=self._may_aggregate(caller.name, address),
         )
         with self._lock:
             if self._spec is None:
@@ -123,7 +128,9 @@ class CoordinatorNode:
             intact = self._take_in(entry, request)
             self._lock.notify_all()
         plan = under_way.to_dict() if under_way else None
-        return {"peer": number, "intact": intact, "plan": plan, "ended": self._ended}
+        _LOG.info("%s is here: %d of %d", caller.name, len(self._present), len(self.federation.peers))
+        dialled = entry.can_aggregate or address is None
+        return {"peer": number, "intact": intact, "plan": plan, "ended": self._ended, "dialled": dialled}
 
     def report(self, caller: PeerIdentity, request: Document) -> Document:
         """Take a manifest, a notice or the list of what a member holds."""
@@ -148,8 +155,10 @@ class CoordinatorNode:
         return {"wanted": list(wanted)}
 
     def fetch(self, caller: PeerIdentity, request: Document) -> Document:
-        """Return the address book, or the rounds a peer missed."""
+        """Return the address book, the rounds a peer missed, or whether a peer can be dialled where it listens."""
         del caller
+        if "dial" in request:
+            return {"dialled": can_be_dialled((str(request["dial"][0]), int(request["dial"][1])))}
         if "book" in request:
             with self._lock:
                 return {"book": {str(number): self._page(p) for number, p in self._present.items()}}
@@ -213,9 +222,15 @@ class CoordinatorNode:
                 Reason.NOT_A_MEMBER, f"{caller.name} is not listed", fix="add it to FEDERATION.toml"
             ) from None
 
-    def _may_aggregate(self, name: str) -> bool:
+    def _may_aggregate(self, name: str, address: tuple[str, int] | None) -> bool:
+        """Whether a peer may be given shards: it is meant to have some, and others can reach it."""
         chosen = self.federation.settings.aggregators
-        return not chosen or name in chosen
+        if address is None or (chosen and name not in chosen):
+            return False
+        if not can_be_dialled(address):
+            _LOG.warning("%s cannot be dialled at %s:%d: it is given no shard", name, *address)
+            return False
+        return True
 
     def _running(self) -> Coordinator:
         if self._coordinator is None:
@@ -288,7 +303,7 @@ class CoordinatorNode:
     def _tick(self) -> None:
         while True:
             with self._lock:
-                if self._ended:
+                if self._ended or self._closed:
                     return
                 self._decide()
                 self._lock.wait(0.2)
@@ -332,3 +347,12 @@ class CoordinatorNode:
             "organisation": present.entry.organisation if present else "",
             "entry": asdict(present.entry) if present else None,
         }
+
+
+def can_be_dialled(address: tuple[str, int]) -> bool:
+    """Return whether somebody listens there, as seen from this machine; who it is, links will find out."""
+    try:
+        connect(address, _DIAL_SECONDS).shut()
+    except LinkError:
+        return False
+    return True

@@ -6,6 +6,7 @@ for each member that dialled in serves it (host). Everything that decides is in 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import queue
@@ -125,7 +126,7 @@ class Node:
         self._host: Host | None = None
         self._listener: Listener | None = None
         self._closed, self._stopped = threading.Event(), threading.Event()
-        self._joined, self._ended = False, ""
+        self._joined, self._ended, self._heard = False, "", time.monotonic()
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -136,8 +137,7 @@ class Node:
             self._join_patiently()
             threading.Thread(target=self._hear, name="eris-news", daemon=True).start()
             while not self._ended:
-                kind, document = self._next_news(self.settings.patience)
-                self._handle(kind, document)
+                self._handle(*self._next_news())
         finally:
             self.close()
         return self._ended
@@ -226,11 +226,16 @@ class Node:
             },
             seconds=self.federation.settings.connect,
         )
-        self._joined = True
+        self._joined, self._heard = True, time.monotonic()
         if not answer["intact"]:
             self.member.forget_reference()
-        if answer["plan"] is not None:  # the run is under way: what we published before, if anything, is forgotten
-            plan = RoundPlan.from_dict(answer["plan"])
+        if not answer["dialled"] and self._listener is not None:
+            _LOG.warning(
+                "this peer is given no shard: %s cannot be dialled, or it is not meant to aggregate", self._address()
+            )
+        plan = RoundPlan.from_dict(answer["plan"]) if answer["plan"] is not None else None
+        if plan is not None and (self._desk.plan is None or plan.round > self._desk.plan.round):
+            # We came into the middle of a round: what we published in it before, if anything, is forgotten.
             for notice in self._desk.abstain(plan):
                 self._tell_outcome(notice)
         if answer["ended"]:
@@ -245,14 +250,19 @@ class Node:
 
     def _hear(self) -> None:
         """Bring bulletins to the main thread; open the aggregator's round at once, however busy that thread is."""
+        board, silent = "", False
         while not self._closed.is_set():
             try:
                 bulletins = self._client.news(_NEWS_SECONDS)
+                if board and self._client.board != board:  # the coordinator was started anew and knows nobody yet
+                    self._join()
             except ErisError as error:
                 if self._closed.wait(0.5):
                     return
-                _LOG.warning("no news: %s", error)
+                _LOG.log(logging.INFO if silent else logging.WARNING, "no news: %s", error)
+                silent = True
                 continue
+            board, silent, self._heard = self._client.board, False, time.monotonic()
             for bulletin in bulletins:
                 if bulletin.kind == "plan":
                     self._open_round(RoundPlan.from_dict(bulletin.document["plan"]))
@@ -265,19 +275,20 @@ class Node:
             except ErisError as error:
                 _LOG.warning("the address book could not be fetched: %s", error)
         self._book.follow(plan)
-        if self._desk.plan is None or self._desk.plan.digest != plan.digest:
+        if self._desk.plan is None or plan.round > self._desk.plan.round:  # a board shows old plans to a newcomer
             self._desk.begin(plan)
 
-    def _next_news(self, seconds: float) -> tuple[str, dict[str, Any]]:
-        try:
-            return self._news.get(timeout=seconds)
-        except queue.Empty:
-            raise RunStopped(
-                f"no word from the coordinator for {seconds:g} s",
-                fix="see whether it runs (`eris status`); this peer goes on where it was when started again",
-                peer=self.settings.name,
-                round=self.member.round,
-            ) from None
+    def _next_news(self) -> tuple[str, dict[str, Any]]:
+        """Wait for the next bulletin, however long that takes, as long as the coordinator can be reached."""
+        while time.monotonic() < self._heard + self.settings.patience:
+            with contextlib.suppress(queue.Empty):
+                return self._news.get(timeout=1.0)
+        raise RunStopped(
+            f"no word from the coordinator for {self.settings.patience:g} s",
+            fix="see whether it runs (`eris status`); this peer goes on where it was when started again",
+            peer=self.settings.name,
+            round=self.member.round,
+        )
 
     def _handle(self, kind: str, document: dict[str, Any]) -> None:
         if kind == "end":
@@ -294,7 +305,7 @@ class Node:
 
     def _play(self, plan: RoundPlan, initial: str) -> None:
         began = time.monotonic()
-        if plan.round < self.member.round:
+        if plan.round < self.member.round or self._is_stale(plan):
             return
         if initial and plan.round == 0 and initial != self._initial:
             self._fetch_initial(plan)
@@ -429,10 +440,15 @@ class Node:
                 for kind, doc in self._news.queue
             )
 
+    def _is_stale(self, plan: RoundPlan) -> bool:
+        """Whether a later round is under way: this one is followed by its verdict, not by training."""
+        with self._news.mutex:
+            return any(kind == "plan" and doc["plan"]["round"] > plan.round for kind, doc in self._news.queue)
+
     def _await_verdict(self, plan: RoundPlan) -> Verdict | None:
         """Wait for the round's verdict; a coordinator that comes back asks for the report again."""
         while True:
-            kind, document = self._next_news(self.settings.patience)
+            kind, document = self._next_news()
             if kind == "verdict" and document["verdict"]["plan"] == plan.digest:
                 return Verdict.from_dict(document["verdict"])
             if kind == "end":

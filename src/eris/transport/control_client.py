@@ -40,6 +40,11 @@ class ControlClient:
         with self._lock:
             return replace(self._traffic)
 
+    @property
+    def board(self) -> str:
+        """Which board news were last read from; another one means that the coordinator was started anew."""
+        return self._board
+
     def join(self, request: Document, *, seconds: float = _CALL) -> Document:
         """Ask to be taken into the run."""
         return self._call("Join", request, seconds)
