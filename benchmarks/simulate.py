@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 MEMBERS, SAMPLES, LEARNING_RATE = 50, 16, 0.01
-FLOWER = "flwr[simulation]==1.22.0"
+FLOWER = "flwr[simulation]==1.41.0"
 
 SETTINGS = [
     f"members={MEMBERS}", f"data.samples={SAMPLES}", "data.validation=0.0", "evaluate_every=10",
@@ -175,7 +175,7 @@ def flower_speed() -> float | None:
             python = _flower_environment(Path(folder))
             program = Path(__file__).with_name("flower_loop.py")
             done = subprocess.run([python, program], capture_output=True, text=True, timeout=900, check=True)
-            return float(done.stdout.strip().splitlines()[-1])
+            return float(done.stdout.split("rounds per second: ")[1].split()[0])
         except (subprocess.SubprocessError, OSError, ValueError, IndexError) as error:
             reason = getattr(error, "stderr", None) or error
             print(f"Flower is left out: {str(reason).strip()[-400:]}", file=sys.stderr)

@@ -61,7 +61,10 @@ def test_the_starter_file_is_the_defaults():
     [
         ("round=3", "there is no key round [key=round, value=3]: did you mean rounds?"),
         ("data.alpa=3", "there is no key data.alpa [key=data.alpa, value=3]: did you mean data.alpha?"),
-        ("zzz.bar=1", "there is no key zzz [key=zzz, value={'bar': 1}]: use one of aggregators, baselines, compression, data"),
+        (
+            "zzz.bar=1",
+            "there is no key zzz [key=zzz, value={'bar': 1}]: use one of aggregators, baselines, compression, data",
+        ),
         ("members=ten", "members cannot be 'ten' [key=members]: use a valid integer"),
         ("members=0", "members cannot be 0 [key=members]: use greater than or equal to 1"),
         ("participation=true", "participation cannot be True [key=participation]: use a valid number"),
