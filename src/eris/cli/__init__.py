@@ -33,9 +33,27 @@ def _root() -> None:
 
 
 def _register() -> None:
-    from eris.cli import bounds, certs, coordinator, data, init, join, plan, report, run, up, version
+    from eris.cli import (
+        bounds,
+        certs,
+        coordinator,
+        data,
+        doctor,
+        init,
+        join,
+        leave,
+        plan,
+        report,
+        run,
+        status,
+        stop,
+        up,
+        version,
+    )
 
-    for verb in (bounds, certs, coordinator, data, init, join, plan, report, run, up, version):
+    training = (init, run, report, data, plan, bounds)
+    network = (up, certs, coordinator, join, status, doctor, leave, stop)
+    for verb in (*training, *network, version):
         verb.register(app)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ from eris.cli.networking.options import CredentialsOption, FederationFile, JsonL
 from eris.errors import ConfigError, Reason, Refused
 
 if TYPE_CHECKING:
+    from eris.peer.doctor import Finding
     from eris.peer.federation import Federation
     from eris.peer.node import NodeSettings
     from eris.peer.session import Notice, Session
@@ -37,6 +38,9 @@ def register(app: typer.Typer) -> None:
         accept: Annotated[
             str | None, typer.Option(metavar="DIGEST", help="Refuse to join unless the run has this digest.")
         ] = None,
+        check: Annotated[
+            bool, typer.Option("--check", help="Check everything that can be checked, then exit.")
+        ] = False,
         listen: Annotated[
             str | None, typer.Option(metavar="HOST:PORT", help="Where members dial in (default: any free port).")
         ] = None,
@@ -75,7 +79,7 @@ def register(app: typer.Typer) -> None:
         with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
     ) -> None:
         """Take part in a run: train on this machine's data, aggregate a shard, follow the verdicts."""
-        from eris.cli.networking.options import address_option, find_credentials
+        from eris.cli.networking.options import address_option, advertised, find_credentials
         from eris.peer.federation import load_federation
         from eris.peer.node import NodeSettings
         from eris.protocol.floor import Floor
@@ -91,13 +95,16 @@ def register(app: typer.Typer) -> None:
         settings = NodeSettings(
             name=peer,
             listen=place,
-            advertise=advertise or _advertised(place),
+            advertise=advertise or advertised(place),
             organisation=organisation,
             floor=floor,
             patience=patience,
             wait=wait,
         )
         folder = out or Path("runs") / f"{federation.name}-{federation.digest[:8]}" / peer
+        if check:
+            _check(federation, own, settings, task, folder)
+            return
         session = _open(
             federation,
             own,
@@ -123,10 +130,17 @@ def _require_accepted(federation: Federation, accept: str | None) -> None:
         )
 
 
-def _advertised(place: tuple[str, int] | None) -> str:
-    """Return the host that was listened on by name, if others can dial that."""
-    host = place[0] if place else ""
-    return "" if host in ("", "0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
+def _check(federation: Federation, own: Credentials, settings: NodeSettings, task: str | None, folder: Path) -> None:
+    from eris.cli.doctor import network_findings
+    from eris.cli.networking.findings import show_findings
+    from eris.peer.rehearsal import examine_task
+
+    def findings() -> Iterator[Finding]:
+        yield from network_findings(federation, own, settings.listen, settings.advertise)
+        yield from examine_task(federation, task, settings.floor, federation.number(settings.name), folder)
+
+    typer.echo(f"digest {federation.digest}")
+    show_findings(findings())
 
 
 def _open(

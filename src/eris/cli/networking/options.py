@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,9 +13,20 @@ from eris.errors import ConfigError
 
 if TYPE_CHECKING:
     from eris.peer.federation import Federation
+    from eris.transport.control_client import ControlClient
     from eris.transport.credentials import Credentials
 
-__all__ = ["CredentialsOption", "FederationFile", "JsonLogs", "MetricsPort", "address_option", "find_credentials"]
+__all__ = [
+    "DEFAULT_FILE",
+    "CredentialsOption",
+    "FederationFile",
+    "JsonLogs",
+    "MetricsPort",
+    "address_option",
+    "advertised",
+    "caller",
+    "find_credentials",
+]
 
 DEFAULT_FILE = Path("FEDERATION.toml")
 
@@ -40,6 +53,26 @@ def address_option(text: str | None, option: str) -> tuple[str, int] | None:
     if text is None:
         return None
     return ("", int(text[1:])) if text.startswith(":") and text[1:].isdigit() else parse_address(text, key=option)
+
+
+def advertised(place: tuple[str, int] | None) -> str:
+    """Return the host that is listened on, if it is one that others can dial."""
+    host = place[0] if place else ""
+    return "" if host in ("", "0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
+
+
+@contextmanager
+def caller(file: Path, given: Path | None, *names: str | None) -> Iterator[ControlClient]:
+    """Open a line to the coordinator, as one of these peers, or as anybody whose credentials are found."""
+    from eris.peer.federation import load_federation
+    from eris.transport.control import COORDINATOR
+    from eris.transport.control_client import ControlClient
+
+    federation = load_federation(file)
+    wanted = [name for name in names if name] or [*federation.peers, COORDINATOR]
+    credentials = find_credentials(file, federation, given, *wanted)
+    with ControlClient(credentials, federation.coordinator) as client:
+        yield client
 
 
 def find_credentials(file: Path, federation: Federation, given: Path | None, *names: str) -> Credentials:

@@ -1,0 +1,50 @@
+"""`eris status`: who is there, which round, what was lost."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from eris.cli.networking.options import DEFAULT_FILE, CredentialsOption, FederationFile
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+
+    @app.command()
+    def status(
+        file: FederationFile = DEFAULT_FILE,
+        credentials: CredentialsOption = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print what the coordinator says, as JSON.")] = False,
+    ) -> None:
+        """Ask the coordinator who is there and how far the run is."""
+        from eris.cli.networking.options import caller
+
+        with caller(file, credentials) as client:
+            answer = client.status()
+        if as_json:
+            typer.echo(json.dumps(answer, indent=2))
+        else:
+            _show(answer, Console())
+
+
+def _show(status: dict[str, Any], console: Console) -> None:
+    state = status["ended"] or (f"round {status['round']} of {status['rounds']}" if status["started"] else "not begun")
+    console.print(f"federation {status['federation']}, run {status['run'] or '–'}: {state}", highlight=False)
+    console.print(f"digest {status['digest']}", highlight=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("peer", "here", "aggregates", "organisation"):
+        table.add_column(title)
+    for peer in status["peers"]:
+        words = ("yes" if peer[key] else "no" for key in ("here", "aggregates"))
+        table.add_row(Text(peer["name"]), *words, Text(peer["organisation"]))
+    console.print(table)
+    for reason, count in status["lost"].items():
+        console.print(f"{count} shards lost: {reason}", style="yellow", markup=False)
