@@ -90,5 +90,5 @@ class Book:
             return page is not None and verify_message(
                 page.certificate, MANIFEST_PURPOSE, message, bytes.fromhex(signature)
             )
-        except ValueError:
+        except (TypeError, ValueError):
             return False

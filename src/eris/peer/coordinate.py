@@ -17,9 +17,10 @@ from typing import Any
 
 from eris.compose import Composition, compose
 from eris.errors import ErisError, Reason, Refused, RunStopped
-from eris.local.spec import ModelSpec, TensorSpec
+from eris.local.spec import ModelSpec
 from eris.peer.federation import Federation
 from eris.peer.journal import SqliteJournal
+from eris.peer.wish import Wish
 from eris.protocol.coordinator import Coordinator, Rules
 from eris.protocol.messages import Manifest, Report, Withheld
 from eris.protocol.round_plan import RosterEntry, RoundPlan
@@ -104,28 +105,28 @@ class CoordinatorNode:
     def join(self, caller: PeerIdentity, request: Document) -> Document:
         """Take a peer into the run, or back into it."""
         number = self._number(caller)
-        if request["federation"] != self.federation.digest:
+        wish = Wish.from_dict(request)
+        if wish.federation != self.federation.digest:
             raise Refused(
                 Reason.WRONG_RUN, "this peer has another FEDERATION.toml", fix="use the same file", peer=caller.name
             )
-        spec = ModelSpec(tuple(TensorSpec(n, tuple(s), d, r) for n, s, d, r in request["spec"]))
-        address = (str(request["address"][0]), int(request["address"][1])) if request["address"] else None
+        spec, address = wish.spec, wish.address
         entry = RosterEntry(
             peer=number,
             name=caller.name,
-            weight=float(request["weight"]),
+            weight=wish.weight,
             fingerprint=caller.fingerprint,
-            organisation=str(request["organisation"]),
+            organisation=wish.organisation,
             can_aggregate=self._may_aggregate(caller.name, address),
         )
         with self._lock:
             if self._spec is None:
                 self._spec = spec
             self._spec.require_same(spec.digest, where=f"peer {caller.name}")
-            present = _Present(entry, address, caller.certificate, str(request["initial"]), time.monotonic())
+            present = _Present(entry, address, caller.certificate, wish.initial, time.monotonic())
             self._present[number] = present
             under_way = self._coordinator.in_flight if self._coordinator else None
-            intact = self._take_in(entry, request)
+            intact = self._take_in(entry, wish)
             self._lock.notify_all()
         plan = under_way.to_dict() if under_way else None
         _LOG.info("%s is here: %d of %d", caller.name, len(self._present), len(self.federation.peers))
@@ -139,18 +140,14 @@ class CoordinatorNode:
             coordinator = self._running()
             wanted: tuple[int, ...] = ()
             if "manifest" in request:
-                data = request["manifest"]
-                coordinator.manifest(Manifest(**{**data, "contributors": tuple(data["contributors"])}))
+                coordinator.manifest(Manifest.from_dict(request["manifest"]))
             elif "withheld" in request:
-                data = request["withheld"]
-                if data["aggregator"] != number:
+                notice = Withheld.from_dict(request["withheld"])
+                if notice.aggregator != number:
                     raise Refused(Reason.NOT_A_MEMBER, "only the aggregator itself withholds", peer=caller.name)
-                notice = {**data, "reason": Reason(data["reason"]), "contributors": tuple(data["contributors"])}
-                coordinator.withheld(Withheld(**notice))
+                coordinator.withheld(notice)
             else:
-                data = request["report"]
-                held = {int(shard): digest for shard, digest in data["held"].items()}
-                wanted = coordinator.report(Report(data["plan"], number, held, data["complete"], data["state"]))
+                wanted = coordinator.report(Report.from_dict(request.get("report", {}), number))
             self._lock.notify_all()
         return {"wanted": list(wanted)}
 
@@ -237,7 +234,7 @@ class CoordinatorNode:
             raise Refused(Reason.WRONG_ROUND, "the run has not begun")
         return self._coordinator
 
-    def _take_in(self, entry: RosterEntry, request: Document) -> bool:
+    def _take_in(self, entry: RosterEntry, wish: Wish) -> bool:
         """Bring a peer onto the roster; begin the run when the last one is there."""
         if self._coordinator is None:
             if len(self._present) == len(self.federation.peers):
@@ -245,7 +242,7 @@ class CoordinatorNode:
             return True
         self._coordinator.join(entry)
         return self._coordinator.returned(
-            entry.peer, private_round=int(request["private_round"]), reference_epoch=int(request["reference_epoch"])
+            entry.peer, private_round=wish.private_round, reference_epoch=wish.reference_epoch
         )
 
     def _begin(self) -> None:
@@ -277,9 +274,11 @@ class CoordinatorNode:
 
     def _verify(self, peer: int, message: bytes, signature: str) -> bool:
         present = self._present.get(peer)
-        if present is None:
+        try:
+            signed = bytes.fromhex(signature)
+        except ValueError:
             return False
-        return verify_message(present.certificate, MANIFEST_PURPOSE, message, bytes.fromhex(signature))
+        return present is not None and verify_message(present.certificate, MANIFEST_PURPOSE, message, signed)
 
     def _announce_plan(self) -> None:
         coordinator = self._running()

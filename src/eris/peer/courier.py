@@ -77,12 +77,12 @@ class Courier:
         """Send the courier off; results come through `deliver`."""
         self._errands.put(errand)
 
-    def fetch(self, digest: str, deadline: float) -> Published:
-        """Return a published shard by its hash."""
+    def fetch(self, digest: str, round: int, deadline: float) -> Published:
+        """Return a published shard of a round by its hash."""
         with self._turn, _Closing(self):
             link = self._connected()
             letters.ask(link, {"hash": digest}, deadline)
-            return letters.receive_published(link, self._recipe, deadline)
+            return letters.receive_published(link, self._recipe, deadline, round=round)
 
     def snapshot(self, sizes: dict[str, int], deadline: float) -> Snapshot:
         """Return where the other peer stands."""
@@ -149,9 +149,9 @@ class Courier:
     def _collect(self, link: StreamLink, errand: Errand, shard: int, refused: Reason | None) -> Result:
         letters.ask(link, {"plan": errand.plan.digest, "shard": shard}, errand.deadline)
         try:
-            published = letters.receive_published(link, self._recipe, errand.deadline)
+            published = letters.receive_published(link, self._recipe, errand.deadline, round=errand.plan.round)
         except Refused as refusal:
-            if refusal.reason in (Reason.MALFORMED, Reason.WRONG_SIZE):
+            if refusal.reason in (Reason.MALFORMED, Reason.WRONG_SIZE, Reason.WRONG_ROUND):
                 raise
             return Result(errand.plan.digest, shard, reason=refusal.reason, refused_upload=refused)
         return Result(errand.plan.digest, shard, published, refused_upload=refused)

@@ -26,6 +26,7 @@ __all__ = ["Host"]
 
 _LOG = logging.getLogger(__name__)
 _BEHIND = 5.0  # a member may hear of a round a little before we do
+_FAREWELL = 5.0  # seconds an older link has to end
 _PATIENCE = 3600.0  # between two frames a member may train as long as it likes; a dead one is noticed by the link
 
 
@@ -45,7 +46,9 @@ class Host:
         self._peer_of, self._find, self._snapshot = peer_of, find, snapshot
         self._links: set[StreamLink] = set()
         self._past: dict[str, Account] = {}
+        self._complaints: set[tuple[str, str, str]] = set()
         self._lock = threading.Lock()
+        self._left = threading.Condition(self._lock)  # some link has ended
         self._closed = threading.Event()
         self._threads: list[threading.Thread] = []
         self._accepting = threading.Thread(target=self._accept, name="eris-host", daemon=True)
@@ -85,20 +88,32 @@ class Host:
             thread.start()
 
     def _serve(self, link: StreamLink) -> None:
-        with self._lock:
-            self._links.add(link)
+        self._replace_older(link)
         try:
             while not self._closed.is_set():
                 self._answer(link)
         except LinkClosed:
             pass
         except (LinkError, Refused) as error:
-            _LOG.warning("the link of %s ends: %s", link.peer.name, error)
+            self._complain(link, "the link of %s ends: %s", error)
         finally:
             link.close()
             with self._lock:
                 self._links.discard(link)
                 self._past[link.peer.name] = self._past.get(link.peer.name, Account(link.peer.name)).plus(link)
+                self._left.notify_all()
+
+    def _replace_older(self, link: StreamLink) -> None:
+        """Let a peer have one link: who dials again has lost the last one, or wants to use up our threads.
+
+        What the older link had brought in part is given up before the new one may bring it again.
+        """
+        with self._left:
+            older = [other for other in self._links if other.peer.name == link.peer.name]
+            self._links.add(link)
+            for other in older:
+                other.close()
+            self._left.wait_for(lambda: not any(other in self._links for other in older), _FAREWELL)
 
     def _answer(self, link: Link) -> None:
         try:
@@ -114,6 +129,18 @@ class Host:
         else:
             raise Refused(Reason.MALFORMED, f"a member does not send {frame.kind.name}", peer=link.peer.name)
 
+    def _complain(self, link: Link, words: str, error: LinkError | Refused) -> None:
+        """Log what a peer did wrong: each kind once a round, or whoever repeats it would fill our disk."""
+        plan = self._desk.plan
+        kind = error.reason.value if isinstance(error, Refused) else type(error).__name__
+        complaint = (plan.digest if plan else "", link.peer.name, kind)
+        with self._lock:
+            self._complaints = {said for said in self._complaints if said[0] == complaint[0]}
+            new = complaint not in self._complaints
+            self._complaints.add(complaint)
+        if new:
+            _LOG.warning(words, link.peer.name, error)
+
     # ── contributions ──
 
     def _take(self, link: Link, first: Header) -> None:
@@ -127,7 +154,7 @@ class Host:
             self._desk.give_up(header)
             raise
         if isinstance(outcome, Refused):
-            _LOG.warning("a contribution of %s: %s", link.peer.name, outcome)
+            self._complain(link, "a contribution of %s: %s", outcome)
             letters.refuse(link, outcome, deadline)
         else:
             letters.answer(link, outcome, deadline)

@@ -21,6 +21,7 @@ from eris.protocol.member import Snapshot
 from eris.protocol.messages import Manifest, Published, Receipt, Upload, UploadHeader
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
+from eris.protocol.strict import a_number, a_reason, a_text, read
 from eris.transport.link import Link
 from eris.wire import Header, Kind, decode_document, encode_document, encode_published, encode_upload, frames, run_tag
 from eris.wire.codec import decode_published
@@ -105,7 +106,7 @@ def refuse(link: Link, refusal: Refused, deadline: float) -> None:
 def receive_receipt(link: Link, deadline: float) -> Receipt:
     """Return the receipt for what was just sent; a refusal becomes the error it is."""
     frame = _expect(link, Kind.RECEIPT, deadline)
-    return Receipt(**_receive_document(link, frame, deadline))
+    return Receipt.from_dict(_receive_document(link, frame, deadline))
 
 
 def send_published(link: Link, published: Published, deadline: float) -> None:
@@ -117,9 +118,11 @@ def send_published(link: Link, published: Published, deadline: float) -> None:
         link.send(head, *pieces, deadline=deadline)
 
 
-def receive_published(link: Link, recipe: Recipe, deadline: float) -> Published:
-    """Return a published shard, received straight into the array it stays in."""
-    manifest = _manifest(_receive_document(link, _expect(link, Kind.MANIFEST, deadline), deadline))
+def receive_published(link: Link, recipe: Recipe, deadline: float, *, round: int) -> Published:
+    """Return a published shard of a round, received straight into the array it stays in."""
+    manifest = Manifest.from_dict(_receive_document(link, _expect(link, Kind.MANIFEST, deadline), deadline))
+    if manifest.round != round:  # the other side does not choose which layout we spend time on
+        raise Refused(Reason.WRONG_ROUND, f"published in round {manifest.round}, not {round}", peer=link.peer.name)
     count, buffers = _published_size(manifest, recipe)
     payload = _receive_payload(link, Kind.PUBLISHED, 4 * (count + buffers), deadline)
     return Published(manifest, *decode_published(payload, count=count, buffers=buffers))
@@ -138,20 +141,14 @@ def send_snapshot(link: Link, snapshot: Snapshot, deadline: float) -> None:
 def receive_snapshot(link: Link, expected: dict[str, int], deadline: float) -> Snapshot:
     """Return a snapshot whose vectors have the expected names and sizes."""
     document = _receive_document(link, _expect(link, Kind.SNAPSHOT, deadline), deadline)
-    if document.get("sizes") != expected:
+    stand = read("snapshot", document, {"round": a_number, "chain": a_text, "sizes": dict})
+    if stand["sizes"] != expected:
         raise Refused(Reason.WRONG_SPEC, "the snapshot is of another model", peer=link.peer.name)
     state = {
         name: _receive_payload(link, Kind.SNAPSHOT, 4 * size, deadline).view(np.float32)
         for name, size in sorted(expected.items())
     }
-    return Snapshot(int(document["round"]), str(document["chain"]), state)
-
-
-def _manifest(document: dict[str, Any]) -> Manifest:
-    try:
-        return Manifest(**{**document, "contributors": tuple(int(peer) for peer in document["contributors"])})
-    except (KeyError, TypeError, ValueError) as error:
-        raise Refused(Reason.MALFORMED, f"not a manifest: {error!r}") from None
+    return Snapshot(stand["round"], stand["chain"], state)
 
 
 def _published_size(manifest: Manifest, recipe: Recipe) -> tuple[int, int]:
@@ -166,8 +163,8 @@ def _published_size(manifest: Manifest, recipe: Recipe) -> tuple[int, int]:
 def _expect(link: Link, kind: Kind, deadline: float) -> Header:
     frame = receive_header(link, deadline)
     if frame.kind is Kind.REFUSAL:
-        document = _receive_document(link, frame, deadline)
-        raise Refused(Reason(document["reason"]), str(document["what"]), peer=link.peer.name)
+        refusal = read("refusal", _receive_document(link, frame, deadline), {"reason": a_reason, "what": a_text})
+        raise Refused(refusal["reason"], refusal["what"], peer=link.peer.name)
     if frame.kind is not kind:
         raise Refused(Reason.MALFORMED, f"{frame.kind.name} came, {kind.name} was expected", peer=link.peer.name)
     return frame

@@ -472,7 +472,7 @@ class Node:
                 if peer == self.number:
                     continue
                 try:
-                    self.member.accept_fetched(self._courier(peer).fetch(digest, deadline), verdict)
+                    self.member.accept_fetched(self._courier(peer).fetch(digest, verdict.round, deadline), verdict)
                     break
                 except (LinkError, Refused) as error:
                     _LOG.info("shard %d is not to be had from peer %d: %s", shard, peer, error)

@@ -159,7 +159,7 @@ class Coordinator:
     def manifest(self, manifest: Manifest) -> Equivocation | None:
         """Take note of what an aggregator says it published; two different ones for a shard exclude it."""
         current = self._for_plan(manifest.plan, manifest.aggregator)
-        if current.plan.assignment[manifest.shard] != manifest.aggregator:
+        if manifest.shard >= current.plan.shards or current.plan.assignment[manifest.shard] != manifest.aggregator:
             raise Refused(Reason.WRONG_SHARD, "this peer does not own the shard", peer=manifest.aggregator)
         if not self._verify(manifest.aggregator, manifest.signed_bytes, manifest.signature):
             raise Refused(
@@ -177,7 +177,7 @@ class Coordinator:
     def withheld(self, notice: Withheld) -> None:
         """Take note that a shard will not be published."""
         current = self._for_plan(notice.plan, notice.aggregator)
-        if current.plan.assignment[notice.shard] == notice.aggregator:
+        if notice.shard < current.plan.shards and current.plan.assignment[notice.shard] == notice.aggregator:
             current.withheld[notice.shard] = notice
 
     def report(self, report: Report) -> tuple[int, ...]:

@@ -197,7 +197,8 @@ class Member:
 
     def serve(self, digest: str) -> Published | None:
         """Return a published shard of this or the last round by the hash of its payload."""
-        current = {published.manifest.hash: published for published in self._held.values()}
+        # Called by other threads while this one takes in more: a list is made in one step.
+        current = {published.manifest.hash: published for published in list(self._held.values())}
         return current.get(digest) or self._last_held.get(digest)
 
     def accept_fetched(self, published: Published, verdict: Verdict) -> None:

@@ -7,8 +7,10 @@ member ──Report──▶ coordinator ──Verdict──▶ everybody
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from blake3 import blake3
@@ -16,6 +18,7 @@ from blake3 import blake3
 from eris.errors import Reason
 from eris.local.spec import Vector
 from eris.protocol.canonical import canonical_bytes, digest_of
+from eris.protocol.strict import a_list, a_mapping, a_number, a_real, a_reason, a_text, a_truth, read
 from eris.transforms.packed import Part
 
 __all__ = [
@@ -81,6 +84,12 @@ class Receipt:
     shard: int
     aggregator: int
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Receipt:
+        """Read what came from outside; refuse what is not a receipt."""
+        fields = {"plan": a_text, "member": a_number, "shard": a_number, "aggregator": a_number}
+        return cls(**read("receipt", data, fields))
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -106,6 +115,22 @@ class Manifest:
         """What members report; the signature does not count."""
         return digest_of(replace(self, signature=""))
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Manifest:
+        """Read what came from outside; refuse what is not a manifest."""
+        fields = {
+            "plan": a_text,
+            "round": a_number,
+            "shard": a_number,
+            "aggregator": a_number,
+            "contributors": a_list(a_number),
+            "c": a_real,
+            "steps": a_real,
+            "hash": a_text,
+            "signature": a_text,
+        }
+        return cls(**read("manifest", data, fields))
+
 
 @dataclass(frozen=True, slots=True)
 class Published:
@@ -126,6 +151,18 @@ class Withheld:
     reason: Reason
     contributors: tuple[int, ...] = ()
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Withheld:
+        """Read what came from outside; refuse what is not a notice."""
+        fields = {
+            "plan": a_text,
+            "shard": a_number,
+            "aggregator": a_number,
+            "reason": a_reason,
+            "contributors": a_list(a_number),
+        }
+        return cls(**read("notice", data, fields))
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -136,6 +173,12 @@ class Report:
     held: dict[int, str]
     complete: bool = False  # this peer expects nothing more in this round
     state: str = ""  # digest of its replica before the round, at checkpoint rounds
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], peer: int) -> Report:
+        """Read what a peer says from outside; refuse what is not a report."""
+        fields = {"plan": a_text, "held": a_mapping(a_text), "complete": a_truth, "state": a_text}
+        return cls(peer=peer, **read("report", data, fields))
 
 
 @dataclass(frozen=True, slots=True)
