@@ -61,6 +61,7 @@ class CoordinatorNode:
         self.federation = federation
         self._lock = threading.Condition()
         self._present: dict[int, _Present] = {}
+        self._certificates: dict[int, bytes] = {}  # also of peers that left: their last manifests are still to come
         self._spec: ModelSpec | None = None
         self._composition: Composition | None = None
         self._coordinator: Coordinator | None = None
@@ -125,6 +126,7 @@ class CoordinatorNode:
             self._spec.require_same(spec.digest, where=f"peer {caller.name}")
             present = _Present(entry, address, caller.certificate, wish.initial, time.monotonic())
             self._present[number] = present
+            self._certificates[number] = caller.certificate
             under_way = self._coordinator.in_flight if self._coordinator else None
             intact = self._take_in(entry, wish)
             self._lock.notify_all()
@@ -273,17 +275,20 @@ class CoordinatorNode:
         self._announce_plan()
 
     def _verify(self, peer: int, message: bytes, signature: str) -> bool:
-        present = self._present.get(peer)
+        certificate = self._certificates.get(peer)
         try:
             signed = bytes.fromhex(signature)
         except ValueError:
             return False
-        return present is not None and verify_message(present.certificate, MANIFEST_PURPOSE, message, signed)
+        return certificate is not None and verify_message(certificate, MANIFEST_PURPOSE, message, signed)
 
     def _announce_plan(self) -> None:
         coordinator = self._running()
         if coordinator.round >= self.federation.config.rounds:
             self._end("finished")
+            return
+        if len(coordinator.roster) < coordinator.rules.min_contributors:
+            self._end(f"{len(coordinator.roster)} members are left, too few to publish anything")
             return
         try:
             plan = coordinator.plan(time.monotonic())
