@@ -13,12 +13,15 @@ from eris.config import Config
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec
 from eris.methods import Method, method_by_name
+from eris.methods.noise_budget import SampleNoise, on_steps, on_update
+from eris.methods.own_model import own_model
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RosterEntry
 from eris.seeds import Seed, public_root
 from eris.shards.policy import ShardPolicy
 from eris.step.choose import optimizer_by_name
-from eris.transforms import Chain, Transform, chain, clip_by_norm, gaussian_noise, normalise_steps
+from eris.transforms import Chain, Transform, chain, noise_of, normalise_steps
+from eris.transforms.noise import GaussianNoise
 
 __all__ = ["Composition", "compose", "initial_seed", "training_seed"]
 
@@ -32,6 +35,12 @@ class Composition:
     recipe: Recipe
     roster: tuple[RosterEntry, ...]
     aggregators: tuple[int, ...]  # home of each shard
+    sample_noise: SampleNoise | None = None  # of every local step
+
+    @property
+    def noise(self) -> GaussianNoise | SampleNoise | None:
+        """What the run's ε is computed from, if there is noise."""
+        return self.sample_noise or noise_of(self.recipe.chain)
 
     @property
     def run(self) -> str:
@@ -44,7 +53,10 @@ def compose(config: Config, spec: ModelSpec, samples: list[int]) -> Composition:
     if len(config.methods) != 1:
         raise ConfigError(f"method is {list(config.methods)}", fix="compose one method at a time", key="method")
     method = method_by_name(config.methods[0])
+    config = method.settle(config)
     _check_counts(config, method, len(samples))
+    if method.exchange is not None:
+        _check_own_models(config, spec)
     public = public_root(config.seed)
     recipe = Recipe(
         spec=spec,
@@ -55,8 +67,11 @@ def compose(config: Config, spec: ModelSpec, samples: list[int]) -> Composition:
         public=public,
     )
     recipe.chain.check_length(spec.n_trainable)
+    noise = on_steps(config, samples)
+    if noise is not None:
+        spec.require_noise_is_possible()
     shards = method.aggregators(config)
-    return Composition(config, method, recipe, _roster(config, samples), tuple(range(shards)))
+    return Composition(config, method, recipe, _roster(config, samples), tuple(range(shards)), noise)
 
 
 def initial_seed(seed: int) -> Seed:
@@ -87,11 +102,31 @@ def _check_counts(config: Config, method: Method, members: int) -> None:
         )
 
 
+def _check_own_models(config: Config, spec: ModelSpec) -> None:
+    """Refuse what means nothing where members have models of their own."""
+    server = config.server
+    impossible = {
+        "participation": config.participation < 1,
+        "faults": config.faults.aggregator_dropout > 0 or config.faults.link_failure > 0,
+        "local.send": config.local.send != "delta",
+        "server.rule": server.rule != "mean",
+        "server.optimizer": server.optimizer != "fedavg" or bool(server.optimizer_options),
+        "model": spec.n_buffer > 0,
+    }
+    for key in (key for key, found in impossible.items() if found):
+        raise ConfigError(
+            f"members of {config.methods[0]} have models of their own, which {key} does not go with",
+            fix="leave it at its default, or set local.buffers = 'local' for a model with running statistics",
+            key=key,
+        )
+
+
 def _policy(config: Config, method: Method, spec: ModelSpec, public: Seed) -> ShardPolicy:
     shards, count = config.shards, method.aggregators(config)
-    if shards.capacities and not method.server and len(shards.capacities) != count:
+    capacities = shards.capacities if not (method.server or method.exchange) else ()
+    if capacities and len(capacities) != count:
         raise ConfigError(
-            f"{len(shards.capacities)} capacities for {count} aggregators",
+            f"{len(capacities)} capacities for {count} aggregators",
             fix="give one for each aggregator, or none",
             key="shards.capacities",
         )
@@ -101,32 +136,20 @@ def _policy(config: Config, method: Method, spec: ModelSpec, public: Seed) -> Sh
         seed=public,
         kind=shards.plan,
         block=shards.block,
-        capacities=shards.capacities if shards.capacities and not method.server else None,
+        capacities=capacities or None,
         schedule=shards.schedule,
         every=shards.every,
     )
 
 
 def _chain(config: Config, method: Method) -> Chain:
-    transforms: list[Transform] = []
+    transforms: list[Transform] = [] if method.exchange is None else [own_model()]
     if config.server.optimizer == "fednova":
         transforms.append(normalise_steps())
-    transforms += _privacy(config)
+    transforms += on_update(config)
     if method.packing is not None:
         transforms.append(method.packing(config))
     return chain(*transforms)
-
-
-def _privacy(config: Config) -> list[Transform]:
-    clip, noise = config.privacy.clip, config.privacy.noise_multiplier
-    if noise and not clip:
-        raise ConfigError(
-            f"noise_multiplier is {noise}, but updates are not clipped",
-            fix="set privacy.clip: noise says nothing about an update of unknown size",
-            key="privacy.clip",
-        )
-    bounded: list[Transform] = [clip_by_norm(clip)] if clip else []
-    return [*bounded, gaussian_noise(noise, clip)] if noise else bounded
 
 
 def _roster(config: Config, samples: list[int]) -> tuple[RosterEntry, ...]:

@@ -1,13 +1,18 @@
-"""ERIS: every update is cut into shards for as many aggregators; with DSC it is also compressed against a reference."""
+"""ERIS: every update is cut into shards for as many aggregators; with DSC it is also compressed against a reference.
+
+With `ldp` noise comes before. Server optimizers, robust rules, weighted shards and kinds of masks are settings of every
+one of them.
+"""
 
 from __future__ import annotations
 
 from eris.config import Config
 from eris.methods.compressor import chosen_compressor
 from eris.methods.method import Method
+from eris.methods.noise_budget import with_noise
 from eris.transforms import Transform, shift
 
-__all__ = ["ERIS", "ERIS_DSC"]
+__all__ = ["ERIS", "ERIS_DSC", "ERIS_DSC_LDP", "ERIS_LDP"]
 
 
 def _shifted(config: Config) -> Transform:
@@ -17,3 +22,7 @@ def _shifted(config: Config) -> Transform:
 
 ERIS = Method("eris", "every aggregator sees one shard")
 ERIS_DSC = Method("eris+dsc", "one shard each, compressed against a reference", packing=_shifted)
+ERIS_LDP = Method("eris+ldp", "one shard each, behind noise", settle=with_noise)
+ERIS_DSC_LDP = Method(
+    "eris+dsc+ldp", "one shard each, behind noise, compressed against a reference", _shifted, settle=with_noise
+)

@@ -1,9 +1,35 @@
-"""FedAvg: one server receives every update whole and averages them."""
+"""FedAvg: one server receives every update whole and averages them; and what is left of it behind noise or compression.
+
+`fedavg-ldp` adds noise to the update (the member's privacy), `fedavg-dpsgd` to every local step (a sample's). In
+`min-leakage` nobody but a party that keeps silent sees an update: what can still be learned is in the model itself.
+"""
 
 from __future__ import annotations
 
+from eris.config import Config
+from eris.methods.compressor import chosen_compressor
 from eris.methods.method import Method
+from eris.methods.noise_budget import with_noise
+from eris.transforms import Compress
 
-__all__ = ["FEDAVG"]
+__all__ = ["FEDAVG", "FEDAVG_COMPRESSED", "FEDAVG_DPSGD", "FEDAVG_LDP", "MIN_LEAKAGE"]
+
+
+def _on_every_step(config: Config) -> Config:
+    noisy = with_noise(config)
+    return noisy.model_copy(update={"privacy": noisy.privacy.model_copy(update={"unit": "sample"})})
+
+
+def _compressed(config: Config) -> Compress:
+    return Compress(chosen_compressor(config))
+
 
 FEDAVG = Method("fedavg", "one server sees every update", server=True)
+FEDAVG_LDP = Method("fedavg-ldp", "one server sees every update behind noise", server=True, settle=with_noise)
+FEDAVG_DPSGD = Method(
+    "fedavg-dpsgd", "one server sees updates made of noisy local steps", server=True, settle=_on_every_step
+)
+FEDAVG_COMPRESSED = Method(
+    "fedavg+compression", "one server sees every update, compressed", packing=_compressed, server=True
+)
+MIN_LEAKAGE = Method("min-leakage", "nobody sees an update, only the model", server=True, trusted=True)

@@ -124,7 +124,7 @@ class MethodRun:
 
     def _announce(self) -> None:
         recipe = self.composition.recipe
-        notes = (NOISE_NOTE,) if recipe.chain.adds_noise else ()
+        notes = (NOISE_NOTE,) if self.composition.noise is not None else ()
         event = RunStarted(
             run=self.composition.run,
             method=self.composition.method.name,

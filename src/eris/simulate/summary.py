@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import Any
 
 from eris.compose import Composition
-from eris.transforms import noise_of
 
 __all__ = ["summarise"]
 
@@ -52,18 +51,25 @@ def summarise(
         "peak_memory_bytes": peak_memory,  # all processes together; what they share counts in each
         "versions": dict(versions),
         "privacy": _privacy(composition, len(rounds)),
-        "notes": [NOISE_NOTE] if composition.recipe.chain.adds_noise else [],
+        "notes": [NOISE_NOTE] if composition.noise is not None else [],
         "model_digest": digest,
     }
 
 
 def _privacy(composition: Composition, rounds: int) -> dict[str, Any] | None:
     """Return what the noise would be worth if it were secret, for a member that took part in every round."""
-    noise = noise_of(composition.recipe.chain)
+    noise = composition.noise
     if noise is None:
         return None
-    spent = noise.spent(rounds, composition.config.privacy.delta)
-    return {**asdict(spent), "noise_multiplier": noise.multiplier, "clip": noise.bound, "text": str(spent)}
+    delta = composition.config.privacy.delta
+    spent, of_one = noise.spent(rounds, delta), noise.spent(1, delta)
+    return {
+        **asdict(spent),
+        "noise_multiplier": noise.multiplier,
+        "clip": noise.bound,
+        "text": str(spent),
+        "per_round": {**asdict(of_one), "text": str(of_one)},
+    }
 
 
 def _best(rounds: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:

@@ -1,0 +1,63 @@
+"""The seam for methods in which members keep models of their own and talk to each other.
+
+A round: every member trains from its own model, then the exchange hands messages to `send` and moves all models. Who
+talks to whom comes from the public root. Models lie side by side, one row for each member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.config import Config
+from eris.local.spec import ModelSpec, Vector
+from eris.seeds import Seed
+from eris.shards.plan import ShardPlan
+
+__all__ = ["Exchange", "MakeExchange", "Message", "Models", "Send", "subtract"]
+
+Models = NDArray[np.float32]  # members × coordinates
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chunk of one member's vector on its way to other members; one that is named twice gets it twice."""
+
+    sender: int
+    receivers: tuple[int, ...]
+    chunk: int
+    values: Vector = field(repr=False)  # as receivers decode them
+    payload: int  # bytes of the values, to each receiver
+
+
+Send = Callable[[Message], None]
+
+
+class Exchange(Protocol):
+    """What members say to each other in a round, and what they make of it."""
+
+    @property
+    def chunks(self) -> ShardPlan:
+        """How a vector is cut into what messages carry."""
+        ...
+
+    def play(self, round: int, models: Models, updates: Models, send: Send) -> None:
+        """Move `models` in place from where the round began, given everybody's updates (start − end)."""
+        ...
+
+    def state(self) -> dict[str, Models]:
+        """Return what the next round needs besides the models (views, changed in place)."""
+        ...
+
+
+MakeExchange = Callable[[Config, ModelSpec, Seed], Exchange]
+
+
+def subtract(models: Models, updates: Models) -> None:
+    """Let every member take its own step."""
+    for model, update in zip(models, updates, strict=True):
+        model -= update

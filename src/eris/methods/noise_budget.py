@@ -1,0 +1,112 @@
+"""How much noise a configuration asks for: a multiplier it gives, or the one that its ε needs.
+
+By default ε is a budget for the whole run: noise is then so large that *all* rounds together spend no more. The paper
+reads its ε as one of a single round; `accounting = "per-round"` does the same, and the summary still says what all
+rounds came to.
+
+>>> from eris.config import load_config
+>>> config = load_config(changes=["rounds=140", "privacy.epsilon=10", "privacy.clip=1.0"])
+>>> per_round = load_config(config.model_dump(), changes=["privacy.accounting=per-round"])
+>>> round(multiplier(config), 2), round(multiplier(per_round), 2)
+(6.27, 0.53)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eris.config import Config
+from eris.errors import ConfigError
+from eris.transforms import Accountant, Epsilon, Transform, clip_by_norm, gaussian_noise, noise_multiplier
+
+__all__ = ["SampleNoise", "local_steps", "multiplier", "on_steps", "on_update", "with_noise"]
+
+_EPSILON, _CLIP = 10.0, 1.0  # the paper's
+
+
+@dataclass(frozen=True, slots=True)
+class SampleNoise:
+    """DP-SGD: every local step clips each sample's gradient to C and adds noise σC to their sum.
+
+    No amplification is claimed for batches that are part of the data: every step counts as one on all samples.
+    """
+
+    multiplier: float
+    bound: float
+    steps: int  # of a round, at the member that does most
+
+    def spent(self, rounds: int, delta: float) -> Epsilon:
+        """Return what a sample of a member has spent that took part in `rounds` rounds."""
+        accountant = Accountant.of(self.multiplier, rounds * self.steps, unit="sample", adjacency="add-remove")
+        spent = accountant.epsilon(delta)
+        return Epsilon(spent.value, delta, spent.unit, spent.adjacency, rounds, spent.accountant)
+
+
+def with_noise(config: Config) -> Config:
+    """Return the configuration of a method that noise makes: the paper's ε and C where it gives none."""
+    privacy = config.privacy
+    changes: dict[str, object] = {}
+    if privacy.epsilon == "auto" and not privacy.noise_multiplier:
+        changes["epsilon"] = _EPSILON
+    if privacy.epsilon != "none" and not privacy.clip:
+        changes["clip"] = _CLIP
+    return config.model_copy(update={"privacy": privacy.model_copy(update=changes)}) if changes else config
+
+
+def multiplier(config: Config, steps: int = 1) -> float:
+    """Return the noise multiplier σ, for so many noisy steps in a round; 0 where there is no noise."""
+    privacy = config.privacy
+    if isinstance(privacy.epsilon, str):
+        return privacy.noise_multiplier if privacy.epsilon == "auto" else 0.0
+    if privacy.noise_multiplier:
+        raise ConfigError(
+            f"noise is given twice: ε = {privacy.epsilon} and a multiplier of {privacy.noise_multiplier}",
+            fix="give one of the two",
+            key="privacy.epsilon",
+        )
+    rounds = config.rounds if privacy.accounting == "all-rounds" else 1
+    return noise_multiplier(float(privacy.epsilon), privacy.delta, rounds * steps)
+
+
+def on_update(config: Config) -> list[Transform]:
+    """Return clipping and noise on the update, where the configuration asks for them."""
+    if config.privacy.unit == "sample":
+        return []
+    clip, noise = _checked(config, multiplier(config))
+    bounded: list[Transform] = [clip_by_norm(clip)] if clip else []
+    return [*bounded, gaussian_noise(noise, clip)] if noise else bounded
+
+
+def on_steps(config: Config, samples: list[int]) -> SampleNoise | None:
+    """Return clipping and noise on every local step, where the configuration asks for them."""
+    if config.privacy.unit == "member":
+        return None
+    steps = local_steps(config, max(samples, default=1))
+    clip, noise = _checked(config, multiplier(config, steps))
+    if not noise:
+        return None
+    if config.local.estimator != "sgd":
+        raise ConfigError(
+            f"estimator {config.local.estimator!r} uses a gradient more than once, DP-SGD accounts for one",
+            fix="use local.estimator = 'sgd'",
+            key="local.estimator",
+        )
+    return SampleNoise(noise, clip, steps)
+
+
+def local_steps(config: Config, samples: int) -> int:
+    """Return how many steps a member with so many samples takes in a round."""
+    local = config.local
+    batches = 1 if local.batch == "full" else -(-samples // local.batch)
+    return local.steps or local.epochs * max(1, batches)
+
+
+def _checked(config: Config, noise: float) -> tuple[float, float]:
+    clip = config.privacy.clip
+    if noise and not clip:
+        raise ConfigError(
+            f"noise_multiplier is {noise:.4g}, but updates are not clipped",
+            fix="set privacy.clip: noise says nothing about an update of unknown size",
+            key="privacy.clip",
+        )
+    return clip, noise
