@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.aggregate.mean import Mean
-from eris.aggregate.ordered import blocks
+from eris.aggregate.ordered import BLOCK, blocks
 from eris.aggregate.rule import Contribution, Rule
 from eris.local.spec import Vector
 from eris.shards.plan import Coordinates, ShardPlan
@@ -50,6 +50,7 @@ class MeanFold:
     def __init__(self, plan: ShardPlan, shared: Coordinates | None) -> None:
         self._plan, self._shared = plan, shared
         self._total = np.zeros(plan.n if shared is None else shared.size, np.float32)
+        self._scaled = np.empty(min(BLOCK, self._total.size), np.float32)
 
     def add(
         self, member: int, weight: np.float32, values: Vector, support: Coordinates | None, missing: tuple[int, ...]
@@ -59,7 +60,8 @@ class MeanFold:
         positions, values = self._accepted(values, support, missing)
         if positions is None:
             for place in blocks(values.size):
-                self._total[place] += values[place] * weight
+                scaled = np.multiply(values[place], weight, out=self._scaled[: place.stop - place.start])
+                np.add(self._total[place], scaled, out=self._total[place])
         else:
             self._total[positions] += values * weight
 

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from eris.checkpoint import load_checkpoint, save_checkpoint
 from eris.compose import compose
 from eris.config import Config
-from eris.errors import CheckpointError
+from eris.errors import CheckpointError, ConfigError
 from eris.events import Listener, RunEnded, RunStarted
 from eris.exposure import ExposureLedger
-from eris.simulate.clock import links_of
+from eris.simulate.clock import Links, links_of
+from eris.simulate.decentralised import DecentralisedSimulation
 from eris.simulate.engine import Engine
 from eris.simulate.faults import slow_members
+from eris.simulate.peer_exposure import PeerExposure
 from eris.simulate.run_folder import RunFolder, versions
 from eris.simulate.script import LiveScript, Replay, Rounds, Script
 from eris.simulate.simulation import Simulation, StoppedByHand
@@ -46,26 +48,34 @@ class MethodRun:
     ) -> None:
         self.config, self.folder, self._engine = config, RunFolder(folder), engine
         self.composition = compose(config, engine.facts.spec, engine.facts.samples)
-        self.folder.ledger = self._ledger = ExposureLedger(
-            self.composition.recipe, config.members, self.folder.checkpoints, server=self.composition.method.server
-        )
         slow = slow_members(config.faults, config.members, self.composition.recipe.public)
         links = links_of(config.network, config.members, slow, config.faults.slow_factor)
-        script: Script = LiveScript(self.composition, links)
-        if replay is not None:
-            script = Replay(replay, self.composition)
-        self._listeners: tuple[Listener, ...] = (self._ledger, self.folder, *listeners)
-        self.simulation = Simulation(
-            self.composition,
-            engine,
-            script,
-            StateStore(self.folder.checkpoints / "states", config.members),
-            links,
-            listeners=self._listeners,
-            stopped=stopped,
-        )
+        self.simulation: Simulation | DecentralisedSimulation
+        self._ledger: ExposureLedger | PeerExposure
+        self.simulation, self._ledger = self._prepared(links, replay)
+        self.folder.ledger = self._ledger
+        seen: tuple[Listener, ...] = () if self.composition.method.trusted else (self._ledger,)
+        self._listeners: tuple[Listener, ...] = (*seen, self.folder, *listeners)
+        self.simulation.listen(self._listeners, stopped)
         self._seconds_before, self._began = 0.0, time.perf_counter()
         self._checkpoint_seconds, self._checkpointed = checkpoint_seconds, time.perf_counter()
+
+    def _prepared(
+        self, links: Links, replay: Rounds | None
+    ) -> tuple[Simulation, ExposureLedger] | tuple[DecentralisedSimulation, PeerExposure]:
+        composition, members = self.composition, self.config.members
+        states = StateStore(self.folder.checkpoints / "states", members)
+        if composition.method.exchange is not None:
+            if replay is not None:
+                raise ConfigError(
+                    f"{composition.method.name} has no verdicts to replay", fix="run it again from its configuration"
+                )
+            own = DecentralisedSimulation(composition, self._engine, states, links)
+            return own, PeerExposure(own.replica.exchange.chunks, members)
+        script: Script = LiveScript(composition, links) if replay is None else Replay(replay, composition)
+        recipe, server = composition.recipe, composition.method.server
+        ledger = ExposureLedger(recipe, members, self.folder.checkpoints, server=server)
+        return Simulation(composition, self._engine, script, states, links), ledger
 
     def run(self, *, resume: bool = False) -> dict[str, Any]:
         """Go on to the last round, or until stopped; write everything and return the summary.

@@ -53,7 +53,8 @@ class _Actor:
     def train(self, job: Job, model: Vector, public: State, state: Vector | None) -> Work:
         assert self._composition is not None
         recipe, seed = self._composition.recipe, self._composition.config.seed
-        return do_job(job, self._task, recipe, seed, model, public, state)
+        own = None if state is None else state.copy()  # what Ray hands out cannot be changed
+        return do_job(job, self._task, recipe, seed, model, public, own)
 
     def evaluate(self, model: Vector) -> dict[str, Any]:
         assert self._composition is not None

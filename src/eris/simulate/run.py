@@ -11,20 +11,21 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from eris.checkpoint import write_atomically
 from eris.config import Config, dump_config, load_config
 from eris.errors import CheckpointError, ConfigError
 from eris.events import Listener
 from eris.local.task import Task
+from eris.methods import settled
 from eris.simulate.engine import Engine
 from eris.simulate.inline_engine import InlineEngine
 from eris.simulate.method_run import CHECKPOINT_SECONDS, MethodRun
 from eris.simulate.process_engine import ProcessEngine, TaskSource
 from eris.simulate.script import read_verdicts
 
-__all__ = ["RunResult", "folder_of", "open_engine", "resume", "run", "stamped_folder"]
+__all__ = ["Engines", "RunResult", "folder_of", "open_engine", "resume", "run", "stamped_folder"]
 
 
 @dataclass(frozen=True)
@@ -93,16 +94,50 @@ def _run_all(config: Config, out: Path, task: Task | None, options: dict[str, An
     if not resuming:
         _begin_folder(out, config)
     summaries = []
-    engine = open_engine(config, task)
-    try:
-        for method in config.methods:
-            method_run = MethodRun(config.for_method(method), folder_of(out, config, method), engine, **options)
+    with Engines(task) as engines:
+        for name in config.methods:
+            chosen = settled(config, name)
+            method_run = MethodRun(chosen, folder_of(out, config, name), engines.for_config(chosen), **options)
             summaries.append(method_run.run(resume=resuming))
             if not summaries[-1]["finished"]:
                 break
-    finally:
-        engine.close()
     return RunResult(out, summaries)
+
+
+class Engines:
+    """One engine after another: it is kept as long as the learning problem stays the same."""
+
+    def __init__(self, task: Task | None = None) -> None:
+        self._task, self._key = task, ""
+        self._engine: Engine | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def for_config(self, config: Config) -> Engine:
+        """Return an engine for the task of this configuration."""
+        key = _task_key(config)
+        if self._engine is None or key != self._key:
+            self.close()
+            self._engine, self._key = open_engine(config, self._task), key
+        return self._engine
+
+    def close(self) -> None:
+        """Let go of the engine."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+
+def _task_key(config: Config) -> str:
+    """Return everything of a configuration that the task, or how it is worked on, depends on."""
+    private = config.privacy.unit == "sample"
+    keep = {"seed", "members", "data", "model", "local", "workers", "engine", "network"}
+    keep |= {"privacy", "rounds"} if private else set()
+    return config.model_dump_json(include=keep)
 
 
 def open_engine(config: Config, task: Task | None = None) -> Engine:

@@ -24,6 +24,7 @@ from eris.errors import CheckpointError
 from eris.events import Event, RoundEnded, VerdictWritten
 from eris.exposure import ExposureLedger
 from eris.local.spec import ModelSpec, Vector
+from eris.simulate.peer_exposure import PeerExposure
 
 __all__ = ["RunFolder"]
 
@@ -35,7 +36,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.ledger: ExposureLedger | None = None
+        self.ledger: ExposureLedger | PeerExposure | None = None
 
     @property
     def checkpoints(self) -> Path:

@@ -74,6 +74,10 @@ class Simulation:
         self.round, self.chain, self.reference_epoch = 0, GENESIS, 0
         self._open: _Ended | None = None  # the last round, until its evaluation is in
 
+    def listen(self, listeners: Sequence[Listener], stopped: Callable[[], bool]) -> None:
+        """Tell these what happens from now on, and ask this one whether to stop."""
+        self._listeners, self._stopped = tuple(listeners), stopped
+
     def play(self, rounds: int, *, after_round: Callable[[], None] = lambda: None) -> None:
         """Go on until `rounds` rounds are done; raise StoppedByHand if asked to."""
         self._engine.begin(self.composition)

@@ -8,6 +8,7 @@ and those that the last two checkpoints speak of). What a round writes counts fr
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ class StateStore:
         try:
             return np.fromfile(self._path(member, slot), np.float32)
         except FileNotFoundError:
-            raise CheckpointError("a member's state is missing", fix="start the run anew", member=member) from None
+            raise CheckpointError("a member's state is missing", fix="begin a new run", member=member) from None
 
     def write(self, member: int, state: Vector) -> None:
         """Put down a new state; it does not count yet. A second one in a round takes the place of the first."""
@@ -49,10 +50,10 @@ class StateStore:
         slot = self._written.setdefault(member, self._free(member))
         path = self._path(member, slot)
         try:
-            state.tofile(path)
+            _write(path, state)
         except FileNotFoundError:
             path.parent.mkdir(parents=True, exist_ok=True)
-            state.tofile(path)
+            _write(path, state)
 
     def commit(self) -> None:
         """Make what was written since the last commit the current states."""
@@ -90,3 +91,14 @@ class StateStore:
 
     def _path(self, member: int, slot: int) -> Path:
         return self._folder / f"{member:06d}-{slot}.state"
+
+
+def _write(path: Path, state: Vector) -> None:
+    """Write over a file without emptying it first: its pages are used again instead of being thrown away."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        rest = memoryview(state).cast("B")
+        while rest.nbytes:
+            rest = rest[os.write(descriptor, rest) :]
+    finally:
+        os.close(descriptor)

@@ -88,19 +88,20 @@ class StateLayout:
 
 
 def do_job(job: Job, task: Task, recipe: Recipe, seed: int, model: Vector, public: State, state: Vector | None) -> Work:
-    """Train one member from `model` and return what it sends and its new state; no argument is changed."""
+    """Train one member from `model` and return what it sends; `state` becomes its new state, in place."""
     began = time.perf_counter()
     spec, private_seed = recipe.spec, private_root(seed, job.member)
     layout = StateLayout(task.memory(job.member), recipe.chain.private_state(spec.n_trainable))
-    state = layout.initial() if state is None else state.copy()
-    memory, private = layout.views(state)
+    state = layout.initial() if state is None else state
+    kept, private = layout.views(state)
     if job.reset:
         recipe.chain.new_epoch(private, public)
         return _nothing_sent(job, state)
     start = model.copy()
     recipe.chain.start(start[: spec.n_trainable], private)
+    memory = dict(kept)
     result = _train(task, job, start, memory, training_seed(private_seed, job.round))
-    _keep(layout.views(state)[0], memory)
+    _keep(kept, memory)
     trainable, buffers = np.split(as_vector(result.update, spec.n, what="update"), [spec.n_trainable])
     shards = recipe.layout(job.round)
     context = _context(job, recipe, shards, private_seed, result)

@@ -86,7 +86,8 @@ class Worker:
         work = do_job(job, self._ready_task(), composition.recipe, composition.config.seed, model, public, state)
         slot.values[: work.values.size] = work.values
         slot.buffers[: work.buffers.size] = work.buffers
-        slot.state[: work.state.size] = work.state
+        if state is None:
+            slot.state[: work.state.size] = work.state
         if work.support is not None:
             slot.support[: work.support.size] = work.support
         return {

@@ -1,0 +1,69 @@
+"""Exposure where members talk to each other: the share of a member's vector that another member was sent.
+
+What is exchanged may be a model or a gradient; the share counts its coordinates all the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from eris.events import Event, RoundEnded, RoundStarted, Sent
+from eris.shards.plan import ShardPlan
+
+__all__ = ["PeerExposure"]
+
+
+class PeerExposure:
+    """Listens to a run and keeps the account, chunk by chunk."""
+
+    def __init__(self, chunks: ShardPlan, members: int) -> None:
+        self._chunks, self._members, self._shares = chunks, members, chunks.sizes / chunks.n
+        self._ever = np.zeros((members, members, chunks.shards), bool)  # sender × receiver × chunk
+        self._now = self._ever.copy()
+        self._largest, self._sum, self._rounds = 0.0, 0.0, 0
+        self.of_round: dict[int, float] = {}  # the largest share of each round, until it is fetched
+
+    def __call__(self, event: Event) -> None:
+        """Take note of what concerns exposure."""
+        if isinstance(event, RoundStarted):
+            self._now[:] = False
+        elif isinstance(event, Sent):
+            chunk = 0 if event.support is None else int(self._chunks.owners_of(event.support[:1])[0])
+            self._now[event.member, list(event.reached), chunk] = True
+        elif isinstance(event, RoundEnded):
+            self._close(event.round)
+
+    def _close(self, round: int) -> None:
+        seen = (self._now @ self._shares).max(axis=1)
+        self._ever |= self._now
+        self.of_round[round] = float(seen.max(initial=0.0))
+        self._largest = max(self._largest, self.of_round[round])
+        self._sum += float(seen.mean())
+        self._rounds += 1
+
+    def summary(self) -> dict[str, Any]:
+        """Return the account so far."""
+        union = (self._ever @ self._shares).max(axis=0)
+        return {
+            "coordinates": self._chunks.n,
+            "observers": "members",
+            "largest_share_per_round": self._largest,
+            "mean_share_per_round": self._sum / self._rounds if self._rounds else 0.0,
+            "published_share_per_round": 0.0,
+            "union_over_rounds": float(union.max(initial=0.0)),
+            "union_by_observer": {str(peer): float(share) for peer, share in enumerate(union)},
+            "side_scalars": [],
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint must keep."""
+        ever = np.packbits(self._ever).tobytes().hex()
+        return {"largest": self._largest, "sum": self._sum, "rounds": self._rounds, "ever": ever}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self._largest, self._sum, self._rounds = state["largest"], state["sum"], state["rounds"]
+        bits = np.unpackbits(np.frombuffer(bytes.fromhex(state["ever"]), np.uint8), count=self._ever.size)
+        self._ever = bits.astype(bool).reshape(self._ever.shape)
