@@ -98,6 +98,7 @@ class Reason(StrEnum):
     NON_FINITE = "non-finite"
     MALFORMED = "malformed"
     TOO_FEW = "too-few"  # fewer contributors than min_contributors
+    GONE = "gone"  # the aggregator cannot be reached
     RESTARTED = "restarted"  # the aggregator came back in the middle of the round and publishes nothing twice
     EQUIVOCATION = "equivocation"  # two different signed manifests for one shard
     BAD_SIGNATURE = "bad-signature"

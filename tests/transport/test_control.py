@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class Echo:
 
     def __init__(self) -> None:
         self.health, self.calls = True, 0
+        self.there: list[tuple[str, bool]] = []
 
     def _answer(self, call: str, caller: PeerIdentity, request: Document) -> Document:
         self.calls += 1
@@ -58,6 +60,12 @@ class Echo:
 
     def stop(self, caller: PeerIdentity, request: Document) -> Document:
         return self._answer("stop", caller, request)
+
+    def heard(self, caller: PeerIdentity) -> None:
+        self.there.append((caller.name, True))
+
+    def lost(self, caller: PeerIdentity) -> None:
+        self.there.append((caller.name, False))
 
     def healthy(self) -> bool:
         return self.health
@@ -266,3 +274,26 @@ def test_a_board_keeps_only_the_newest() -> None:
     assert board.after(4, seconds=0) == []
     board.close()
     assert board.after(4, seconds=30.0) == []
+
+
+def test_a_caller_that_hangs_up_while_it_waits_for_news_is_noticed(client: ControlClient, service: Echo) -> None:
+    assert client.news(0.0) == []
+    assert service.there == [("alice", True)]
+    waiting = threading.Thread(target=_hear_nothing, args=(client,), daemon=True)
+    waiting.start()
+    _wait_until(lambda: len(service.there) == 2)
+    client.close()
+    _wait_until(lambda: service.there[-1] == ("alice", False))
+    waiting.join()
+
+
+def _hear_nothing(client: ControlClient) -> None:
+    with contextlib.suppress(Exception):  # the channel was closed under it
+        client.news(30.0)
+
+
+def _wait_until(true: Callable[[], bool], seconds: float = 5.0) -> None:
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.01)

@@ -38,6 +38,7 @@ __all__ = ["MANIFEST_PURPOSE", "CoordinatorNode"]
 _LOG = logging.getLogger(__name__)
 MANIFEST_PURPOSE = "manifest"
 _DIAL_SECONDS = 2.0
+_MOMENT = 1.5  # seconds to dial again after a connection broke
 Document = dict[str, Any]
 
 
@@ -48,8 +49,8 @@ class _Present:
     entry: RosterEntry
     address: tuple[str, int] | None
     certificate: bytes
-    initial: str
-    seen: float
+    wish: Wish
+    lost: float | None = None  # since when its connection is broken
 
 
 class CoordinatorNode:
@@ -62,6 +63,7 @@ class CoordinatorNode:
         self._lock = threading.Condition()
         self._present: dict[int, _Present] = {}
         self._certificates: dict[int, bytes] = {}  # also of peers that left: their last manifests are still to come
+        self._edition = 0  # of the address book
         self._spec: ModelSpec | None = None
         self._composition: Composition | None = None
         self._coordinator: Coordinator | None = None
@@ -90,7 +92,7 @@ class CoordinatorNode:
     def linger(self, seconds: float = 5.0) -> None:
         """Wait until every present peer has heard of the end and left."""
         with self._lock:
-            self._lock.wait_for(lambda: not self._present, seconds)
+            self._lock.wait_for(lambda: all(present.lost for present in self._present.values()), seconds)
 
     def close(self) -> None:
         """End server and clock; a run that is not over goes on when a coordinator starts again in this folder."""
@@ -124,8 +126,8 @@ class CoordinatorNode:
             if self._spec is None:
                 self._spec = spec
             self._spec.require_same(spec.digest, where=f"peer {caller.name}")
-            present = _Present(entry, address, caller.certificate, wish.initial, time.monotonic())
-            self._present[number] = present
+            self._edition += self._present.get(number) is None or self._present[number].address != address
+            self._present[number] = _Present(entry, address, caller.certificate, wish)
             self._certificates[number] = caller.certificate
             under_way = self._coordinator.in_flight if self._coordinator else None
             intact = self._take_in(entry, wish)
@@ -207,6 +209,24 @@ class CoordinatorNode:
         self._end(f"stopped by {caller.name}")
         return {}
 
+    def heard(self, caller: PeerIdentity) -> None:
+        """Note that a peer asks for news: it is there, or there again."""
+        with self._lock:
+            present = self._present_as(caller)
+            if present is None or present.lost is None:
+                return
+            present.lost = None
+            if self._coordinator is not None and present.entry.peer in self._coordinator.absent:
+                _LOG.info("%s is there again", present.entry.name)
+                self._coordinator.absent.discard(present.entry.peer)
+
+    def lost(self, caller: PeerIdentity) -> None:
+        """Note that a peer's connection broke; it has a moment to dial again before the others go on without it."""
+        with self._lock:
+            present = self._present_as(caller)
+            if present is not None and present.lost is None:
+                present.lost = time.monotonic()
+
     def healthy(self) -> bool:
         """Return whether the clock is running."""
         return self._clock.is_alive()
@@ -220,6 +240,9 @@ class CoordinatorNode:
             raise Refused(
                 Reason.NOT_A_MEMBER, f"{caller.name} is not listed", fix="add it to FEDERATION.toml"
             ) from None
+
+    def _present_as(self, caller: PeerIdentity) -> _Present | None:
+        return next((p for p in self._present.values() if p.entry.name == caller.name), None)
 
     def _may_aggregate(self, name: str, address: tuple[str, int] | None) -> bool:
         """Whether a peer may be given shards: it is meant to have some, and others can reach it."""
@@ -295,13 +318,21 @@ class CoordinatorNode:
         except RunStopped as stopped:
             self._end(str(stopped))
             return
-        self.board.post("plan", {"plan": plan.to_dict(), "initial": self._initial(plan)})
+        self.board.post(
+            "plan",
+            {
+                "plan": plan.to_dict(),
+                "initial": self._initial(plan),
+                "absent": sorted(coordinator.absent),
+                "book": self._edition,
+            },
+        )
 
     def _initial(self, plan: RoundPlan) -> str:
         """Return the digest of x⁰ most peers computed, in the first round."""
         if plan.round:
             return ""
-        digests = [present.initial for present in self._present.values()]
+        digests = [present.wish.initial for present in self._present.values()]
         return max(sorted(set(digests)), key=digests.count)
 
     def _tick(self) -> None:
@@ -312,9 +343,21 @@ class CoordinatorNode:
                 self._decide()
                 self._lock.wait(0.2)
 
+    def _give_up_lost(self) -> None:
+        """Go on without peers whose connection stays broken: nobody waits for their contribution or their shard."""
+        assert self._coordinator is not None
+        late = time.monotonic() - _MOMENT
+        for number, present in self._present.items():
+            if present.lost is None or present.lost > late or number in self._coordinator.absent:
+                continue
+            _LOG.warning("%s is gone: the round goes on without it", present.entry.name)
+            self._coordinator.gone(number)
+            self.board.post("gone", {"peer": number})
+
     def _decide(self) -> None:
         if self._coordinator is None:
             return
+        self._give_up_lost()
         verdict = self._coordinator.decide(time.monotonic())
         if verdict is not None:
             self._tell(verdict)

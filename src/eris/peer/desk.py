@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from eris.errors import Reason, Refused
 from eris.protocol.aggregator import Aggregator
@@ -41,6 +41,12 @@ class Desk:
             notices = self._aggregator.abstain(plan)
             self._changed.notify_all()
         return notices
+
+    def without(self, peers: Iterable[int]) -> None:
+        """Wait no longer for members that are gone."""
+        with self._changed:
+            self._aggregator.without(peers)
+        self.tick()
 
     def wait_for_plan(self, digest: str, deadline: float) -> bool:
         """Wait until this peer has opened the round of that plan: members may be quicker than we are."""

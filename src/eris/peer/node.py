@@ -127,6 +127,8 @@ class Node:
         self._listener: Listener | None = None
         self._closed, self._stopped = threading.Event(), threading.Event()
         self._joined, self._ended, self._heard = False, "", time.monotonic()
+        self._gone: set[int] = set()  # whom nobody waits for in this round
+        self._edition = -1  # of the address book
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -264,14 +266,28 @@ class Node:
                 continue
             board, silent, self._heard = self._client.board, False, time.monotonic()
             for bulletin in bulletins:
-                if bulletin.kind == "plan":
-                    self._open_round(RoundPlan.from_dict(bulletin.document["plan"]))
-                self._news.put((bulletin.kind, bulletin.document))
+                self._take_up(bulletin.kind, bulletin.document)
 
-    def _open_round(self, plan: RoundPlan) -> None:
-        if self._book.lacks(plan):
+    def _take_up(self, kind: str, document: dict[str, Any]) -> None:
+        """Do at once what cannot wait for the main thread; then let it hear."""
+        try:
+            if kind == "plan":
+                self._open_round(RoundPlan.from_dict(document["plan"]), document["book"])
+                self._gone = set(document["absent"])
+                self._desk.without(self._gone)
+            elif kind == "gone":
+                self._gone.add(document["peer"])
+                self._desk.without(self._gone)
+        except (KeyError, TypeError, ValueError, ErisError) as error:
+            _LOG.error("the coordinator said something that is no %s: %r", kind, error)
+            return
+        self._news.put((kind, document))
+
+    def _open_round(self, plan: RoundPlan, edition: int) -> None:
+        if self._book.lacks(plan) or edition != self._edition:
             try:
                 self._book.learn(self._client.fetch({"book": True}))
+                self._edition = edition
             except ErisError as error:
                 _LOG.warning("the address book could not be fetched: %s", error)
         self._book.follow(plan)
@@ -311,6 +327,8 @@ class Node:
             self._fetch_initial(plan)
         if (plan.round, plan.chain) != (self.member.round, self.member.chain):
             self._catch_up()
+        if plan.round < self.member.round:  # it is over already: somebody gave us a snapshot from after it
+            return
         self.member.begin(plan)
         if self.member.lost_reference:
             self._announce_loss()
@@ -384,6 +402,9 @@ class Node:
     def _hold_results(self, plan: RoundPlan, waiting: set[int], deadline: float) -> None:
         """Take what couriers bring until all shards are accounted for, the round's time is up, or it has a verdict."""
         while waiting and time.monotonic() < deadline and not self._is_over(plan):
+            for shard in [shard for shard in waiting if plan.assignment[shard] in self._gone]:
+                waiting.discard(shard)
+                self.member.withhold(Withheld(plan.digest, shard, plan.assignment[shard], Reason.GONE))
             try:
                 result = self._results.get(timeout=0.2)
             except queue.Empty:
@@ -454,8 +475,28 @@ class Node:
             if kind == "end":
                 self._ended = str(document["how"])
                 return None
+            if kind == "plan" and document["plan"]["round"] > plan.round:
+                with self._news.mutex:
+                    self._news.queue.appendleft((kind, document))
+                return self._verdict_of(plan)  # it was written, but never announced
             if kind == "plan" and RoundPlan.from_dict(document["plan"]).digest == plan.digest:
                 self._report(plan)
+            if kind == "gone":
+                self._report_without(plan)
+
+    def _verdict_of(self, plan: RoundPlan) -> Verdict | None:
+        """Return a verdict from the coordinator's journal; None if the run went another way."""
+        rounds = self._client.fetch({"since": plan.round})["rounds"]
+        found = (Verdict.from_dict(entry["verdict"]) for entry in rounds)
+        return next((verdict for verdict in found if verdict.plan == plan.digest), None)
+
+    def _report_without(self, plan: RoundPlan) -> None:
+        """Report again when somebody is gone whose shard we still waited for."""
+        lacking = [s for s in range(plan.shards) if plan.assignment[s] in self._gone and not self.member.manifest(s)]
+        for shard in lacking:
+            self.member.withhold(Withheld(plan.digest, shard, plan.assignment[shard], Reason.GONE))
+        if lacking:
+            self._report(plan)
 
     def _conclude(self, verdict: Verdict, deadline: float) -> None:
         missing = self.member.conclude(verdict)
@@ -468,9 +509,8 @@ class Node:
 
     def _fetch_missing(self, missing: Missing, verdict: Verdict, deadline: float) -> None:
         for shard, digest in missing.hashes.items():
-            for peer in [verdict.shards[shard].aggregator, *self._book.dialable(but=self.number)]:
-                if peer == self.number:
-                    continue
+            aggregator = verdict.shards[shard].aggregator
+            for peer in sorted(self._book.dialable(but=self.number), key=lambda p: (p in self._gone, p != aggregator)):
                 try:
                     self.member.accept_fetched(self._courier(peer).fetch(digest, verdict.round, deadline), verdict)
                     break
@@ -504,7 +544,7 @@ class Node:
     def _take_snapshot(self, pairs: list[tuple[RoundPlan, Verdict]]) -> bool:
         sizes = {name: int(value.size) for name, value in self.member.replica.state().items()}
         chains = {verdict.digest: verdict.round for _, verdict in pairs}
-        for peer in self._book.dialable(but=self.number):
+        for peer in sorted(self._book.dialable(but=self.number), key=lambda p: p in self._gone):
             try:
                 snapshot = self._courier(peer).snapshot(sizes, time.monotonic() + self.federation.settings.round)
             except (LinkError, Refused) as error:

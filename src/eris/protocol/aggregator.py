@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -56,12 +56,13 @@ class Aggregator:
         self._code = recipe.compressor.code(recipe.spec.trainable_sizes)
         self._shards: dict[int, _Shard] = {}
         self._cut_at = math.inf
+        self._gone: set[int] = set()
 
     # ── the round ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, plan: RoundPlan, now: float) -> None:
         """Open a round: forget the last one, expect uploads for the shards this plan gives us."""
-        self.plan, self._cut_at = plan, now + plan.deadlines.contribute
+        self.plan, self._cut_at, self._gone = plan, now + plan.deadlines.contribute, set()
         self._shards = {shard: _Shard(shard, self._staging(shard, plan)) for shard in plan.shards_of(self.peer)}
 
     def abstain(self, plan: RoundPlan) -> list[Withheld]:
@@ -71,6 +72,10 @@ class Aggregator:
         """
         self.plan, self._shards, self._cut_at = plan, {}, math.inf
         return [Withheld(plan.digest, shard, self.peer, Reason.RESTARTED) for shard in plan.shards_of(self.peer)]
+
+    def without(self, peers: Iterable[int]) -> None:
+        """Wait no longer in this round for members that cannot be reached; what they sent already counts."""
+        self._gone |= set(peers)
 
     def room(self, header: UploadHeader, start: int, stop: int, *, sender: int) -> memoryview:
         """Return memory to receive bytes [start, stop) of a contribution into, or refuse it with a typed reason."""
@@ -127,11 +132,11 @@ class Aggregator:
         plan = self.plan
         if plan is None:
             return []
-        due, expected = now >= self._cut_at, len(plan.participants)
+        due, expected = now >= self._cut_at, set(plan.participants) - self._gone
         open_shards = [shard for shard in self._shards.values() if shard.outcome is None]
         outcomes = []
         for shard in open_shards:
-            if due or len(shard.staging.complete) == expected:
+            if due or expected <= set(shard.staging.complete):
                 shard.outcome = self._cut(shard, plan)
                 outcomes.append(shard.outcome)
         return outcomes

@@ -57,6 +57,14 @@ class ControlService(Protocol):
         """End the run, if the caller may."""
         ...
 
+    def heard(self, caller: PeerIdentity) -> None:
+        """Note that a peer asks for news: it is there."""
+        ...
+
+    def lost(self, caller: PeerIdentity) -> None:
+        """Note that a peer's connection broke while it waited for news."""
+        ...
+
     def healthy(self) -> bool:
         """Return whether the coordinator can serve."""
         ...

@@ -36,6 +36,8 @@ _OPTIONS = (
     ("grpc.max_send_message_length", MESSAGE_LIMIT),
     ("grpc.so_reuseport", 0),  # two coordinators on one port would each hear half of the calls
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_time_ms", 10_000),  # a frozen machine or a cut cable closes nothing by itself
+    ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
 
@@ -107,7 +109,7 @@ class ControlServer:
 
     def _routes(self) -> dict[str, Handler]:
         calls = {method: self._handler(getattr(self._service, method.lower())) for method in METHODS}
-        calls["Next"] = self._handler(self._next)
+        calls["Next"] = self._handler(self._next, watched=True)
         return {f"/{SERVICE}/{method}": call for method, call in calls.items()} | {HEALTH: self._health}
 
     def _next(self, caller: PeerIdentity, request: Document) -> Document:
@@ -122,13 +124,17 @@ class ControlServer:
         self._caller(context)
         return _SERVING if self._service.healthy() else _NOT_SERVING
 
-    def _handler(self, call: Callable[[PeerIdentity, Document], Document]) -> Handler:
+    def _handler(self, call: Callable[[PeerIdentity, Document], Document], *, watched: bool = False) -> Handler:
         def handle(data: bytes, context: Any) -> bytes:
-            caller = self._caller(context)
+            caller, answered = self._caller(context), threading.Event()
+            if watched:  # who asks for news is there; a call that ends before its answer is a connection that broke
+                self._service.heard(caller)
+                context.add_callback(lambda: None if answered.is_set() else self._service.lost(caller))
             try:
                 answer = encode_document(call(caller, decode_document(data)))
             except Exception as error:  # noqa: BLE001 - a caller hears what it may hear, the log the rest
                 self._abort(context, caller, error)
+            answered.set()
             self._count(len(data), len(answer))
             return answer
 
