@@ -1,9 +1,9 @@
 """Shatter: a member speaks through l virtual nodes, each with one chunk of its model.
 
-All virtual nodes form a random graph in which each has r neighbours, redrawn every round from the public root. One sends
-its chunk (of the *model*, not of an update) to its neighbours, which hand it to their member; that takes, for every
-coordinate, the mean of its own value and those of the others it got. Chunks are cut within every tensor and stay the
-same for the run.
+All virtual nodes form a random graph in which each has r neighbours, redrawn every round from the public root. One
+sends its chunk (of the *model*, not of an update) to its neighbours, which hand it to their member; that takes, for
+every coordinate, the mean of its own value and those of the others it got. Chunks are cut within every tensor and stay
+the same for the run.
 
 A neighbour inside the same member brings nothing new and costs nothing. A chunk that reaches a member over two of its
 virtual nodes was sent twice but counts once.
