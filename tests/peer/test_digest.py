@@ -1,0 +1,46 @@
+"""Peers over real links end with the bits of the simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.peer.town import settings, simulated, town
+
+FEDADAM = ["server.optimizer=fedadam", "server.optimizer_options={lr = 0.1}"]
+CASES = {
+    "one aggregator": ["aggregators=1"],
+    "three aggregators of four": ["aggregators=3"],
+    "everybody aggregates": [],
+    "fedadam": FEDADAM,
+    "dsc": ["method=eris+dsc"],
+    "half take part": ["participation=0.5", "server.min_contributors=1"],
+    "all together": ["method=eris+dsc", "aggregators=3", "participation=0.5", *FEDADAM],
+    "uneven weights": ["data.name=synthetic-clouds", "local.batch=5", "data.partition=quantity-skew"],
+    "kept momentum": ["data.name=synthetic-clouds", "local.keep_state=true", "local.momentum=0.9"],
+    "noise": ["privacy.clip=1.0", "privacy.noise_multiplier=0.5"],
+}
+MORE = {
+    "median": ["server.rule=median"],
+    "redrawn shards": ["shards.schedule=redraw"],
+    "a server": ["method=fedavg"],
+    "six peers": ["members=6", "aggregators=4", "method=eris+dsc"],
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [*CASES.values(), *(pytest.param(case, marks=pytest.mark.slow) for case in MORE.values())],
+    ids=[*CASES, *MORE],
+)
+def test_the_network_ends_with_the_model_of_the_simulator(changes: list[str], tmp_path: Path) -> None:
+    config = settings("members=4", "rounds=3", *changes)
+    with town(tmp_path, config) as place:
+        nodes = [place.node(name) for name in place.names]
+        for node in nodes:
+            place.start(node.settings.name, node.run)
+        place.wait()
+        assert place.coordinator.wait(5.0) == "finished"
+    assert {node.model_digest() for node in nodes} == {simulated(config, tmp_path / "run")}
+    assert {node.member.replica.digest() for node in nodes} == {nodes[0].member.replica.digest()}
