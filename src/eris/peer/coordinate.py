@@ -200,6 +200,7 @@ class CoordinatorNode:
                     self._coordinator.leave(number)
                 else:
                     self._coordinator.gone(number)
+                    self.board.post("gone", {"peer": number})
             self._lock.notify_all()
         return {}
 
