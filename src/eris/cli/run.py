@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from eris.errors import ConfigError, MissingExtra
+from eris.errors import ConfigError, MissingExtra, TaskError
 
 if TYPE_CHECKING:
     from eris.config import Config
@@ -83,9 +84,14 @@ def _run(config: Config, options: dict[str, Any], *, visible: bool) -> RunResult
 
     with _stoppable() as stopped, _progress(config, visible) as listeners:
         options |= {"listeners": listeners, "stopped": stopped}
-        if "resume" in options:
-            return resume_run(options.pop("resume"), **options)
-        return start_run(config, **options)
+        try:
+            if "resume" in options:
+                return resume_run(options.pop("resume"), **options)
+            return start_run(config, **options)
+        except TaskError as error:  # the user's own code: its traceback is what helps
+            for note in getattr(error, "__notes__", [traceback.format_exc()]):
+                Console(stderr=True).print(note, highlight=False, markup=False)
+            raise
 
 
 @contextmanager

@@ -147,6 +147,12 @@ def open_engine(config: Config, task: Task | None = None) -> Engine:
     plain = config.model_dump(mode="json", exclude_none=True)
     source = TaskSource("eris.tasks:build_task", {"config": plain})
     if task is not None:
+        if config.privacy.unit == "sample":
+            raise ConfigError(
+                "a task of one's own is trained as it is: DP-SGD cannot be put into it",
+                fix="use privacy.unit = 'member', or name model and data",
+                key="privacy.unit",
+            )
         return InlineEngine(task)
     if config.engine == "ray":
         from eris.simulate.ray_engine import RayEngine

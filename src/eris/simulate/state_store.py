@@ -97,7 +97,7 @@ def _write(path: Path, state: Vector) -> None:
     """Write over a file without emptying it first: its pages are used again instead of being thrown away."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
-        rest = memoryview(state).cast("B")
+        rest = state.view(np.uint8).data
         while rest.nbytes:
             rest = rest[os.write(descriptor, rest) :]
     finally:

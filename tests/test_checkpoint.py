@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eris.checkpoint import load_checkpoint, save_checkpoint, write_atomically
+from eris.errors import CheckpointError
+
+
+def vectors(value):
+    return {"model": np.full(5, value, np.float32), "slots": np.arange(3, dtype=np.int8)}
+
+
+def test_what_is_saved_comes_back(tmp_path):
+    save_checkpoint(tmp_path, 7, vectors(1.5), {"chain": "abc", "lines": {"a": 3}})
+    found = load_checkpoint(tmp_path)
+    assert (found.round, found.facts["chain"], found.facts["lines"]) == (7, "abc", {"a": 3})
+    assert np.array_equal(found.arrays["model"], np.full(5, 1.5, np.float32))
+    assert found.arrays["slots"].dtype == np.int8
+
+
+def test_the_newest_two_stay(tmp_path):
+    for round in range(5):
+        save_checkpoint(tmp_path, round, vectors(round), {})
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"round-00000{r}.safetensors" for r in (3, 4)]
+    assert load_checkpoint(tmp_path).round == 4
+
+
+@pytest.mark.parametrize("place", ["header", "values", "cut", "empty"])
+def test_a_damaged_one_is_passed_over(tmp_path, place):
+    save_checkpoint(tmp_path, 1, vectors(1), {"a": 1})
+    path = save_checkpoint(tmp_path, 2, vectors(2), {"a": 2})
+    data = bytearray(path.read_bytes())
+    if place == "header":
+        data[data.index(b'\\"a\\": 2') + 6] ^= 1
+    elif place == "values":
+        data[-20] ^= 4
+    data = {"cut": data[:-7], "empty": b""}.get(place, data)
+    path.write_bytes(bytes(data))
+    assert load_checkpoint(tmp_path).round == 1
+
+
+def test_nothing_whole_is_an_error_that_says_so(tmp_path):
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+        load_checkpoint(tmp_path)
+    save_checkpoint(tmp_path, 1, vectors(1), {}).write_bytes(b"no")
+    with pytest.raises(CheckpointError, match="no checkpoint is whole"):
+        load_checkpoint(tmp_path)
+
+
+def test_a_name_always_stands_for_a_whole_file(tmp_path, monkeypatch):
+    import os
+
+    path = tmp_path / "file"
+    write_atomically(path, b"first")
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError("no space")))
+    with pytest.raises(OSError, match="no space"):
+        write_atomically(path, b"second")
+    assert path.read_bytes() == b"first"
