@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from eris.config import Config, load_config
+from eris.errors import ConfigError
 from eris.local.task import Task
+from eris.methods import settled
+from eris.methods.noise_budget import on_steps
 from eris.seeds import Seed, public_root
 
 if TYPE_CHECKING:
     from eris.local.numpy_task import Descent
+    from eris.local.torch_gradient import LocalGradient
     from eris.local.torch_work import LocalWork
 
 __all__ = ["build_task", "own_task"]
@@ -21,8 +25,11 @@ Arrays = tuple[Any, Any]
 def build_task(config: Mapping[str, Any]) -> Task:
     """Build the task that plain configuration data describes; a worker process calls this too."""
     resolved = load_config(config)
+    if len(resolved.methods) == 1:
+        resolved = settled(resolved, resolved.methods[0])  # a method may ask for noise in every local step
     made_up = {"synthetic-quadratic": _quadratics, "synthetic-clouds": _clouds}
     if build := made_up.get(resolved.data.name):
+        _require_no_sample_noise(resolved, f"{resolved.data.name} has no gradients of single samples")
         return build(resolved, public_root(resolved.data.fold).child("synthetic"))
     return _torch_task(resolved)
 
@@ -46,6 +53,7 @@ def own_task(config: Config, model: Callable[[], Any] | None, data: tuple[Arrays
         test=test,
         validation=shares.validation,
         work=_work(config),
+        gradient=_gradient(config, [len(part) for part in shares.train]),
     )
 
 
@@ -56,7 +64,25 @@ def _torch_task(config: Config) -> Task:
     dataset: Any = load(config.data.name)
     shares = divide(dataset, config.members, _data_seed(config), **_division(config))
     model, tests = config.model, config.data.test_samples
-    return torch_task(dataset, shares, model.name, model.options, work=_work(config), test_samples=tests or None)
+    gradient = _gradient(config, [len(part) for part in shares.train])
+    return torch_task(
+        dataset, shares, model.name, model.options, work=_work(config), gradient=gradient, test_samples=tests or None
+    )
+
+
+def _gradient(config: Config, samples: list[int]) -> LocalGradient | None:
+    """Return the noisy gradient of DP-SGD where samples are to be private, else None."""
+    noise = on_steps(config, samples)
+    if noise is None:
+        return None
+    from eris.local.torch_private import PrivateGradient
+
+    return PrivateGradient(noise.bound, noise.multiplier)
+
+
+def _require_no_sample_noise(config: Config, why: str) -> None:
+    if on_steps(config, [1]) is not None:
+        raise ConfigError(f"DP-SGD is asked for, but {why}", fix="use privacy.unit = 'member'", key="privacy.unit")
 
 
 def _data_seed(config: Config) -> Seed:

@@ -20,6 +20,7 @@ from eris.data.dataset import Dataset, Texts
 from eris.data.partition import Partition, partition
 from eris.errors import ConfigError
 from eris.local.torch_examples import Chosen, Examples
+from eris.local.torch_gradient import LocalGradient
 from eris.local.torch_task import TorchTask
 from eris.local.torch_work import LocalWork
 from eris.models.registry import PRETRAINED_KINDS, model_factory
@@ -46,6 +47,7 @@ def torch_task(
     options: Mapping[str, Any] | None = None,
     *,
     work: LocalWork | None = None,
+    gradient: LocalGradient | None = None,
     test_samples: int | None = None,
 ) -> TorchTask:
     """Return the task of training `model` on `dataset`.
@@ -66,6 +68,7 @@ def torch_task(
         test=_some(test, test_samples),
         validation=shares.validation,
         work=work,
+        gradient=gradient,
         **extra,
     )
 

@@ -19,6 +19,7 @@ from typing import cast
 from eris.config import Config
 from eris.errors import ConfigError, ErisError, TaskError
 from eris.local.task import Task
+from eris.methods import method_by_name
 from eris.tasks import build_task
 
 __all__ = ["task_for"]
@@ -31,6 +32,7 @@ def task_for(path: str | None, config: Config, peer: int) -> Task:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)  # the user's own modules, as `eris run` finds them
+    _check_method(config, own=path is not None)
     if path is None:
         return build_task(config.model_dump(mode="json"))
     factory = _imported(path)
@@ -46,6 +48,21 @@ def task_for(path: str | None, config: Config, peer: int) -> Task:
     if lacking := [name for name in _ASKED if not hasattr(task, name)]:
         raise TaskError(f"what {path} returned has no {', '.join(lacking)}", fix="see eris.Task for what a task does")
     return cast(Task, task)
+
+
+def _check_method(config: Config, *, own: bool) -> None:
+    """Refuse what peers cannot do yet, and noise that nobody would add."""
+    method = method_by_name(config.methods[0])
+    if method.exchange is not None:
+        raise ConfigError(
+            f"{method.name} has an exchange of its own, which only `eris run` plays", fix="use eris", key="method"
+        )
+    if own and method.settle(config.for_method(method.name)).privacy.unit == "sample":
+        raise ConfigError(
+            "a task of one's own is trained as it is: DP-SGD cannot be put into it",
+            fix="use privacy.unit = 'member'",
+            key="privacy.unit",
+        )
 
 
 def _imported(path: str) -> object:
