@@ -32,6 +32,7 @@ CASES = {
     "dsc, quantised": ("eris+dsc", ["compression.compressor=qsgd", "compression.options={levels=4}"]),
     "dsc, top-k": ("eris+dsc", ["compression.compressor=top_k", "compression.gamma=1.0"]),
     "shared reference": ("eris+dsc", ["compression.shared_reference=true"]),
+    "withheld parts": ("priprune-pseudo", []),
     "partial": ("eris+dsc", ["participation=0.6"]),
     "median": ("eris", ["server.rule=median"]),
     "median with faults": ("eris", ["server.rule=median", "faults.link_failure=0.3", "aggregators=3"]),

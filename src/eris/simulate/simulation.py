@@ -147,7 +147,7 @@ class Simulation:
 
     def _settle(self, hand: _Hand, verdict: Verdict) -> None:
         """Do again what was done for another verdict than the one that came, then let the members' states count."""
-        if self.composition.recipe.keeps_references:
+        if self.composition.recipe.chain.private_state(0):  # what members keep depends on what was accepted
             again = [
                 Job(job.round, job.member, missing)
                 for job in hand.jobs
