@@ -183,7 +183,7 @@ class Coordinator:
     def report(self, report: Report) -> tuple[int, ...]:
         """Take a peer's report; return the shards whose manifest is wanted from it."""
         current = self._for_plan(report.plan, report.peer)
-        if report.peer not in {entry.peer for entry in current.plan.roster}:
+        if report.peer not in current.plan.weights:  # which is kept; a set of the roster would be made for every report
             raise Refused(Reason.NOT_A_MEMBER, "only members report", peer=report.peer)
         current.reports[report.peer] = report
         return tuple(shard for shard, digest in report.held.items() if digest not in current.manifests)
