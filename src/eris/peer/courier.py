@@ -147,7 +147,7 @@ class Courier:
         return None
 
     def _collect(self, link: StreamLink, errand: Errand, shard: int, refused: Reason | None) -> Result:
-        letters.ask(link, {"plan": errand.plan.digest, "shard": shard}, errand.deadline)
+        letters.ask(link, {"plan": errand.plan.digest, "round": errand.plan.round, "shard": shard}, errand.deadline)
         try:
             published = letters.receive_published(link, self._recipe, errand.deadline, round=errand.plan.round)
         except Refused as refusal:

@@ -48,10 +48,12 @@ class Desk:
             self._aggregator.without(peers)
         self.tick()
 
-    def wait_for_plan(self, digest: str, deadline: float) -> bool:
-        """Wait until this peer has opened the round of that plan: members may be quicker than we are."""
+    def wait_for_plan(self, digest: str, round: int, deadline: float) -> bool:
+        """Wait until this peer has opened the round of that plan, or a later one: members may be quicker than we are."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._closed or self._has(digest), deadline - time.monotonic())
+            return self._changed.wait_for(
+                lambda: self._closed or self._has(digest) or self._is_past(round), deadline - time.monotonic()
+            )
 
     def room(self, header: UploadHeader, start: int, stop: int, *, sender: int) -> memoryview:
         """Return memory to receive a chunk into."""
@@ -109,6 +111,9 @@ class Desk:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def _is_past(self, round: int) -> bool:
+        return self._aggregator.plan is not None and self._aggregator.plan.round >= round
 
     def _has(self, digest: str) -> bool:
         return self._aggregator.plan is not None and self._aggregator.plan.digest == digest

@@ -146,7 +146,7 @@ class Host:
     def _take(self, link: Link, first: Header) -> None:
         """Receive all chunks of a contribution, wanted or not, then answer once: with a receipt or with the reason."""
         deadline = self._deadline()
-        self._desk.wait_for_plan(first.plan.hex(), time.monotonic() + _BEHIND)
+        self._desk.wait_for_plan(first.plan.hex(), first.round, time.monotonic() + _BEHIND)
         header = letters.upload_header(first, self._desk.plan)
         try:
             outcome = self._chunks(link, header, first, deadline)
@@ -217,9 +217,10 @@ class Host:
                 raise Refused(Reason.WRONG_DIGEST, "nothing with this hash is here")
             return found
         plan, shard = str(question.get("plan")), question.get("shard")
-        if not isinstance(shard, int):
-            raise Refused(Reason.MALFORMED, "the question names no shard")
-        self._desk.wait_for_plan(plan, time.monotonic() + _BEHIND)
+        round = question.get("round")
+        if not isinstance(shard, int) or not isinstance(round, int):
+            raise Refused(Reason.MALFORMED, "the question names no shard of a round")
+        self._desk.wait_for_plan(plan, round, time.monotonic() + _BEHIND)
         outcome = self._desk.outcome(plan, shard, deadline)
         if isinstance(outcome, Withheld):
             raise Refused(outcome.reason, "the shard is not published in this round", shard=shard)

@@ -1,0 +1,112 @@
+"""Canaries: samples whose membership is decided by a coin, so that an attack on membership can be scored.
+
+Every member sets some of its samples aside as canaries and tosses an independent fair coin for each, from its private
+root. It trains on the rest and on the canaries whose coin shows heads. Whoever tells heads from tails better than
+chance has learned something about the member's data.
+
+>>> canaries = plant([20, 20], seed=7)
+>>> [len(chosen) for chosen in canaries.places], [coins.dtype.name for coins in canaries.coins]
+([10, 10], ['bool', 'bool'])
+>>> all(len(kept) == 10 + coins.sum() for kept, coins in zip(canaries.kept, canaries.coins))
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.errors import ConfigError
+from eris.local.spec import Vector
+from eris.local.task import Task
+from eris.seeds import Seed, private_root
+
+__all__ = ["AuditableTask", "Canaries", "Coins", "Problem", "plant", "plant_in"]
+
+Indices = NDArray[np.int64]
+Coins = NDArray[np.bool_]
+
+_LEAST = 4  # below, the top and bottom thirds of the guesses are empty
+
+
+class AuditableTask(Task, Protocol):
+    """A learning problem that can be cut down to some samples, and asked about single ones."""
+
+    def restricted(self, places: Sequence[Indices]) -> Self:
+        """Return the same problem with only these of each member's samples."""
+        ...
+
+    def sample_losses(self, member: int, model: Vector) -> NDArray[np.float64]:
+        """Return the loss of each of a member's samples."""
+        ...
+
+    def sample_gradients(self, member: int, model: Vector) -> Vector:
+        """Return the gradient of each of a member's samples, samples × trainable coordinates."""
+        ...
+
+
+@dataclass(frozen=True)
+class Canaries:
+    """For each member: which of its samples are canaries, their coins, and what it then trains on."""
+
+    places: tuple[Indices, ...] = field(repr=False)  # in the member's own list of samples
+    coins: tuple[Coins, ...] = field(repr=False)
+    kept: tuple[Indices, ...] = field(repr=False)
+
+    @property
+    def count(self) -> int:
+        """Canaries of all members together."""
+        return sum(len(places) for places in self.places)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is trained, and what the attacker asks about: the same problem with the canaries as its samples."""
+
+    task: AuditableTask
+    probe: AuditableTask
+    canaries: Canaries
+
+
+def plant(samples: Sequence[int], seed: int, *, share: float = 0.5, most: int | None = None) -> Canaries:
+    """Choose canaries among each member's samples and toss their coins.
+
+    `share` of a member's samples become canaries, but not more than `most`.
+    """
+    planted = [
+        _of_member(count, private_root(seed, member).child("canaries"), share, most)
+        for member, count in enumerate(samples)
+    ]
+    places, coins, kept = zip(*planted, strict=True)
+    return Canaries(places, coins, kept)
+
+
+def plant_in(task: AuditableTask, seed: int, *, share: float = 0.5, most: int | None = None) -> Problem:
+    """Plant canaries in a task."""
+    canaries = plant([task.samples(member) for member in range(task.members)], seed, share=share, most=most)
+    return Problem(task.restricted(canaries.kept), task.restricted(canaries.places), canaries)
+
+
+def _of_member(samples: int, seed: Seed, share: float, most: int | None) -> tuple[Indices, Coins, Indices]:
+    count = min(int(samples * share), samples - 1, most or samples)
+    if count < _LEAST:
+        raise ConfigError(
+            f"a member with {samples} samples has {max(count, 0)} canaries",
+            fix=f"give every member at least {int(_LEAST / share)} samples: {_LEAST} canaries are the least",
+            key="data.samples",
+        )
+    places = seed.child("choice").subset(samples, count)
+    coins = toss(seed.child("coins"), count)
+    kept = np.ones(samples, bool)
+    kept[places[~coins]] = False
+    return places, coins, np.flatnonzero(kept)
+
+
+def toss(seed: Seed, count: int) -> Coins:
+    """Toss fair coins from a private seed."""
+    words = seed.require_private("a canary's coin").words(count)
+    return (words & np.uint64(1)).astype(bool)

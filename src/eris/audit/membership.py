@@ -1,0 +1,165 @@
+"""Membership inference on the events of a run, from several observers at once.
+
+The audit listens. When a round has its verdict, it puts itself in each observer's place, estimates every victim's
+update, and scores that victim's canaries. Nothing it uses goes beyond an observer's view, what is public, and the
+observer's own update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from eris.audit.attack import Attack
+from eris.audit.canaries import Problem
+from eris.audit.guesses import Scores
+from eris.audit.observer import Observer
+from eris.audit.reconstruct import Reconstruction
+from eris.audit.score import SCORES, Scorer
+from eris.audit.statistic import Figure, Sheet, epsilon, figures
+from eris.audit.transcript import Recorder, RoundRecord
+from eris.compose import Composition
+from eris.events import Event
+from eris.seeds import Seed
+
+__all__ = ["Membership", "MembershipAudit"]
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What one attack from one observer came to."""
+
+    method: str
+    observer: str
+    attack: str
+    rounds: int
+    members: int
+    canaries: int
+    visible_share: float  # of the update, mean over rounds, members and views
+    views: int
+    figures: dict[str, Figure] = field(repr=False)
+    epsilon: dict[str, Any] = field(repr=False)
+    by_round: list[float] = field(repr=False)  # right guesses, mean over views and members
+
+    def plain(self) -> dict[str, Any]:
+        """Return plain data, for JSON."""
+        data = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "figures"}
+        return data | {"figures": {name: figure.plain() for name, figure in self.figures.items()}}
+
+
+class MembershipAudit:
+    """Listens to the run of one composition in which canaries are planted."""
+
+    def __init__(
+        self, composition: Composition, problem: Problem, observers: Sequence[Observer], *, views: int = 8
+    ) -> None:
+        self._composition, self._problem, self.observers = composition, problem, tuple(observers)
+        self._recorder = Recorder(composition.recipe, self._attack)
+        self._watchers = {
+            observer: [self._watch(observer, victim, views) for victim in range(problem.task.members)]
+            for observer in self.observers
+        }
+        self._books = {observer: _Book(problem) for observer in self.observers}
+
+    def __call__(self, event: Event) -> None:
+        """Take note of an event."""
+        self._recorder(event)
+
+    def result(
+        self, observer: Observer, attack: Attack, *, delta: float = 1e-5, tosses: int = 1000, resamples: int = 200
+    ) -> Membership:
+        """Return what an attack came to; it can be asked for several attacks after one run."""
+        coins, seed = self._problem.canaries.coins, self._seed.child("statistics")
+        book = self._books[observer]
+        sheet = Sheet.of(attack.apply(book.scores), seed)
+        rates = [np.where(toss, 1, -1) == guesses for guesses, toss in zip(sheet.guesses, coins, strict=True)]
+        counts = [np.maximum((guesses != 0).sum(axis=-1), 1) for guesses in sheet.guesses]
+        by_round = np.mean(
+            [(r.sum(axis=-1) / count).mean(axis=-1) for r, count in zip(rates, counts, strict=True)], axis=0
+        )
+        return Membership(
+            method=self._composition.method.name,
+            observer=str(observer),
+            attack=attack.name,
+            rounds=book.rounds,
+            members=self._problem.task.members,
+            canaries=self._problem.canaries.count,
+            visible_share=float(np.mean(book.shares)),
+            views=max(len(watchers) for watchers in self._watchers[observer]),
+            figures=figures(sheet, coins, seed, tosses=tosses, resamples=resamples),
+            epsilon=epsilon(sheet, coins, delta=delta),
+            by_round=by_round.tolist(),
+        )
+
+    def scores(self, observer: Observer) -> dict[str, list[Scores]]:
+        """Return the raw scores: for each name and member, rounds × views × canaries."""
+        return self._books[observer].scores
+
+    @property
+    def _seed(self) -> Seed:
+        return self._composition.recipe.public.child("audit")
+
+    def _watch(self, observer: Observer, victim: int, views: int) -> list[Reconstruction]:
+        composition, local = self._composition, self._composition.config.local
+        vantages = observer.vantages(
+            victim,
+            composition.aggregators,
+            self._problem.task.members,
+            self._seed,
+            limit=views,
+            server=composition.method.server,
+        )
+        momentum = local.momentum if local.keep_state and local.optimizer == "sgd" else 0.0
+        return [Reconstruction(composition.recipe, victim, vantage, momentum=momentum) for vantage in vantages]
+
+    def _attack(self, record: RoundRecord) -> None:
+        for victim in range(self._problem.task.members):
+            if victim not in record.sent:
+                for observer in self.observers:
+                    self._books[observer].away(victim, len(self._watchers[observer][victim]))
+                continue
+            scorer = Scorer(self._problem.probe, victim, record.model, step=self._step)
+            for observer in self.observers:
+                estimates = [watcher.follow(record) for watcher in self._watchers[observer][victim]]
+                found = [scorer.scores(estimate) for estimate in estimates]
+                size = self._composition.recipe.spec.n
+                self._books[observer].add(victim, found, [estimate.view.size / size for estimate in estimates])
+
+    @property
+    def _step(self) -> float:
+        """How far an update moves the model: a difference of models once, a gradient by the server's step."""
+        config = self._composition.config
+        return 1.0 if config.local.send == "delta" else float(config.server.optimizer_options.get("lr", 1.0))
+
+
+class _Book:
+    """The scores of one observer as they come in."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._canaries = [len(places) for places in problem.canaries.places]
+        self._lists: dict[str, list[list[Scores]]] = {name: [[] for _ in self._canaries] for name in SCORES}
+        self.shares: list[float] = []
+
+    def add(self, victim: int, found: Sequence[dict[str, Scores]], shares: Sequence[float]) -> None:
+        """Write down one round of a victim, a view after the other."""
+        for name in SCORES:
+            self._lists[name][victim].append(np.stack([scores[name] for scores in found]))
+        self.shares.extend(shares)
+
+    def away(self, victim: int, views: int) -> None:
+        """Note that a victim took no part in a round."""
+        for name in SCORES:
+            self._lists[name][victim].append(np.full((views, self._canaries[victim]), np.nan))
+
+    @property
+    def rounds(self) -> int:
+        """Rounds so far."""
+        return len(self._lists[SCORES[0]][0])
+
+    @property
+    def scores(self) -> dict[str, list[Scores]]:
+        """For each name and member: rounds × views × canaries."""
+        return {name: [np.stack(rounds) for rounds in members] for name, members in self._lists.items()}

@@ -1,0 +1,113 @@
+"""Who looks at a member: one aggregator, a coalition, the server, any peer through broadcasts alone, or the wire.
+
+>>> parse_observer("coalition:3")
+Observer(kind='coalition', size=3)
+>>> from eris.seeds import public_root
+>>> [vantage.peers for vantage in Observer("coalition", 2).vantages(0, [0, 1, 2], 3, public_root(1), limit=1)]
+[(2, 1)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from eris.errors import ConfigError
+from eris.events import Sent
+from eris.seeds import Seed
+from eris.shards.policy import Layout
+from eris.view import View, view_of
+
+__all__ = ["Kind", "Observer", "Vantage", "parse_observer"]
+
+Kind = Literal["aggregator", "coalition", "server", "broadcast", "wire"]
+Reach = Literal["own", "all", "sent", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Vantage:
+    """A place to look from: peers that put together what they know, and which shards they read.
+
+    ``own``: the shards they aggregate. ``all``: every shard (the server). ``sent``: every shard that left the member
+    (the wire without encryption; its own shard stays at home). ``none``: nothing but what is published. The peers know
+    their own updates besides.
+    """
+
+    peers: tuple[int, ...]
+    reach: Reach
+
+    def view(self, sent: Sent, layout: Layout, assignment: tuple[int, ...]) -> View:
+        """Return what is seen of one member in one round."""
+        everybody = set(assignment)
+        if self.reach == "own":
+            return view_of(sent, layout, assignment, self.peers)
+        if self.reach == "sent":
+            left = tuple(shard for shard, count in enumerate(sent.bytes) if count)
+            return view_of(replace(sent, reached=left), layout, assignment, everybody)
+        return view_of(sent, layout, assignment, everybody if self.reach == "all" else ())
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """A kind of observer; the victim is never part of it."""
+
+    kind: Kind
+    size: int = 1  # of a coalition
+
+    def __str__(self) -> str:
+        return f"coalition:{self.size}" if self.kind == "coalition" else self.kind
+
+    def vantages(
+        self,
+        victim: int,
+        aggregators: Sequence[int],
+        members: int,
+        seed: Seed,
+        *,
+        limit: int,
+        server: bool = False,
+    ) -> list[Vantage]:
+        """Return up to `limit` places to look at a victim from; the first is the one chosen beforehand.
+
+        They come from a random order that does not depend on the size: a larger coalition holds the smaller ones.
+        With a server there is one aggregator, which is no member; a coalition is then the server and c − 1 members.
+        """
+        if self.kind == "wire":
+            return [Vantage((), "sent")]
+        if self.kind == "server" and not server:
+            raise ConfigError("this method has no server", fix="use --observer aggregator, or coalition:C")
+        if server and self.kind != "broadcast":
+            peers = _order(range(members), victim, seed, 0)[: self.size - 1]
+            return [Vantage(tuple(peers), "all")]
+        if self.kind == "broadcast":
+            return [Vantage((peer,), "none") for peer in _order(range(members), victim, seed, 0)[:limit]]
+        if self.kind == "aggregator":
+            return [Vantage((peer,), "own") for peer in _order(aggregators, victim, seed, 0)[:limit]]
+        return self._coalitions(victim, aggregators, seed, limit)
+
+    def _coalitions(self, victim: int, aggregators: Sequence[int], seed: Seed, limit: int) -> list[Vantage]:
+        if self.size > len(aggregators):
+            raise ConfigError(
+                f"a coalition of {self.size} among {len(aggregators)} aggregators", fix="use a smaller coalition"
+            )
+        groups = [tuple(_order(aggregators, victim, seed, draw)[: self.size]) for draw in range(limit)]
+        return [Vantage(group, "own") for group in dict.fromkeys(groups)]
+
+
+def parse_observer(text: str) -> Observer:
+    """Read an observer as it is written on the command line."""
+    kind, _, size = text.partition(":")
+    if kind not in get_args(Kind) or (kind == "coalition") != bool(size) or (size and not size.isdecimal()):
+        raise ConfigError(
+            f"there is no observer {text!r}", fix="use aggregator, coalition:C, server, broadcast or wire"
+        )
+    if size and int(size) < 1:
+        raise ConfigError("a coalition of nobody sees nothing", fix="use coalition:1 or more")
+    return Observer(kind, int(size or 1))  # type: ignore[arg-type]
+
+
+def _order(peers: Sequence[int], victim: int, seed: Seed, draw: int) -> list[int]:
+    others = [peer for peer in peers if peer != victim]
+    order = seed.child("observers", victim, draw).permutation(len(others))
+    return [others[place] for place in order.tolist()]
