@@ -3,7 +3,8 @@
     python benchmarks/simulate.py [--rounds 30] [--repeats 3] [--without-flower]
 
 50 members × LeNet-5 × 16 samples × one full-batch step. Prints one JSON object: rounds a second of every loop (median
-of the repeats, which take turns so that a noisy machine treats all alike) and the ratios that matter.
+of the repeats, which take turns so that a noisy machine treats all alike) and the ratios that matter. Beside it 100
+participants a round out of 100 and out of 1,000 members: time and memory should not differ much.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def main() -> None:
             measured[name].append(loop(options.rounds))
     speed = {name: statistics.median(values) for name, values in measured.items()}
     flower = None if options.without_flower else flower_speed()
-    print(json.dumps(_report(speed, flower, options), indent=2))
+    crowd = {str(members): many(members) for members in (100, 1000)}
+    print(json.dumps({**_report(speed, flower, options), "hundred_of": crowd}, indent=2))
 
 
 def _options() -> argparse.Namespace:
@@ -90,6 +92,20 @@ def ours(method: str, workers: int, rounds: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         run(config, Path(folder) / "run", listeners=[listen])
     return rounds / (times[-1] - times[2])  # the first two rounds warm up
+
+
+def many(members: int) -> dict[str, float]:
+    """Run ERIS+DSC with 100 participants a round out of so many members, in a process of its own."""
+    changes = [
+        "method=eris+dsc", f"members={members}", "aggregators=10", f"participation={100 / members}", "rounds=10",
+        "data.samples=5", "data.validation=0.0", "local.batch=full", "evaluate_every=10", "workers=2",
+    ]  # fmt: skip
+    program = [sys.executable, "-c", "from eris.cli import main; main()", "run", "--json"]
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = [part for change in changes for part in ("--set", change)] + ["--out", f"{folder}/run"]
+        done = subprocess.run([*program, *arguments], capture_output=True, text=True, check=True, timeout=900)
+    summary = json.loads(done.stdout)["summaries"][0]
+    return {"seconds_per_round": summary["seconds"] / 10, "peak_memory_bytes": summary["peak_memory_bytes"]}
 
 
 def _digits() -> tuple[object, object]:
