@@ -33,11 +33,11 @@ def simulated(rates, owners, capacities, participants, keep):
     )  # fmt: skip
     context = SendContext(0, 0, plan, public_root(5), private_root(5, 0), ModelSpec.flat(N).trainable_sizes)
     parts = rand_k(keep).compress(np.ones(N, np.float32), context).parts(plan)
-    sizes = tuple(part.payload_bytes for part in parts)
+    sizes = np.array([part.payload_bytes for part in parts])
     counted = RoundBytes(round_plan, server=False)
     for member in participants:
         counted.sent(member, sizes, ())
-    for shard, size in enumerate(sizes):
+    for shard, size in enumerate(sizes.tolist()):
         counted.published(shard, size)
     spare = np.ones(len(rates) + 1)
     links = Links(

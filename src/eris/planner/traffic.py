@@ -15,6 +15,7 @@ expected part, and ⌈p·shard⌉ of every shard with independent ones.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -182,16 +183,19 @@ def _fedavg(scenario: Scenario) -> tuple[Phase, ...]:
 
 
 def _priprune(scenario: Scenario) -> tuple[Phase, ...]:
-    """Withheld positions depend on the data, so they travel: as a list or as a bitmap, whichever is shorter."""
+    """Withheld positions depend on the data, so they travel: as a bitmap, or as zeros where those are shorter.
+
+    Few values that are left travel with a list of their places instead.
+    """
     n, prune = scenario.model.n, scenario.baselines.prune
-    positions = min(n / 8, VALUE_BYTES * n * min(prune, 1 - prune))
-    return _central(scenario, VALUE_BYTES * ((1 - prune) * n + scenario.model.buffers) + positions)
+    kept = n - share_of(prune, n, round_up=True) if prune else n
+    positions = min(math.ceil(n / 8), VALUE_BYTES * min(n - kept, kept))
+    return _central(scenario, VALUE_BYTES * (kept + scenario.model.buffers) + positions)
 
 
 def _soteriafl(scenario: Scenario) -> tuple[Phase, ...]:
-    return _central(
-        scenario, VALUE_BYTES * (scenario.baselines.soteria_keep * scenario.model.n + scenario.model.buffers)
-    )
+    kept = share_of(scenario.baselines.soteria_keep, scenario.model.n, round_up=True)
+    return _central(scenario, VALUE_BYTES * (kept + scenario.model.buffers))
 
 
 def _ako(scenario: Scenario) -> tuple[Phase, ...]:

@@ -1,0 +1,109 @@
+"""The planner's closed forms against the bytes of simulated runs: to the byte, or in expectation of drawn graphs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from eris.events import RoundEnded, Sent
+from eris.planner import Baselines, Fleet, scenario, traffic
+from eris.simulate.method_run import MethodRun
+from eris.simulate.run import open_engine
+from eris.wire.frame import CHUNK, HEADER_BYTES
+from tests.simulate.setting import settings
+
+K, N = 7, 700
+INDEPENDENT = ["compression.masks=independent", "compression.keep=0.1"]
+SIX_BITS = (N * 6 / 8 + 4) / (4 * N)  # with the unit they are multiples of
+
+
+def counted(tmp_path, method, *changes, rounds=2):
+    """Run a method and return its events, by kind."""
+    quadratic = ["data.name=synthetic-quadratic", f"model.options={{n={N}}}", f"rounds={rounds}", f"members={K}"]
+    config = settings(*quadratic, *changes, method=method)
+    events = []
+    MethodRun(config, tmp_path / "run", open_engine(config), listeners=[events.append]).run()
+    return {kind: [event for event in events if isinstance(event, kind)] for kind in (RoundEnded, Sent)}
+
+
+def planned(method, **options):
+    baselines = Baselines(**options.pop("baselines", {}))
+    fleet = Fleet.uniform(K, rate=20e6)
+    options = {"aggregators": list(range(K)), "header": HEADER_BYTES, "chunk": CHUNK} | options
+    return traffic(method, scenario(n=N, fleet=fleet, baselines=baselines, **options))
+
+
+def seconds(closed):
+    return sum(max(phase.sent.max(), phase.received.max()) for phase in closed.phases) / 20e6
+
+
+@pytest.mark.parametrize(
+    ("method", "form", "changes", "options"),
+    [
+        ("fedavg", "fedavg", [], {}),
+        ("fedavg-ldp", "fedavg", [], {}),
+        ("min-leakage", "fedavg", [], {}),
+        ("eris", "eris", [], {}),
+        ("eris", "eris", ["aggregators=3"], {"aggregators": [0, 1, 2]}),
+        ("eris+ldp", "eris", [], {}),
+        ("eris", "eris", [f"shards.capacities={[float(k + 1) for k in range(K)]}"], {"shares": list(range(1, K + 1))}),
+        ("soteriafl", "soteriafl", [], {"baselines": {"soteria_keep": 0.05}}),
+        ("soteriafl", "soteriafl", ["baselines.soteria_keep=0.013"], {"baselines": {"soteria_keep": 0.013}}),
+        ("cdp-sgd", "soteriafl", [], {"baselines": {"soteria_keep": 0.05}}),
+        ("priprune", "priprune", [], {"baselines": {"prune": 0.01}}),
+        ("priprune", "priprune", ["baselines.prune=0.3"], {"baselines": {"prune": 0.3}}),
+        ("priprune-pseudo", "priprune", ["baselines.prune=0.2"], {"baselines": {"prune": 0.2}}),
+        ("eris+dsc", "eris+dsc", INDEPENDENT, {"keep": 0.1, "masks": "independent"}),
+        ("ako", "ako", ["baselines.partitions=5"], {"baselines": {"ako_partitions": 5}}),
+        ("gossip", "qdpsgd", ["baselines.degree=2"], {"baselines": {"graph_share": 2 / 6, "quantised": 1.0}}),
+        ("gossip", "qdpsgd", [], {"baselines": {"graph_share": 1.0, "quantised": 1.0}}),
+        ("qdpsgd", "qdpsgd", ["baselines.degree=4"], {"baselines": {"graph_share": 4 / 6, "quantised": SIX_BITS}}),
+    ],
+)  # fmt: skip
+def test_to_the_byte(method, form, changes, options, tmp_path):
+    closed = planned(form, **options)
+    for ended in counted(tmp_path, method, *changes)[RoundEnded]:
+        assert ended.traffic.total == pytest.approx(closed.network, abs=1e-6)
+        assert ended.traffic.seconds == pytest.approx(seconds(closed), rel=1e-9)
+    servers = [phase for phase in closed.phases if len(closed.phases) == 2]
+    if servers:
+        sent, received = closed.phases[0].sent[:-1].mean(), closed.phases[-1].received[:-1].mean()
+        assert (ended.traffic.member.up, ended.traffic.member.down) == pytest.approx((sent, received))
+    else:
+        assert ended.traffic.member.up == ended.traffic.member.down == pytest.approx(closed.sent[:-1].mean())
+
+
+def test_ako_with_partitions_that_differ(tmp_path):
+    """700 = 3 · 100 + 4 · 100: with 8 partitions some have 87, some 88 values."""
+    events = counted(tmp_path, "ako", "baselines.partitions=8", rounds=8)
+    sizes = [ended.traffic.total - K * (K - 1) * HEADER_BYTES for ended in events[RoundEnded]]
+    assert sorted(sizes) == [K * (K - 1) * 4 * size for size in (87, 87, 87, 87, 88, 88, 88, 88)]
+    closed = planned("ako", baselines={"ako_partitions": 8})
+    assert sum(ended.traffic.total for ended in events[RoundEnded]) == pytest.approx(8 * closed.network)
+
+
+def test_a_shared_mask_is_as_long_wherever_it_falls(tmp_path):
+    """What lies in a member's own shard is drawn; all messages together are not."""
+    events = counted(tmp_path, "eris+dsc", "compression.keep=0.1", "aggregators=3", rounds=9)
+    closed = planned("eris+dsc", keep=0.1, aggregators=[0, 1, 2])
+    totals = [ended.traffic.total for ended in events[RoundEnded]]
+    assert set(totals) == {round(closed.network)}
+    uploads = {ended.traffic.seconds for ended in events[RoundEnded]}
+    assert len(uploads) > 1
+
+
+def test_shatter_given_its_graph_and_in_expectation(tmp_path):
+    rounds, piece = 60, 4 * N // 2 + HEADER_BYTES
+    events = counted(tmp_path, "shatter", rounds=rounds)
+    totals = np.array([ended.traffic.total for ended in events[RoundEnded]])
+    by_round = np.zeros(rounds)
+    for sent in events[Sent]:
+        assert set(np.unique(sent.bytes)) <= {0, piece, 2 * piece, 3 * piece, 4 * piece}
+        assert sent.reached == tuple(np.flatnonzero(sent.bytes))
+        by_round[sent.round] += sum(sent.bytes)
+    np.testing.assert_array_equal(totals, by_round)  # exactly what the messages of the drawn graph weigh
+    closed = planned("shatter", baselines={"shatter_degree": 4, "shatter_chunks": 2})
+    assert abs(totals.mean() - closed.network) < 4 * totals.std(ddof=1) / math.sqrt(rounds)
+    assert totals.max() <= 4 * 2 * K * piece
