@@ -34,6 +34,7 @@ def _root() -> None:
 
 def _register() -> None:
     from eris.cli import (
+        audit,
         bounds,
         certs,
         coordinator,
@@ -51,7 +52,7 @@ def _register() -> None:
         version,
     )
 
-    training = (init, run, report, data, plan, bounds)
+    training = (init, run, report, audit, data, plan, bounds)
     network = (up, certs, coordinator, join, status, doctor, leave, stop)
     for verb in (*training, *network, version):
         verb.register(app)

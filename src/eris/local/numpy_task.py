@@ -236,6 +236,24 @@ class LogisticTask:
         np.einsum("rc->c", errors, out=parts["bias"])
         return float(-np.mean(logs[rows, labels])), gradient
 
+    def restricted(self, places: Sequence[NDArray[np.int64]]) -> LogisticTask:
+        """Return the same problem with only these of each member's rows."""
+        rows = [(x[chosen], y[chosen]) for (x, y), chosen in zip(self._train, places, strict=True)]
+        options = {"classes": self.classes, "epochs": self.epochs, "batch": self.batch, "descent": self.descent}
+        return LogisticTask(rows, self._test, **options)  # type: ignore[arg-type]
+
+    def sample_losses(self, member: int, model: Vector) -> NDArray[np.float64]:
+        """Return the loss of each of a member's rows."""
+        features, labels = self._train[member]
+        logs = _log_softmax(self._scores(model, features))
+        return -logs[np.arange(labels.size), labels].astype(np.float64)
+
+    def sample_gradients(self, member: int, model: Vector) -> Vector:
+        """Return the gradient of each of a member's rows, rows × coordinates."""
+        features, labels = self._train[member]
+        rows = [self.gradient(model, features[[row]], labels[[row]])[1] for row in range(labels.size)]
+        return np.stack(rows)
+
     def _scores(self, model: Vector, features: Vector) -> Vector:
         parts = self.spec.unflatten(model)
         scores: Vector = np.einsum("rf,fc->rc", features, parts["weight"]) + parts["bias"]

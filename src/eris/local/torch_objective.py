@@ -63,6 +63,10 @@ class Classification:
         """Return the mean cross-entropy."""
         return functional.cross_entropy(module(inputs), targets)
 
+    def losses(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the cross-entropy of each sample."""
+        return functional.cross_entropy(module(inputs), targets, reduction="none")
+
     def score(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> Score:
         """Return summed cross-entropy and, for each class, how many were right."""
         logits = module(inputs)

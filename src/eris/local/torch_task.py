@@ -7,6 +7,7 @@ torch thread and seeded batches make the result the same bits in a main process,
 
 from __future__ import annotations
 
+import copy
 import functools
 import operator
 import threading
@@ -141,6 +142,33 @@ class TorchTask:
                 total += share * flat.gradient
         return float(np.dot(total, total))
 
+    def restricted(self, places: Sequence[Indices]) -> TorchTask:
+        """Return the same problem with only these of each member's samples (places in its own list)."""
+        other = copy.copy(self)
+        other._places = [own[chosen] for own, chosen in zip(self._places, places, strict=True)]
+        return other
+
+    def sample_losses(self, member: int, model: Vector) -> NDArray[np.float64]:
+        """Return the loss of each of a member's samples, in evaluation mode."""
+        with self._at_work(None) as flat, torch.no_grad():
+            self._load_for_evaluation(flat, model)
+            batch = self._cache.get(("train", member), self._train, self._places[member])
+            losses = getattr(self._objective, "losses", None)
+            if losses is not None:
+                return np.asarray(losses(flat.module, *batch).double().numpy())
+            return np.array([self._objective.loss(flat.module, *sample).item() for sample in _one_by_one(batch)])
+
+    def sample_gradients(self, member: int, model: Vector) -> Vector:
+        """Return the gradient of each of a member's samples (samples × trainable), in evaluation mode."""
+        with self._at_work(None) as flat:
+            self._load_for_evaluation(flat, model)
+            batch = self._cache.get(("train", member), self._train, self._places[member])
+            gradients = np.empty((len(batch[1]), flat.spec.n_trainable), np.float32)
+            for row, sample in zip(gradients, _one_by_one(batch), strict=True):
+                flat.differentiate(self._objective, *sample)
+                row[:] = flat.gradient
+        return gradients
+
     def _descend(
         self, flat: FlatModule, model: Vector, batch: Batch, memory: Memory, seed: Seed
     ) -> tuple[Vector, float, float]:
@@ -221,6 +249,12 @@ class TorchTask:
             return self._factory()
         finally:
             torch.set_rng_state(before)
+
+
+def _one_by_one(batch: Batch) -> Iterator[Batch]:
+    inputs, targets = batch
+    for place in range(len(targets)):
+        yield inputs[place : place + 1], targets[place : place + 1]
 
 
 def _number(seed: Seed) -> int:
