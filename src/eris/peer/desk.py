@@ -49,7 +49,7 @@ class Desk:
         self.tick()
 
     def wait_for_plan(self, digest: str, round: int, deadline: float) -> bool:
-        """Wait until this peer has opened the round of that plan, or a later one: members may be quicker than we are."""
+        """Wait until this peer has opened that round, or a later one: members may be quicker than we are."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: self._closed or self._has(digest) or self._is_past(round), deadline - time.monotonic()

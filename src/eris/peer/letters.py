@@ -3,7 +3,7 @@
 The member asks, the aggregator answers; a link is half duplex, so every exchange is one question and one answer:
 
     CONTRIBUTION (in chunks)      → RECEIPT or REFUSAL
-    FETCH {plan, shard}           → MANIFEST + PUBLISHED, or REFUSAL once it is known that nothing will come
+    FETCH {plan, round, shard}    → MANIFEST + PUBLISHED, or REFUSAL once it is known that nothing will come
     FETCH {hash}                  → MANIFEST + PUBLISHED, or REFUSAL
     FETCH {snapshot}              → SNAPSHOT (a document, then each vector), or REFUSAL
 """
