@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import eris.simulate.simulation as simulation_module
-from eris.simulate.process_engine import ProcessEngine, TaskSource
+import eris.simulate.intake as intake_module
+from eris.simulate.process_engine import ProcessEngine
+from eris.simulate.worker_process import TaskSource
 from tests.simulate.setting import play, prepare, settings
 
 
@@ -44,14 +45,14 @@ def test_dsc_differs_from_none(tmp_path):
 
 def test_one_value_inside_one_aggregator_moves_exactly_its_coordinate(tmp_path, monkeypatch):
     honest = play(settings("rounds=1"), tmp_path / "a")
-    cut = simulation_module.cut
+    cut = intake_module.cut
 
     def tampering(plan, recipe, *rest):
         published, withheld = cut(plan, recipe, *rest)
         published[3].values[2] += np.float32(1)
         return published, withheld
 
-    monkeypatch.setattr(simulation_module, "cut", tampering)
+    monkeypatch.setattr(intake_module, "cut", tampering)
     tampered = play(settings("rounds=1"), tmp_path / "b")
     before, after = honest.simulation.replica.model, tampered.simulation.replica.model
     changed = np.flatnonzero(before != after).tolist()

@@ -17,11 +17,12 @@ from eris.config import load_config
 from eris.errors import ConfigError, RunStopped, TaskError
 from eris.local.numpy_task import QuadraticTask
 from eris.simulate.desk import DeskPlan
-from eris.simulate.process_engine import ProcessEngine, TaskSource
+from eris.simulate.process_engine import ProcessEngine
 from eris.simulate.run import open_engine, run
 from eris.simulate.shared_memory import SharedBytes
 from eris.simulate.state_store import StateStore
 from eris.simulate.work import Job, do_job
+from eris.simulate.worker_process import TaskSource
 from tests.simulate.setting import SMALL, play, prepare, settings
 
 
@@ -97,6 +98,7 @@ def test_workers_end_when_their_engine_is_killed(tmp_path):
 
     program = (
         "from eris.simulate.process_engine import *\n"
+        "from eris.simulate.worker_process import *\n"
         "engine = ProcessEngine(TaskSource('tests.simulate.test_engines:stumbling'), 2)\n"
         "print(*[worker._process.pid for worker in engine._workers], flush=True)\n"
         "import time; time.sleep(60)"

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from eris.errors import ConfigError, TaskError
-from eris.simulate.process_engine import TaskSource
+from eris.simulate.worker_process import TaskSource
 from tests.simulate.setting import play, prepare, settings
 
 pytest.importorskip("ray")

@@ -7,20 +7,16 @@ run ahead of a slow one by that much and no more.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, Pipe, wait
+from dataclasses import dataclass
+from multiprocessing.connection import wait
 from typing import Any
 
 import numpy as np
 
 from eris.compose import Composition
-from eris.errors import RunStopped
 from eris.local.spec import Vector
 from eris.protocol.replica import Replica
 from eris.simulate.desk import Desk, DeskPlan
@@ -29,72 +25,23 @@ from eris.simulate.memory import peak_memory
 from eris.simulate.shared_memory import SharedBytes
 from eris.simulate.task_facts import TaskFacts
 from eris.simulate.work import Job, Work
-from eris.simulate.worker import Message, raise_again
+from eris.simulate.worker import Message
+from eris.simulate.worker_process import TaskSource, WorkerProcess
 
-__all__ = ["ProcessEngine", "TaskSource"]
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSource:
-    """Where a worker gets the task from: an importable function and plain arguments."""
-
-    factory: str  # package.module:function
-    arguments: dict[str, Any] = field(default_factory=dict)
-
-
-class _Worker:
-    """One process and the pipe to it."""
-
-    def __init__(self, number: int) -> None:
-        self.number, self.asked = number, ""
-        mine, theirs = Pipe()
-        command = [sys.executable, "-m", "eris.simulate.worker", str(theirs.fileno())]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        # A session of its own: Ctrl-C is for the engine, which then decides what becomes of the workers.
-        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, start_new_session=True)
-        theirs.close()
-        self.connection: Connection = mine
-
-    def ask(self, request: Message) -> None:
-        self.asked = request["do"]
-        try:
-            self.connection.send_bytes(json.dumps(request).encode())
-        except (BrokenPipeError, ConnectionResetError):
-            self._report_death()
-
-    def answer(self) -> Message:
-        try:
-            answer: Message = json.loads(self.connection.recv_bytes())
-        except (EOFError, ConnectionResetError):
-            self._report_death()
-        if "error" in answer:
-            raise_again(answer)
-        return answer
-
-    def close(self) -> None:
-        self.connection.close()
-        self._process.terminate()
-        self._process.wait()
-
-    def _report_death(self) -> None:
-        code = self._process.wait()
-        raise RunStopped(
-            f"worker {self.number} died while asked to {self.asked} (exit code {code})",
-            fix="if memory ran out use fewer workers; `eris run --resume` goes on from the last checkpoint",
-        ) from None
+__all__ = ["ProcessEngine"]
 
 
 class ProcessEngine:
     """Do jobs in worker processes."""
 
     def __init__(self, source: TaskSource, workers: int) -> None:
-        self._workers = [_Worker(number) for number in range(workers)]
+        self._workers = [WorkerProcess(number) for number in range(workers)]
         self._slots_wanted = 2 * workers + 2
         self._desk: Desk | None = None
         self._model = 0  # which of the two places holds the published one
         self._idle = list(self._workers)
         self._evaluations: deque[_Evaluation] = deque()
-        self._busy: dict[Any, tuple[_Worker, _Evaluation | _Training]] = {}
+        self._busy: dict[Any, tuple[WorkerProcess, _Evaluation | _Training]] = {}
         try:
             self.facts = self._build(source)
         except BaseException:

@@ -21,9 +21,9 @@ from eris.local.task import Task
 from eris.protocol.replica import Replica
 from eris.simulate.engine import Pending, ReadState
 from eris.simulate.memory import peak_memory
-from eris.simulate.process_engine import TaskSource
 from eris.simulate.task_facts import TaskFacts, evaluate, facts_of
 from eris.simulate.work import Job, Work, do_job
+from eris.simulate.worker_process import TaskSource
 from eris.transforms import State
 
 __all__ = ["RayEngine"]

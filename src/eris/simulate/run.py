@@ -22,8 +22,9 @@ from eris.methods import settled
 from eris.simulate.engine import Engine
 from eris.simulate.inline_engine import InlineEngine
 from eris.simulate.method_run import CHECKPOINT_SECONDS, MethodRun
-from eris.simulate.process_engine import ProcessEngine, TaskSource
+from eris.simulate.process_engine import ProcessEngine
 from eris.simulate.script import read_verdicts
+from eris.simulate.worker_process import TaskSource
 
 __all__ = ["Engines", "RunResult", "folder_of", "open_engine", "resume", "run", "stamped_folder"]
 

@@ -16,17 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from eris.compose import Composition
 from eris.errors import RunStopped
 from eris.events import (
     Event,
     Listener,
-    MemberTrained,
     RoundEnded,
     RoundStarted,
-    Sent,
     ShardPublished,
     Traffic,
     VerdictWritten,
@@ -39,13 +35,10 @@ from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import GENESIS, Verdict
 from eris.simulate.clock import Links
 from eris.simulate.engine import Engine, Pending
-from eris.simulate.faults import Outages
-from eris.simulate.fold import Fold, MeanFold, begin_fold
-from eris.simulate.published import Contributors, cut
+from eris.simulate.intake import Intake
 from eris.simulate.script import Script
 from eris.simulate.state_store import StateStore
-from eris.simulate.traffic import RoundBytes
-from eris.simulate.work import Job, Work
+from eris.simulate.work import Job
 
 __all__ = ["Simulation", "StoppedByHand"]
 
@@ -121,36 +114,36 @@ class Simulation:
         with _timed(seconds, "plan"):
             plan = self._script.plan()
             outages = self._script.outages(plan)
-            hand = _Hand(plan, self.composition, outages)
+            intake = Intake(plan, self.composition, outages)
             if plan.reference_epoch != self.reference_epoch:
                 self._begin_reference_epoch(plan.reference_epoch)
         self._emit(RoundStarted(plan.round, plan.participants, plan.assignment, self.replica.model))
         with _timed(seconds, "train"):
-            self._train(hand)
+            self._train(intake)
         with _timed(seconds, "aggregate"):
-            published, withheld = hand.cut()
+            published, withheld = intake.cut()
             verdict = self._script.conclude(plan, published, withheld)
         with _timed(seconds, "settle"):
-            self._settle(hand, verdict)
+            self._settle(intake, verdict)
         with _timed(seconds, "step"):
             self._step(plan, published, verdict)
-        return self._ended(hand, published, withheld, verdict, seconds)
+        return self._ended(intake, published, withheld, verdict, seconds)
 
-    def _train(self, hand: _Hand) -> None:
-        for work in self._engine.train(hand.jobs, self.states.read):
+    def _train(self, intake: Intake) -> None:
+        for work in self._engine.train(intake.jobs, self.states.read):
             if self._stopped():
                 self.states.discard()
                 raise StoppedByHand("stopped by hand", fix="go on with `eris run --resume`", round=self.round)
-            self._emit(hand.trained(work))
-            self._emit(hand.take(work))
+            self._emit(intake.trained(work))
+            self._emit(intake.take(work))
             self.states.write(work.job.member, work.state)
 
-    def _settle(self, hand: _Hand, verdict: Verdict) -> None:
+    def _settle(self, intake: Intake, verdict: Verdict) -> None:
         """Do again what was done for another verdict than the one that came, then let the members' states count."""
         if self.composition.recipe.chain.private_state(0):  # what members keep depends on what was accepted
             again = [
                 Job(job.round, job.member, missing)
-                for job in hand.jobs
+                for job in intake.jobs
                 if (missing := verdict.missing(job.member)) != job.missing
             ]
             for work in self._engine.train(again, self.states.read):
@@ -175,7 +168,7 @@ class Simulation:
 
     def _ended(
         self,
-        hand: _Hand,
+        intake: Intake,
         published: list[Published],
         withheld: list[Withheld],
         verdict: Verdict,
@@ -185,86 +178,17 @@ class Simulation:
         means = {p.manifest.shard: p.values for p in published}
         held_back = {notice.shard: notice.contributors for notice in withheld}
         for entry in verdict.shards:
-            size = hand.bytes.published(entry.shard, sizes[entry.shard]) if entry.shard in sizes else 0
+            size = intake.bytes.published(entry.shard, sizes[entry.shard]) if entry.shard in sizes else 0
             who = entry.contributors or held_back.get(entry.shard, ())
             mean = means.get(entry.shard)
             self._emit(ShardPublished(verdict.round, entry.shard, entry.aggregator, who, size, entry.lost, mean))
-        self._emit(VerdictWritten(verdict.round, plain(hand.plan), plain(verdict)))
-        traffic = hand.bytes.total(self._links)
-        return _Ended(verdict.round, traffic, dict(seconds), hand.mean_loss, len(verdict.lost_shards))
+        self._emit(VerdictWritten(verdict.round, plain(intake.plan), plain(verdict)))
+        traffic = intake.bytes.total(self._links)
+        return _Ended(verdict.round, traffic, dict(seconds), intake.mean_loss, len(verdict.lost_shards))
 
     def _emit(self, event: Event) -> None:
         for listener in self._listeners:
             listener(event)
-
-
-class _Hand:
-    """What a round has in hand while contributions come in."""
-
-    def __init__(self, plan: RoundPlan, composition: Composition, outages: Outages) -> None:
-        recipe = composition.recipe
-        layout = recipe.layout(plan.round)
-        self.plan, self._recipe, self._outages = plan, recipe, outages
-        self._mask = recipe.shared_mask(plan.round)
-        self._fold: Fold = begin_fold(recipe.rule, layout.trainable, self._mask, len(plan.participants))
-        self._buffers = MeanFold(layout.buffers, None)
-        self._buffer_bytes = 4 * layout.buffers.sizes
-        self._contributors = Contributors()
-        self._all = range(plan.shards)
-        self._losses: list[tuple[float, float]] = []
-        self.bytes = RoundBytes(plan, composition.method.server)
-        self.jobs = [Job(plan.round, member, missing) for member, missing in self._expected_missing().items()]
-
-    def trained(self, work: Work) -> MemberTrained:
-        """Note a member's training."""
-        job = work.job
-        self._losses.append((float(self.plan.weights[job.member]), work.loss))
-        return MemberTrained(job.round, job.member, work.samples, work.steps, work.loss, work.seconds)
-
-    def take(self, work: Work) -> Sent:
-        """Fold one member's contribution, where it arrived."""
-        member, plan = work.job.member, self.plan
-        silent = self._outages.unreached(member, plan.shards)
-        refused = tuple(sorted({*silent, *work.not_finite}))
-        if len(refused) < plan.shards:
-            weight = plan.weights[member]
-            self._fold.add(member, weight, work.values, work.support, refused)
-            self._buffers.add(member, weight, work.buffers, None, refused)
-        self._contributors.add(member, work.steps, refused)
-        reached = [shard for shard in range(plan.shards) if shard not in silent] if silent else self._all
-        return Sent(
-            round=plan.round,
-            member=member,
-            reached=tuple(reached),
-            bytes=self.bytes.sent(member, np.asarray(work.payload) + self._buffer_bytes, silent),
-            weight=float(plan.weights[member]),
-            steps=work.steps,
-            values=work.values,
-            support=self._mask if work.support is None else work.support,
-            buffers=work.buffers,
-        )
-
-    def cut(self) -> tuple[list[Published], list[Withheld]]:
-        """Return what the aggregators publish and what they withhold."""
-        values = self._fold.result([self._contributors.of(shard) for shard in self._all])
-        buffers = self._buffers.result([])
-        return cut(self.plan, self._recipe, self._contributors, values, buffers, self._outages.away)
-
-    @property
-    def mean_loss(self) -> float:
-        """The members' weighted mean training loss."""
-        total = sum(weight for weight, _ in self._losses)
-        return sum(weight * loss for weight, loss in self._losses) / total if total else float("nan")
-
-    def _expected_missing(self) -> dict[int, tuple[int, ...]]:
-        """Return, for each member, the shards that will be lost or come without it, if all values are finite."""
-        plan = self.plan
-        silent = {member: self._outages.unreached(member, plan.shards) for member in plan.participants}
-        counts = np.full(plan.shards, len(plan.participants))
-        for shards in silent.values():
-            counts[list(shards)] -= 1
-        lost = np.flatnonzero(counts < max(plan.min_contributors, 1)).tolist()
-        return {member: tuple(sorted({*shards, *lost, *self._outages.away})) for member, shards in silent.items()}
 
 
 @dataclass

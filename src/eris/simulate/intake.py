@@ -1,0 +1,86 @@
+"""What a round takes in: jobs go out, contributions come back, are counted and folded, and are cut into shards."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eris.compose import Composition
+from eris.events import MemberTrained, Sent
+from eris.protocol.messages import Published, Withheld
+from eris.protocol.round_plan import RoundPlan
+from eris.simulate.faults import Outages
+from eris.simulate.fold import Fold, MeanFold, begin_fold
+from eris.simulate.published import Contributors, cut
+from eris.simulate.traffic import RoundBytes
+from eris.simulate.work import Job, Work
+
+__all__ = ["Intake"]
+
+
+class Intake:
+    """Takes a round's contributions one by one, and gives what the aggregators publish."""
+
+    def __init__(self, plan: RoundPlan, composition: Composition, outages: Outages) -> None:
+        recipe = composition.recipe
+        layout = recipe.layout(plan.round)
+        self.plan, self._recipe, self._outages = plan, recipe, outages
+        self._mask = recipe.shared_mask(plan.round)
+        self._fold: Fold = begin_fold(recipe.rule, layout.trainable, self._mask, len(plan.participants))
+        self._buffers = MeanFold(layout.buffers, None)
+        self._buffer_bytes = 4 * layout.buffers.sizes
+        self._contributors = Contributors()
+        self._all = range(plan.shards)
+        self._losses: list[tuple[float, float]] = []
+        self.bytes = RoundBytes(plan, composition.method.server)
+        self.jobs = [Job(plan.round, member, missing) for member, missing in self._expected_missing().items()]
+
+    def trained(self, work: Work) -> MemberTrained:
+        """Note a member's training."""
+        job = work.job
+        self._losses.append((float(self.plan.weights[job.member]), work.loss))
+        return MemberTrained(job.round, job.member, work.samples, work.steps, work.loss, work.seconds)
+
+    def take(self, work: Work) -> Sent:
+        """Fold one member's contribution, where it arrived."""
+        member, plan = work.job.member, self.plan
+        silent = self._outages.unreached(member, plan.shards)
+        refused = tuple(sorted({*silent, *work.not_finite}))
+        if len(refused) < plan.shards:
+            weight = plan.weights[member]
+            self._fold.add(member, weight, work.values, work.support, refused)
+            self._buffers.add(member, weight, work.buffers, None, refused)
+        self._contributors.add(member, work.steps, refused)
+        reached = [shard for shard in range(plan.shards) if shard not in silent] if silent else self._all
+        return Sent(
+            round=plan.round,
+            member=member,
+            reached=tuple(reached),
+            bytes=self.bytes.sent(member, np.asarray(work.payload) + self._buffer_bytes, silent),
+            weight=float(plan.weights[member]),
+            steps=work.steps,
+            values=work.values,
+            support=self._mask if work.support is None else work.support,
+            buffers=work.buffers,
+        )
+
+    def cut(self) -> tuple[list[Published], list[Withheld]]:
+        """Return what the aggregators publish and what they withhold."""
+        values = self._fold.result([self._contributors.of(shard) for shard in self._all])
+        buffers = self._buffers.result([])
+        return cut(self.plan, self._recipe, self._contributors, values, buffers, self._outages.away)
+
+    @property
+    def mean_loss(self) -> float:
+        """The members' weighted mean training loss."""
+        total = sum(weight for weight, _ in self._losses)
+        return sum(weight * loss for weight, loss in self._losses) / total if total else float("nan")
+
+    def _expected_missing(self) -> dict[int, tuple[int, ...]]:
+        """Return, for each member, the shards that will be lost or come without it, if all values are finite."""
+        plan = self.plan
+        silent = {member: self._outages.unreached(member, plan.shards) for member in plan.participants}
+        counts = np.full(plan.shards, len(plan.participants))
+        for shards in silent.values():
+            counts[list(shards)] -= 1
+        lost = np.flatnonzero(counts < max(plan.min_contributors, 1)).tolist()
+        return {member: tuple(sorted({*shards, *lost, *self._outages.away})) for member, shards in silent.items()}

@@ -1,0 +1,69 @@
+"""A worker process as its engine sees it: asked one thing at a time, it answers or says what went wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Pipe
+from typing import Any, NoReturn
+
+from eris.errors import RunStopped
+from eris.simulate.worker import Message, raise_again
+
+__all__ = ["TaskSource", "WorkerProcess"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSource:
+    """Where a worker gets the task from: an importable function and plain arguments."""
+
+    factory: str  # package.module:function
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+class WorkerProcess:
+    """One process and the pipe to it."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.asked = number, ""
+        mine, theirs = Pipe()
+        command = [sys.executable, "-m", "eris.simulate.worker", str(theirs.fileno())]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        # A session of its own: Ctrl-C is for the engine, which then decides what becomes of the workers.
+        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, start_new_session=True)
+        theirs.close()
+        self.connection: Connection = mine
+
+    def ask(self, request: Message) -> None:
+        """Send a request; its answer must be fetched before the next."""
+        self.asked = request["do"]
+        try:
+            self.connection.send_bytes(json.dumps(request).encode())
+        except (BrokenPipeError, ConnectionResetError):
+            self._report_death()
+
+    def answer(self) -> Message:
+        """Wait for the answer; an error over there is raised here."""
+        try:
+            answer: Message = json.loads(self.connection.recv_bytes())
+        except (EOFError, ConnectionResetError):
+            self._report_death()
+        if "error" in answer:
+            raise_again(answer)
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        self.connection.close()
+        self._process.terminate()
+        self._process.wait()
+
+    def _report_death(self) -> NoReturn:
+        code = self._process.wait()
+        raise RunStopped(
+            f"worker {self.number} died while asked to {self.asked} (exit code {code})",
+            fix="if memory ran out use fewer workers; `eris run --resume` goes on from the last checkpoint",
+        ) from None
