@@ -37,6 +37,7 @@ def _register() -> None:
         audit,
         bounds,
         certs,
+        compare,
         coordinator,
         data,
         doctor,
@@ -52,7 +53,7 @@ def _register() -> None:
         version,
     )
 
-    training = (init, run, report, audit, data, plan, bounds)
+    training = (init, run, compare, report, audit, data, plan, bounds)
     network = (up, certs, coordinator, join, status, doctor, leave, stop)
     for verb in (*training, *network, version):
         verb.register(app)

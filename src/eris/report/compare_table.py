@@ -1,0 +1,60 @@
+"""The table of `eris compare`: a line for each method, means and deviations over folds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from eris.report.figures import label_of
+from eris.report.units import MISSING, format_bytes, format_percent, format_seconds
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["compare_table", "with_deviation"]
+
+
+def _whole(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.0f}"
+
+
+_COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
+    ("accuracy\nat best", "accuracy", lambda share: format_percent(share, 1)),
+    ("best\nround", "best_round", _whole),
+    ("up\na round", "upload", format_bytes),
+    ("down\na round", "download", format_bytes),
+    ("time\n(est.)", "distribution_seconds", format_seconds),
+    ("largest\nshare", "exposure", format_percent),
+)
+
+
+def with_deviation(value: Mapping[str, Any], form: Callable[[float | None], str]) -> str:
+    """Write a mean, with its deviation where there is one that is not nothing; a unit they share comes once.
+
+    >>> with_deviation({"mean": 0.912, "std": 0.004}, lambda share: format_percent(share, 1))
+    '91.2 ± 0.4 %'
+    >>> with_deviation({"mean": 0.912, "std": None}, lambda share: format_percent(share, 1))
+    '91.2 %'
+    """
+    mean, deviation = value.get("mean"), value.get("std")
+    if mean is None or not deviation:
+        return form(mean)
+    first, second = form(mean), form(deviation)
+    unit = second.partition(" ")[2]
+    return f"{first.removesuffix(f' {unit}') if unit else first} ± {second}"
+
+
+def compare_table(result: Mapping[str, Any]) -> Table:
+    """Set the methods of a compare.json side by side."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    table.add_column("method", vertical="bottom", overflow="fold", min_width=13)
+    for title, _, _ in _COLUMNS:
+        table.add_column(title, justify="right", vertical="bottom", no_wrap=True)
+    for line in result["methods"]:
+        cells = [with_deviation(line["table"][key], form) for _, key, form in _COLUMNS]
+        table.add_row(Text(label_of(line["label"])), *cells)
+    return table

@@ -1,0 +1,218 @@
+"""Several methods on the same data, from the same seeds, with the same budget of rounds, over several folds.
+
+An **arm** is a method, perhaps with settings of its own: ``eris``, ``eris:server.optimizer=fedadam``. A fold is another
+partition of the same data among the members; model initialisation and all other seeds stay. What is reported is the
+accuracy on test data in the round with the least validation loss.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eris.checkpoint import write_atomically
+from eris.config import Config, load_config
+from eris.errors import ConfigError
+from eris.events import Listener
+from eris.local.task import Task
+from eris.methods import method_by_name, settled
+from eris.simulate.method_run import MethodRun
+from eris.simulate.run import Engines
+
+__all__ = ["Arm", "Budget", "Comparison", "Watch", "arm", "nobody"]
+
+Watch = Callable[[str, int], Sequence[Listener]]  # label and fold → who listens
+
+_TABLE = {
+    "accuracy": "best_accuracy",
+    "best_round": "best_round",
+    "final_accuracy": "final_accuracy",
+    "loss": "final_loss",
+    "upload": "bytes.up_per_member_round",
+    "download": "bytes.down_per_member_round",
+    "distribution_seconds": "distribution_seconds",
+    "exposure": "exposure.largest_share_per_round",
+    "exposure_over_rounds": "exposure.union_over_rounds",
+}
+_CURVES = ("accuracy", "validation_loss", "loss", "worst_accuracy", "consensus_distance")
+
+
+def nobody(label: str, fold: int) -> Sequence[Listener]:
+    """Let nobody listen."""
+    del label, fold
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One line of the comparison."""
+
+    label: str
+    method: str
+    changes: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """A name for its results."""
+        return re.sub(r"[^a-zA-Z0-9.+_=-]+", "-", self.label)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How many rounds: those of the configuration, or fewer: up to where FedAvg's validation loss is lowest."""
+
+    fedavg_best: bool = False
+
+
+def arm(text: str) -> Arm:
+    """Read a method with settings of its own.
+
+    >>> arm("eris:server.optimizer=fedadam,server.optimizer_options={lr=0.1}").changes
+    ('server.optimizer=fedadam', 'server.optimizer_options={lr=0.1}')
+    """
+    name, colon, rest = text.partition(":")
+    method_by_name(name)
+    if colon and "=" not in rest:
+        raise ConfigError(f"{text!r} has no setting behind the colon", fix="write METHOD:key=value,key=value")
+    return Arm(text, name, tuple(re.split(r",(?=[\w.]+=)", rest)) if rest else ())
+
+
+class Comparison:
+    """Runs the arms of every fold and gathers what came of them; what an earlier call finished is not done again."""
+
+    def __init__(
+        self,
+        config: Config,
+        arms: Sequence[Arm],
+        out: Path,
+        *,
+        folds: int = 1,
+        budget: Budget | None = None,
+        task: Task | None = None,
+    ) -> None:
+        if len({each.folder for each in arms}) < len(arms):
+            raise ConfigError("a method is named twice", fix="give each once, or with other settings", key="method")
+        if folds < 1:
+            raise ConfigError(f"number of folds is {folds}", fix="use 1 or more")
+        self._config, self._arms, self._out, self._folds = config, tuple(arms), out, folds
+        self._budget, self._task = budget or Budget(), task
+        for each in arms:
+            self._settings(each, 0, config.rounds)  # refuses what cannot be before anything runs
+
+    def run(self, watch: Watch = nobody) -> dict[str, Any]:
+        """Run everything, write compare.json and return it."""
+        rounds: list[int] = []
+        found: dict[str, list[_Fold]] = {each.label: [] for each in self._arms}
+        with Engines(self._task) as engines:
+            for fold in range(self._folds):
+                rounds.append(self._rounds(fold, engines, watch))
+                for each in self._arms:
+                    found[each.label].append(self._play(each, fold, rounds[-1], engines, watch))
+        result = self._gathered(found, rounds)
+        text = json.dumps(result, indent=1, allow_nan=False) + "\n"
+        write_atomically(self._out / "compare.json", text.encode())
+        return result
+
+    def _rounds(self, fold: int, engines: Engines, watch: Watch) -> int:
+        if not self._budget.fedavg_best:
+            return self._config.rounds
+        best = self._play(Arm("fedavg", "fedavg"), fold, self._config.rounds, engines, watch).summary["best_round"]
+        if best is None:
+            raise ConfigError("FedAvg has no validation loss to stop at", fix="set data.validation, or give rounds")
+        return int(best) + 1
+
+    def _play(self, each: Arm, fold: int, rounds: int, engines: Engines, watch: Watch) -> _Fold:
+        folder = self._out / f"fold-{fold}" / each.folder
+        whole = self._budget.fedavg_best and each == Arm("fedavg", "fedavg")
+        config = self._settings(each, fold, self._config.rounds if whole else rounds)
+        listeners = watch(each.label, fold)
+        run = MethodRun(config, folder, engines.for_config(config), listeners=listeners)
+        summary = run.run(resume=True)
+        return _Fold(fold, str(folder.relative_to(self._out)), summary, run.folder.rounds()[:rounds])
+
+    def _settings(self, each: Arm, fold: int, rounds: int) -> Config:
+        plain = self._config.model_dump(mode="json", exclude_none=True)
+        changed = load_config({**plain, "method": each.method}, changes=each.changes)
+        data = changed.data.model_copy(update={"fold": changed.data.fold + fold})
+        return settled(changed.model_copy(update={"data": data, "rounds": rounds}), each.method)
+
+    def _gathered(self, found: Mapping[str, list[_Fold]], rounds: list[int]) -> dict[str, Any]:
+        return {
+            "config": self._config.model_dump(mode="json", exclude_none=True),
+            "folds": self._folds,
+            "stop": "fedavg-best" if self._budget.fedavg_best else "rounds",
+            "rounds": rounds,
+            "deviation": "sample standard deviation over folds",
+            "methods": [_line(each, found[each.label]) for each in self._arms],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """What one method came to in one fold."""
+
+    fold: int
+    path: str
+    summary: Mapping[str, Any]
+    rounds: Sequence[Mapping[str, Any]]
+
+
+def _line(each: Arm, folds: Sequence[_Fold]) -> dict[str, Any]:
+    first = folds[0].summary
+    return {
+        "label": each.label,
+        "method": each.method,
+        "changes": list(each.changes),
+        "transforms": first["transforms"],
+        "table": {key: _spread([_at(fold.summary, path) for fold in folds]) for key, path in _TABLE.items()},
+        "curve": _curve(folds),
+        "privacy": first["privacy"],
+        "notes": first["notes"],
+        "folds": [
+            {"fold": fold.fold, "path": fold.path, "rounds": len(fold.rounds), "digest": fold.summary["model_digest"]}
+            for fold in folds
+        ],
+    }
+
+
+def _curve(folds: Sequence[_Fold]) -> dict[str, Any]:
+    """Return what was measured round by round, over the rounds that every fold has."""
+    count = min(len(fold.rounds) for fold in folds)
+    spent = [_running([line["bytes_up"]["member"] for line in fold.rounds]) for fold in folds]
+    curve: dict[str, Any] = {
+        "round": list(range(count)),
+        "uploaded": [_spread([values[round] for values in spent])["mean"] for round in range(count)],
+    }
+    for key in _CURVES:
+        points = [_spread([fold.rounds[round].get(key) for fold in folds]) for round in range(count)]
+        if any(point["mean"] is not None for point in points):
+            curve[key] = {part: [point[part] for point in points] for part in ("mean", "std")}
+    return curve
+
+
+def _running(values: Sequence[float]) -> list[float]:
+    return [math.fsum(values[: place + 1]) for place in range(len(values))]
+
+
+def _spread(values: Sequence[float | None]) -> dict[str, Any]:
+    """Return mean and deviation; None where a fold has no number, or a single one no deviation."""
+    known = [float(value) for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return {"mean": None, "std": None, "values": list(values)}
+    return {
+        "mean": statistics.fmean(known),
+        "std": statistics.stdev(known) if len(known) > 1 else None,
+        "values": known,
+    }
+
+
+def _at(data: Any, path: str) -> float | None:
+    for key in path.split("."):
+        data = data.get(key) if isinstance(data, Mapping) else None
+    return None if data is None else float(data)

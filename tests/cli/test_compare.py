@@ -1,0 +1,145 @@
+"""`eris compare` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import statistics
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from eris.cli import compare, run
+from eris.errors import CheckpointError, ConfigError
+from eris.simulate.comparison import arm
+
+FAST = ["--set", "data.name=synthetic-clouds", "--set", "members=6", "--set", "workers=1", "--set", "local.lr=0.02"]
+
+
+@pytest.fixture
+def invoke(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    app = typer.Typer()
+    for verb in (compare, run):
+        verb.register(app)
+
+    def call(*arguments):
+        return CliRunner(env={"COLUMNS": "120"}).invoke(app, list(arguments), catch_exceptions=False)
+
+    return call
+
+
+def compared(invoke, *arguments):
+    return json.loads(invoke("compare", *arguments, *FAST, "--json").output)
+
+
+def test_a_table_a_picture_and_numbers(invoke, tmp_path):
+    done = invoke("compare", "fedavg", "eris", "shatter", *FAST, "--rounds", "3", "--folds", "2", "--out", "a")
+    assert done.exit_code == 0
+    for word in ("FedAvg", "Shatter", "accuracy", "±", "compare.json", "compare.png"):
+        assert word in done.output
+    for name in ("compare.json", "compare.svg", "compare.png"):
+        assert (tmp_path / "a" / name).stat().st_size > 1000
+
+
+def test_methods_share_data_seeds_and_rounds(invoke):
+    result = compared(invoke, "fedavg", "eris", "eris:aggregators=2", "--folds", "2", "--rounds", "3", "--out", "a")
+    digests = [[fold["digest"] for fold in line["folds"]] for line in result["methods"]]
+    assert digests[0] == digests[1] == digests[2]
+    assert digests[0][0] != digests[0][1]  # another fold is another partition
+    assert [line["label"] for line in result["methods"]] == ["fedavg", "eris", "eris:aggregators=2"]
+    shares = [line["table"]["exposure"]["mean"] for line in result["methods"]]
+    assert shares[0] == 1.0 > shares[2] > shares[1]
+
+
+def test_the_numbers_are_those_of_the_runs(invoke, tmp_path):
+    result = compared(invoke, "eris+dsc", "--folds", "3", "--rounds", "4", "--out", "a")
+    line = result["methods"][0]
+    summaries = [
+        json.loads((tmp_path / "a" / fold["path"] / "summary.json").read_text(encoding="utf-8"))
+        for fold in line["folds"]
+    ]
+    accuracies = [summary["best_accuracy"] for summary in summaries]
+    assert line["table"]["accuracy"] == {
+        "mean": statistics.fmean(accuracies), "std": statistics.stdev(accuracies), "values": accuracies,
+    }  # fmt: skip
+    uploads = [summary["bytes"]["up_per_member_round"] for summary in summaries]
+    assert line["table"]["upload"]["mean"] == statistics.fmean(uploads)
+    assert line["curve"]["uploaded"][-1] == pytest.approx(4 * statistics.fmean(uploads))
+    assert len(line["curve"]["accuracy"]["mean"]) == len(line["curve"]["round"]) == 4
+    again = invoke("run", f"a/{line['folds'][1]['path']}/config.toml", "--out", "b", "--json")
+    assert json.loads(again.output)["summaries"][0]["model_digest"] == line["folds"][1]["digest"]
+
+
+def test_stop_where_fedavg_is_best(invoke, tmp_path):
+    """With a step this large the loss soon rises again."""
+    options = ["--rounds", "fedavg-best", "--set", "rounds=12", "--set", "local.lr=2.0", "--set", "data.samples=5"]
+    result = json.loads(
+        invoke("compare", "eris", "fedavg", "gossip", *FAST, *options, "--folds", "2", "--out", "a", "--json").output
+    )
+    assert result["stop"] == "fedavg-best"
+    best = []
+    for fold in range(2):
+        lines = (tmp_path / "a" / f"fold-{fold}" / "fedavg" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        losses = [json.loads(text)["loss"] for text in lines]
+        assert len(losses) == 12
+        best.append(losses.index(min(losses)) + 1)
+    assert result["rounds"] == best
+    assert min(best) < 12
+    for line in result["methods"]:
+        assert [fold["rounds"] for fold in line["folds"]] == best
+
+
+def test_the_same_again_goes_on_and_changes_nothing(invoke, tmp_path):
+    first = compared(invoke, "fedavg", "ako", "--rounds", "3", "--out", "a")
+    marked = tmp_path / "a" / "fold-0" / "ako" / "metrics.jsonl"
+    before = marked.read_text(encoding="utf-8")
+    more = compared(invoke, "fedavg", "ako", "eris", "--rounds", "3", "--out", "a")
+    assert marked.read_text(encoding="utf-8") == before
+    assert more["methods"][:2] == first["methods"]
+    with pytest.raises(CheckpointError, match="another configuration"):
+        compared(invoke, "fedavg", "--rounds", "5", "--out", "a")
+
+
+def test_a_file_names_methods_and_settings(invoke, tmp_path):
+    (tmp_path / "my.toml").write_text('method = ["eris", "priprune"]\nrounds = 2\n')
+    result = compared(invoke, "my.toml", "--out", "a")
+    assert [line["method"] for line in result["methods"]] == ["eris", "priprune"]
+    chosen = compared(invoke, "fedavg", "my.toml", "--out", "b")
+    assert [line["method"] for line in chosen["methods"]] == ["fedavg"]
+    assert chosen["rounds"] == [2]
+
+
+def test_noise_says_what_it_costs(invoke):
+    done = invoke("compare", "fedavg-ldp", *FAST, "--rounds", "2", "--out", "a")
+    assert "fedavg-ldp: ε = 9.99 at δ = 1e-05 for one member (replacement), 2 rounds" in done.output
+    assert "noise reproducible" in done.output
+
+
+def test_without_an_accuracy_there_is_no_picture(invoke, tmp_path):
+    done = invoke("compare", "fedavg", "--set", "data.name=synthetic-quadratic", "--set", "rounds=2", "--out", "a")
+    assert "no accuracy to draw" in done.output
+    assert (tmp_path / "a" / "compare.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["fedavgg"], "did you mean fedavg"),
+        (["eris:aggregators"], "no setting behind the colon"),
+        (["eris", "eris"], "named twice"),
+        (["eris:rouns=3"], "did you mean rounds"),
+        (["a.toml", "b.toml"], "2 configuration files"),
+        (["eris", "--rounds", "many"], "use a number, or fedavg-best"),
+    ],
+)
+def test_refused(invoke, arguments, says):
+    with pytest.raises(ConfigError, match=says):
+        invoke("compare", *arguments, *FAST, "--out", "a")
+
+
+def test_settings_of_one_method():
+    assert arm("eris:shards.capacities=[1.0,2.0],server.rule=median").changes == (
+        "shards.capacities=[1.0,2.0]",
+        "server.rule=median",
+    )
