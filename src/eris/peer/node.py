@@ -38,6 +38,7 @@ from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
 from eris.seeds import Seed
+from eris.transport.board import Bulletin
 from eris.transport.control import ControlTraffic
 from eris.transport.control_client import ControlClient
 from eris.transport.credentials import Credentials
@@ -265,8 +266,10 @@ class Node:
                 silent = True
                 continue
             board, silent, self._heard = self._client.board, False, time.monotonic()
+            newest = max(map(_planned_round, bulletins), default=-1)
             for bulletin in bulletins:
-                self._take_up(bulletin.kind, bulletin.document)
+                if bulletin.kind != "plan" or _planned_round(bulletin) == newest:  # others are over already
+                    self._take_up(bulletin.kind, bulletin.document)
 
     def _take_up(self, kind: str, document: dict[str, Any]) -> None:
         """Do at once what cannot wait for the main thread; then let it hear."""
@@ -587,6 +590,12 @@ class Node:
     def _traffic(self) -> tuple[RoleBytes, RoleBytes]:
         """Return what went over links so far: those this peer dialled, and those others did."""
         return _total(self.dialled()), _total(self.accepted())
+
+
+def _planned_round(bulletin: Bulletin) -> int:
+    plan = bulletin.document.get("plan") if bulletin.kind == "plan" else None
+    round = plan.get("round") if isinstance(plan, dict) else None
+    return round if isinstance(round, int) else -1
 
 
 def _total(accounts: list[Account]) -> RoleBytes:
