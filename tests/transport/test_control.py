@@ -61,8 +61,9 @@ class Echo:
     def stop(self, caller: PeerIdentity, request: Document) -> Document:
         return self._answer("stop", caller, request)
 
-    def heard(self, caller: PeerIdentity) -> None:
-        self.there.append((caller.name, True))
+    def heard(self, caller: PeerIdentity, *, waits: bool) -> None:
+        if waits:
+            self.there.append((caller.name, True))
 
     def lost(self, caller: PeerIdentity) -> None:
         self.there.append((caller.name, False))

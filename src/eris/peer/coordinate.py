@@ -10,7 +10,7 @@ import base64
 import logging
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from eris.errors import ErisError, Reason, Refused, RunStopped
 from eris.local.spec import ModelSpec
 from eris.peer.federation import Federation
 from eris.peer.journal import SqliteJournal
+from eris.peer.moments import Moments
 from eris.peer.wish import Wish
 from eris.protocol.coordinator import Coordinator, Rules
 from eris.protocol.messages import Manifest, Report, Withheld
@@ -39,6 +40,7 @@ _LOG = logging.getLogger(__name__)
 MANIFEST_PURPOSE = "manifest"
 _DIAL_SECONDS = 2.0
 _MOMENT = 1.5  # seconds to dial again after a connection broke
+_SILENCE = 5.0  # seconds between two calls for news
 Document = dict[str, Any]
 
 
@@ -50,7 +52,14 @@ class _Present:
     address: tuple[str, int] | None
     certificate: bytes
     wish: Wish
+    waits: bool = False  # for news, in a call of its own
+    heard: float = field(default_factory=time.monotonic)
     lost: float | None = None  # since when its connection is broken
+
+    def silent(self, now: float) -> bool:
+        """Whether it hung up and did not dial again, or has asked for no news for too long (frozen, or cut off)."""
+        broken = self.lost is not None and self.lost < now - _MOMENT
+        return broken or (not self.waits and self.heard < now - _SILENCE)
 
 
 class CoordinatorNode:
@@ -59,7 +68,7 @@ class CoordinatorNode:
     def __init__(
         self, federation: Federation, credentials: Credentials, folder: Path, *, listen: tuple[str, int]
     ) -> None:
-        self.federation = federation
+        self.federation, self.moments = federation, Moments()
         self._lock = threading.Condition()
         self._present: dict[int, _Present] = {}
         self._certificates: dict[int, bytes] = {}  # also of peers that left: their last manifests are still to come
@@ -210,11 +219,14 @@ class CoordinatorNode:
         self._end(f"stopped by {caller.name}")
         return {}
 
-    def heard(self, caller: PeerIdentity) -> None:
+    def heard(self, caller: PeerIdentity, *, waits: bool) -> None:
         """Note that a peer asks for news: it is there, or there again."""
         with self._lock:
             present = self._present_as(caller)
-            if present is None or present.lost is None:
+            if present is None:
+                return
+            present.waits, present.heard = waits, time.monotonic()
+            if not waits:
                 return
             present.lost = None
             if self._coordinator is not None and present.entry.peer in self._coordinator.absent:
@@ -226,7 +238,7 @@ class CoordinatorNode:
         with self._lock:
             present = self._present_as(caller)
             if present is not None and present.lost is None:
-                present.lost = time.monotonic()
+                present.waits, present.lost = False, time.monotonic()
 
     def healthy(self) -> bool:
         """Return whether the clock is running."""
@@ -347,9 +359,9 @@ class CoordinatorNode:
     def _give_up_lost(self) -> None:
         """Go on without peers whose connection stays broken: nobody waits for their contribution or their shard."""
         assert self._coordinator is not None
-        late = time.monotonic() - _MOMENT
+        now = time.monotonic()
         for number, present in self._present.items():
-            if present.lost is None or present.lost > late or number in self._coordinator.absent:
+            if number in self._coordinator.absent or not present.silent(now):
                 continue
             _LOG.warning("%s is gone: the round goes on without it", present.entry.name)
             self._coordinator.gone(number)
@@ -361,6 +373,7 @@ class CoordinatorNode:
         self._give_up_lost()
         verdict = self._coordinator.decide(time.monotonic())
         if verdict is not None:
+            self.moments("written", round=verdict.round)
             self._tell(verdict)
             self._announce_plan()
 

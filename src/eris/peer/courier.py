@@ -17,6 +17,7 @@ from eris.errors import Reason, Refused
 from eris.peer import letters
 from eris.peer.account import Account
 from eris.peer.book import Book
+from eris.peer.moments import Moments
 from eris.protocol.member import Snapshot
 from eris.protocol.messages import Published, Upload
 from eris.protocol.recipe import Recipe
@@ -63,9 +64,10 @@ class Courier:
         recipe: Recipe,
         limits: LinkLimits,
         deliver: Callable[[Result], None],
+        moments: Moments | None = None,
     ) -> None:
         self.peer, self._book, self._security, self._recipe = peer, book, security, recipe
-        self._limits, self._deliver = limits, deliver
+        self._limits, self._deliver, self._moments = limits, deliver, moments or Moments()
         self._link: StreamLink | None = None
         self._past = Account(str(peer))
         self._turn = threading.Lock()
@@ -138,12 +140,13 @@ class Courier:
             self._deliver(result)
 
     def _upload(self, link: StreamLink, upload: Upload, deadline: float) -> Reason | None:
-        letters.send_upload(link, upload, self._recipe, deadline)
+        letters.send_upload(link, upload, self._recipe, deadline, self._moments)
         try:
             letters.receive_receipt(link, deadline)
         except Refused as refusal:
             _LOG.warning("round %d: peer %d refused our part: %s", upload.round, self.peer, refusal)
             return refusal.reason
+        self._moments("receipt", round=upload.round, shard=upload.shard)
         return None
 
     def _collect(self, link: StreamLink, errand: Errand, shard: int, refused: Reason | None) -> Result:

@@ -15,6 +15,7 @@ from eris.errors import Reason, Refused
 from eris.peer import letters
 from eris.peer.account import Account
 from eris.peer.desk import Desk
+from eris.peer.moments import Moments
 from eris.protocol.member import Snapshot
 from eris.protocol.messages import Published, Receipt, UploadHeader, Withheld
 from eris.transport.link import Link, LinkClosed, LinkError, LinkTimeout
@@ -41,9 +42,11 @@ class Host:
         peer_of: Callable[[str], int | None],
         find: Callable[[str], Published | None],
         snapshot: Callable[[], Snapshot],
+        moments: Moments | None = None,
     ) -> None:
         self._listener, self._desk = listener, desk
         self._peer_of, self._find, self._snapshot = peer_of, find, snapshot
+        self._moments = moments or Moments()
         self._links: set[StreamLink] = set()
         self._past: dict[str, Account] = {}
         self._complaints: set[tuple[str, str, str]] = set()
@@ -206,7 +209,9 @@ class Host:
             if "snapshot" in question:
                 letters.send_snapshot(link, self._snapshot(), deadline)
                 return
-            letters.send_published(link, self._published(question, deadline), deadline)
+            published = self._published(question, deadline)
+            letters.send_published(link, published, deadline)
+            self._moments("served", round=published.manifest.round, shard=published.manifest.shard)
         except Refused as refusal:
             letters.refuse(link, refusal, deadline)
 

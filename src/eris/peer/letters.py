@@ -10,6 +10,7 @@ The member asks, the aggregator answers; a link is half duplex, so every exchang
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -42,7 +43,9 @@ __all__ = [
 ]
 
 
-def send_upload(link: Link, upload: Upload, recipe: Recipe, deadline: float) -> None:
+def send_upload(
+    link: Link, upload: Upload, recipe: Recipe, deadline: float, moments: Callable[..., None] | None = None
+) -> None:
     """Send one contribution in chunks; values leave from the array they are in."""
     header = upload.header()
     frame = Header(
@@ -60,8 +63,10 @@ def send_upload(link: Link, upload: Upload, recipe: Recipe, deadline: float) -> 
         chain=bytes.fromhex(header.chain),
     )
     payload = encode_upload(upload.part, upload.buffers, recipe.layout(upload.round).trainable)
-    for head, pieces in frames(frame, payload):
+    for number, (head, pieces) in enumerate(frames(frame, payload)):
         link.send(head, *pieces, deadline=deadline)
+        if moments is not None:
+            moments("chunk", round=upload.round, shard=upload.shard, chunk=number)
 
 
 def upload_header(frame: Header, plan: RoundPlan | None) -> UploadHeader:

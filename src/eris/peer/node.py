@@ -30,6 +30,7 @@ from eris.peer.courier import Courier, Errand, Result
 from eris.peer.desk import Desk
 from eris.peer.federation import Federation
 from eris.peer.host import Host
+from eris.peer.moments import Moments
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.floor import Floor
 from eris.protocol.member import Member, Missing
@@ -50,7 +51,7 @@ from eris.wire.frame import LONGEST_CHUNK
 __all__ = ["Node", "NodeSettings", "RoundReport"]
 
 _LOG = logging.getLogger(__name__)
-_NEWS_SECONDS = 20.0
+_NEWS_SECONDS = 5.0  # the coordinator misses a peer that does not ask again
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class Node:
         self.recipe: Recipe = composition.recipe
         self.run_name = composition.run
         self._weight = composition.roster[self.number].weight
+        self.moments = Moments()
         self._book = Book(credentials)
         initial = as_vector(task.initial(initial_seed(federation.config.seed)), task.spec.n, what="initial model")
         self._initial = hashlib.sha256(initial.tobytes()).hexdigest()
@@ -200,6 +202,7 @@ class Node:
             peer_of=self._book.number,
             find=self.member.serve,
             snapshot=self.member.snapshot,
+            moments=self.moments,
         )
 
     def _join_patiently(self) -> None:
@@ -333,16 +336,19 @@ class Node:
         if plan.round < self.member.round:  # it is over already: somebody gave us a snapshot from after it
             return
         self.member.begin(plan)
+        self.moments("plan", round=plan.round)
         if self.member.lost_reference:
             self._announce_loss()
         deadline = began + plan.deadlines.report
         before = self._traffic()
         result = self._train(plan)
         self._exchange(plan, self.member.contribute(result) if result is not None else [], deadline)
+        self.moments("reported", round=plan.round)
         verdict = self._await_verdict(plan)
         if verdict is None:
             return
         self._conclude(verdict, deadline)
+        self.moments("stepped", round=plan.round)
         if result is not None:
             self.memory = self._trained
         roles = [
@@ -446,11 +452,14 @@ class Node:
 
     def _tell_outcome(self, outcome: Published | Withheld) -> None:
         """Send the coordinator what became of one of our shards; called by whichever thread cut it."""
+        where = {"round": self._desk.plan.round if self._desk.plan else -1}
+        self.moments("cut", **where)
         try:
             if isinstance(outcome, Withheld):
                 self._client.report({"withheld": {**asdict(outcome), "reason": outcome.reason.value}})
             else:
                 self._client.report({"manifest": asdict(outcome.manifest)})
+                self.moments("manifest", **where)
         except ErisError as error:
             _LOG.warning("the coordinator did not hear of a shard: %s", error)
 
@@ -580,7 +589,7 @@ class Node:
     def _courier(self, peer: int) -> Courier:
         if peer not in self._couriers:
             self._couriers[peer] = Courier(
-                peer, self._book, self._credentials, self.recipe, self._limits, self._results.put
+                peer, self._book, self._credentials, self.recipe, self._limits, self._results.put, self.moments
             )
         return self._couriers[peer]
 

@@ -57,8 +57,8 @@ class ControlService(Protocol):
         """End the run, if the caller may."""
         ...
 
-    def heard(self, caller: PeerIdentity) -> None:
-        """Note that a peer asks for news: it is there."""
+    def heard(self, caller: PeerIdentity, *, waits: bool) -> None:
+        """Note that a peer asks for news, or was given some: it is there, and should ask again."""
         ...
 
     def lost(self, caller: PeerIdentity) -> None:

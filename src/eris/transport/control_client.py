@@ -74,7 +74,8 @@ class ControlClient:
         request = {"board": self._board, "after": self._heard, "wait": seconds}
         answer = self._call("Next", request, seconds + _SLACK)
         bulletins = [Bulletin(**entry) for entry in answer["bulletins"]]
-        self._board = answer["board"]
+        if answer["board"] != self._board:
+            self._board, self._heard = answer["board"], -1  # sequences begin anew
         if bulletins:
             self._heard = bulletins[-1].sequence
         return bulletins

@@ -36,8 +36,6 @@ _OPTIONS = (
     ("grpc.max_send_message_length", MESSAGE_LIMIT),
     ("grpc.so_reuseport", 0),  # two coordinators on one port would each hear half of the calls
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
-    ("grpc.keepalive_time_ms", 10_000),  # a frozen machine or a cut cable closes nothing by itself
-    ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
 
@@ -114,8 +112,11 @@ class ControlServer:
 
     def _next(self, caller: PeerIdentity, request: Document) -> Document:
         del caller
-        after = int(request["after"]) if request.get("board") == self.board.identity else -1
-        news = self.board.after(after, seconds=min(float(request.get("wait", 0.0)), LONGEST_WAIT))
+        known = request.get("board")
+        after = int(request["after"]) if known == self.board.identity else -1
+        # Who read another board must hear at once that this is a new one: it has to join again.
+        wait = float(request.get("wait", 0.0)) if known in ("", self.board.identity) else 0.0
+        news = self.board.after(after, seconds=min(wait, LONGEST_WAIT))
         bulletins = [{"sequence": b.sequence, "kind": b.kind, "document": b.document} for b in news]
         return {"board": self.board.identity, "bulletins": bulletins}
 
@@ -127,9 +128,8 @@ class ControlServer:
     def _handler(self, call: Callable[[PeerIdentity, Document], Document], *, watched: bool = False) -> Handler:
         def handle(data: bytes, context: Any) -> bytes:
             caller, answered = self._caller(context), threading.Event()
-            if watched:  # who asks for news is there; a call that ends before its answer is a connection that broke
-                self._service.heard(caller)
-                context.add_callback(lambda: None if answered.is_set() else self._service.lost(caller))
+            if watched:
+                self._watch(caller, context, answered)
             try:
                 answer = encode_document(call(caller, decode_document(data)))
             except Exception as error:  # noqa: BLE001 - a caller hears what it may hear, the log the rest
@@ -139,6 +139,18 @@ class ControlServer:
             return answer
 
         return handle
+
+    def _watch(self, caller: PeerIdentity, context: Any, answered: threading.Event) -> None:
+        """Tell the service who waits for news, and whether it still did when its call ended."""
+
+        def ended() -> None:
+            if answered.is_set():
+                self._service.heard(caller, waits=False)
+            else:  # its connection broke
+                self._service.lost(caller)
+
+        self._service.heard(caller, waits=True)
+        context.add_callback(ended)
 
     def _caller(self, context: Any) -> PeerIdentity:
         certificate = context.auth_context()["x509_pem_cert"][0]

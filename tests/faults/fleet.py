@@ -1,0 +1,160 @@
+"""A federation of real processes that can be killed, stopped and started again, and what must hold in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import multiprocessing
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eris.checkpoint import load_checkpoint
+from eris.config import Config, load_config
+from eris.peer.federation import Federation
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.verdict import Verdict
+from eris.simulate.run import run
+from eris.transport.authority import Authority
+from tests.faults.process import Fault, Job, main
+
+NAMES = ("amber", "birch", "cedar", "dogwood", "elder")  # the first three aggregate
+SETTINGS = ["data.name=synthetic-quadratic", "members=5", "aggregators=3", "rounds=6", "workers=1",
+            "server.min_contributors=3"]  # fmt: skip
+METHODS = {
+    "fedavg": ["method=eris"],
+    "fedadam-dsc": ["method=eris+dsc", "server.optimizer=fedadam", "server.optimizer_options.lr=0.01"],
+}
+ROUND = 60.0  # far longer than any of these runs may take: nobody may wait for it
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["tests.faults.process"])
+
+
+class Fleet:
+    """Five peers and a coordinator; each process by its name."""
+
+    def __init__(self, folder: Path, method: str, **federation: Any) -> None:
+        self.folder = folder
+        self.config: Config = load_config(changes=[*SETTINGS, *METHODS[method]])
+        authority = Authority.create(folder / "ca", "fleet")
+        for name in ("coordinator", *NAMES):
+            authority.issue(name)
+        self.port = free_port()
+        table = {"name": "fleet", "coordinator": f"127.0.0.1:{self.port}", "peers": NAMES, "round": ROUND,
+                 "connect": 3.0, "idle": 10.0, "checkpoint_every": 2, **federation}  # fmt: skip
+        (folder / "FEDERATION.toml").write_text(Federation(table, self.config).dump(), encoding="utf-8")
+        self._processes: dict[str, Any] = {}
+
+    def start(self, *names: str, fault: Fault | None = None) -> None:
+        for name in names:
+            process = _context.Process(target=main, args=(Job(str(self.folder), name, self.port, fault),), daemon=True)
+            process.start()
+            self._processes[name] = process
+
+    def start_all(self, **faults: Fault) -> None:
+        for name in ("coordinator", *NAMES):
+            self.start(name, fault=faults.get(name))
+
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        path = self.folder / f"{name}.lines"
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+    def events(self, name: str, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines(name) if line["event"] == event]
+
+    def wait_for(self, name: str, event: str, *, count: int = 1, seconds: float = 60.0) -> dict[str, Any]:
+        until = time.monotonic() + seconds
+        while len(found := self.events(name, event)) < count:
+            assert time.monotonic() < until, f"{name} did not come to {event}:\n{self.log(name)}"
+            time.sleep(0.05)
+        return found[count - 1]
+
+    def wait_dead(self, name: str, seconds: float = 60.0) -> None:
+        self._processes[name].join(seconds)
+        assert self._processes[name].exitcode is not None, f"{name} lives"
+
+    def thaw(self, name: str) -> None:
+        os.kill(self._processes[name].pid, signal.SIGCONT)
+
+    def kill(self, *names: str) -> None:
+        for name in names:
+            self._processes[name].kill()
+            self._processes[name].join()
+
+    def log(self, name: str) -> str:
+        path = self.folder / f"{name}.log"
+        return path.read_text(encoding="utf-8")[-6000:] if path.exists() else ""
+
+    def close(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.join()
+
+    # ── what must hold ──
+
+    def pairs(self, name: str) -> list[tuple[RoundPlan, Verdict]]:
+        lines = (self.folder / "peers" / name / "verdicts.jsonl").read_text(encoding="utf-8").splitlines()
+        found = [json.loads(line) for line in lines]
+        return [(RoundPlan.from_dict(line["plan"]), Verdict.from_dict(line["verdict"])) for line in found]
+
+    def check(self, *alive: str) -> list[tuple[RoundPlan, Verdict]]:
+        """Check that all live peers ended alike, that a replay comes to the same model, and that s = Σ w_k s_k."""
+        ends = {name: self.wait_for(name, "end", seconds=90.0) for name in alive}
+        assert {end["how"] for end in ends.values()} == {"finished"}
+        assert len(digests := {end["model_digest"] for end in ends.values()}) == 1
+        pairs = self.pairs(alive[0])
+        assert all(self.pairs(name) == pairs for name in alive)
+        assert [verdict.round for _, verdict in pairs] == list(range(self.config.rounds))
+        replay = self.folder / "peers" / alive[0] / "verdicts.jsonl"
+        again = run(self.config, self.folder / "replay", replay=replay)
+        assert {again.summaries[0]["model_digest"]} == digests
+        if "dsc" in self.config.methods[0] and set(alive) == set(NAMES):
+            self.check_references(pairs[-1][0])
+        return pairs
+
+    def check_references(self, plan: RoundPlan) -> None:
+        """Check s = Σ w_k s_k over what all members keep."""
+        kept = {name: load_checkpoint(self.folder / "peers" / name / "checkpoint") for name in NAMES}
+        weights = plan.weights
+        (shared,) = [name for name in kept["amber"].arrays if name.startswith("public.")]
+        (own,) = [name for name in kept["amber"].arrays if name.startswith("private.")]
+        total = sum(float(weights[NAMES.index(name)]) * kept[name].arrays[own].astype(np.float64) for name in NAMES)
+        reference = kept["amber"].arrays[shared]
+        assert np.abs(reference).max() > 0
+        assert np.abs(total - reference).max() <= 1e-5 * max(1.0, float(np.abs(reference).max()))
+
+
+@contextlib.contextmanager
+def fleet(folder: Path, method: str, **federation: Any) -> Iterator[Fleet]:
+    made = Fleet(folder, method, **federation)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def lost(pairs: list[tuple[RoundPlan, Verdict]]) -> dict[int, tuple[int, ...]]:
+    """Return the lost shards of every round that lost some."""
+    return {verdict.round: verdict.lost_shards for _, verdict in pairs if verdict.lost_shards}
+
+
+def missing(pairs: list[tuple[RoundPlan, Verdict]], member: int) -> dict[int, tuple[int, ...]]:
+    """Return the rounds and shards in which a member's contribution is not."""
+    return {verdict.round: verdict.missing(member) for _, verdict in pairs if verdict.missing(member)}
+
+
+__all__ = ["METHODS", "NAMES", "ROUND", "Fleet", "fleet", "free_port", "lost", "math", "missing"]

@@ -1,0 +1,129 @@
+"""Real processes killed, frozen or cut off at a named moment: the run goes on, and all that live end alike.
+
+A killed member costs its own contribution, a killed aggregator its shard for one round, a killed coordinator nothing.
+Nobody ever waits for the round's deadline, which is longer than any of these tests may take.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.fleet import METHODS, NAMES, Fleet, fleet, lost, missing
+from tests.faults.process import Fault
+
+MEMBER, AGGREGATOR = "elder", "birch"  # birch owns shard 1
+ROUND = 2
+pytestmark = pytest.mark.timeout(180)
+
+slow = pytest.mark.slow
+MEMBER_MOMENTS = ["plan", "chunk", "receipt", "reported", "stepped"]
+AGGREGATOR_MOMENTS = ["plan", "receipt", "cut", "manifest", "served", "stepped"]
+
+
+def cases(moments: list[str], quick: set[tuple[str, str]]) -> list[object]:
+    pairs = [(method, moment) for method in METHODS for moment in moments]
+    return [pytest.param(*pair, marks=() if pair in quick else slow) for pair in pairs]
+
+
+def others(name: str) -> list[str]:
+    return [other for other in NAMES if other != name]
+
+
+@pytest.mark.parametrize(("method", "moment"), cases(MEMBER_MOMENTS, {("fedadam-dsc", "chunk")}))
+def test_a_killed_member_costs_its_own_contribution(tmp_path: Path, method: str, moment: str) -> None:
+    with fleet(tmp_path, method) as made:
+        made.start_all(elder=Fault(moment, nth=3 if moment == "chunk" else 1))
+        pairs = made.check(*others(MEMBER))
+    assert not lost(pairs)
+    assert all(not missing(pairs, NAMES.index(name)) for name in others(MEMBER))
+    assert set(missing(pairs, NAMES.index(MEMBER))) <= set(range(ROUND, made.config.rounds))
+
+
+@pytest.mark.parametrize(("method", "moment"), cases(AGGREGATOR_MOMENTS, {("fedadam-dsc", "cut")}))
+def test_a_killed_aggregator_costs_at_most_its_shard_for_one_round(tmp_path: Path, method: str, moment: str) -> None:
+    with fleet(tmp_path, method) as made:
+        made.start_all(birch=Fault(moment, nth=2 if moment == "served" else 1))
+        pairs = made.check(*others(AGGREGATOR))
+    assert lost(pairs) in ({}, {ROUND: (1,)}, {ROUND + 1: (1,)})
+    for plan, verdict in pairs[ROUND + 2 :]:
+        assert NAMES.index(AGGREGATOR) not in plan.assignment
+        assert not verdict.lost_shards
+
+
+@pytest.mark.parametrize("method", ["fedavg", pytest.param("fedadam-dsc", marks=slow)])
+def test_a_killed_coordinator_costs_nothing(tmp_path: Path, method: str) -> None:
+    with fleet(tmp_path, method) as made:
+        made.start_all(coordinator=Fault("written"))
+        made.wait_dead("coordinator")
+        made.start("coordinator")
+        pairs = made.check(*NAMES)
+    assert not lost(pairs)
+    assert all(not missing(pairs, peer) for peer in range(len(NAMES)))
+
+
+@slow
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", [MEMBER, AGGREGATOR])
+@pytest.mark.parametrize("moment", ["chunk", "receipt"])
+def test_a_cut_cable_is_dialled_anew_and_nothing_is_lost(tmp_path: Path, method: str, name: str, moment: str) -> None:
+    with fleet(tmp_path, method) as made:
+        made.start_all(**{name: Fault(moment, "cut")})
+        pairs = made.check(*NAMES)
+        assert made.events(name, "fault")
+    assert not lost(pairs)
+    assert all(not missing(pairs, peer) for peer in range(len(NAMES)))
+
+
+@slow
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", [MEMBER, AGGREGATOR])
+def test_a_frozen_peer_is_missed_and_comes_back(tmp_path: Path, method: str, name: str) -> None:
+    with fleet(tmp_path, method) as made:
+        began = time.monotonic()
+        made.start_all(**{name: Fault("plan", "stop")})
+        made.wait_for(name, "fault")
+        made.wait_for("amber", "stepped", count=ROUND + 2)  # the others went on without it
+        assert time.monotonic() - began < 45
+        made.thaw(name)
+        made.check(*others(name))
+
+
+@pytest.mark.parametrize("method", ["fedadam-dsc", pytest.param("fedavg", marks=slow)])
+@pytest.mark.parametrize("name", [MEMBER, pytest.param(AGGREGATOR, marks=slow)])
+def test_a_killed_peer_comes_back_with_the_same_name(tmp_path: Path, method: str, name: str) -> None:
+    with fleet(tmp_path, method) as made:
+        made.start_all(**{name: Fault("receipt")})
+        made.wait_dead(name)
+        made.start(name)
+        made.check(*NAMES)
+
+
+@slow
+@pytest.mark.parametrize("method", METHODS)
+def test_a_peer_that_dies_in_its_checkpoint_goes_on_from_the_one_before(tmp_path: Path, method: str) -> None:
+    with fleet(tmp_path, method) as made:
+        made.start_all(**{MEMBER: Fault("checkpoint", round=3)})
+        made.wait_dead(MEMBER)
+        left = [path.name for path in (tmp_path / "peers" / MEMBER / "checkpoint").glob("round-*")]
+        assert left == ["round-000001.safetensors"]
+        made.start(MEMBER)
+        made.check(*NAMES)
+
+
+@slow
+@pytest.mark.parametrize("do", ["raise", "nan", "shape"])
+def test_a_members_own_mistake_is_shown_there_and_costs_only_its_contribution(tmp_path: Path, do: str) -> None:
+    with fleet(tmp_path, "fedadam-dsc") as made:
+        made.start_all(**{MEMBER: Fault("train", do)})
+        pairs = made.check(*NAMES)
+        assert "local training failed" in made.log(MEMBER)
+        assert "local training failed" not in "".join(made.log(name) for name in others(MEMBER))
+    assert not lost(pairs)
+    assert missing(pairs, NAMES.index(MEMBER)) == {ROUND: (0, 1, 2)}
+
+
+def rounds_of(made: Fleet, name: str) -> list[int]:
+    return [line["round"] for line in made.events(name, "stepped")]
