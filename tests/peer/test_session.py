@@ -1,0 +1,153 @@
+"""What a peer writes down, and coming back after an interruption."""
+
+from __future__ import annotations
+
+import json
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eris.config import load_config
+from eris.errors import CheckpointError, ConfigError
+from eris.peer.peer_folder import PeerFolder
+from eris.peer.private_file import PRIVATE_ROOT, private_root_in
+from eris.simulate.run import run
+from eris.transport.identity import PeerIdentity
+from tests.peer.town import Town, settings, simulated, town
+
+
+def play(place: Town, *names: str, listeners: dict[str, Any] | None = None) -> dict[str, dict[str, Any]]:
+    """Let sessions of these peers play to the end, and return their summaries."""
+    summaries: dict[str, dict[str, Any]] = {}
+
+    def keep(name: str) -> None:
+        hears = [(listeners or {})[name]] if name in (listeners or {}) else []
+        summaries[name] = place.session(name, listeners=hears).run()
+
+    for name in names or place.names:
+        place.start(name, lambda name=name: keep(name))
+    place.wait()
+    return summaries
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_peer_writes_everything_down_and_its_verdicts_can_be_replayed(tmp_path: Path) -> None:
+    config = settings("members=3", "aggregators=2", "rounds=3", method="eris+dsc")
+    with town(tmp_path / "town", config) as place:
+        summaries = play(place)
+    for name, summary in summaries.items():
+        folder = tmp_path / "town" / "peers" / name
+        assert json.loads((folder / "summary.json").read_text()) == summary
+        assert [line["round"] for line in lines(folder / "metrics.jsonl")] == [0, 1, 2]
+        assert (folder / "model.safetensors").exists()
+        assert load_config(folder / "config.toml") == config
+        replayed = run(config, tmp_path / f"replay-{name}", replay=folder / "verdicts.jsonl")
+        assert replayed.summaries[0]["model_digest"] == summary["model_digest"]
+    amber = summaries["amber"]
+    assert (amber["ended"], amber["finished"], amber["rounds"]) == ("finished", True, 3)
+    assert amber["exposure"]["largest_share_per_round"] == pytest.approx(0.5)  # of the other aggregator
+    assert amber["control"]["calls"] > 0
+
+
+def test_links_are_counted_as_the_kernel_counts_them(tmp_path: Path) -> None:
+    with town(tmp_path, settings("members=3", "rounds=3", "model.options={n = 30000}")) as place:
+        summaries = play(place)
+    for name, summary in summaries.items():
+        for side in ("dialled", "accepted"):
+            assert {link["peer"] for link in summary["links"][side]} == set(summaries) - {name}
+            for link in summary["links"][side]:
+                assert link["kernel_sent"] == pytest.approx(link["wire_sent"], abs=64)  # but for a goodbye at the end
+                assert link["kernel_received"] == pytest.approx(link["wire_received"], abs=64)
+                assert link["sent"] < link["wire_sent"] <= 1.02 * link["sent"] + 256 * link["frames_sent"] + 4096
+        for link in summary["links"]["dialled"]:
+            (other,) = [a for a in summaries[link["peer"]]["links"]["accepted"] if a["peer"] == name]
+            assert (other["received"], other["sent"]) == (link["sent"], link["received"])
+
+
+@pytest.mark.parametrize("method", ["eris", "eris+dsc"])
+def test_a_federation_that_was_stopped_goes_on_as_if_nothing_had_happened(tmp_path: Path, method: str) -> None:
+    config = settings("members=3", "rounds=6", method=method)
+    with town(tmp_path / "town", config, checkpoint_every=2) as place:
+
+        def stop_early(notice: dict[str, Any]) -> None:
+            if notice["event"] == "round" and notice["round"] == 2:
+                place.coordinator.stop(PeerIdentity("amber"), {})
+
+        stopped = play(place, listeners={"amber": stop_early})
+        assert {summary["ended"] for summary in stopped.values()} == {"stopped by amber"}
+        assert not any(summary["finished"] for summary in stopped.values())
+        place.close()
+        place.coordinator = place.open_coordinator()
+        finished = play(place)
+    assert {s["model_digest"] for s in finished.values()} == {simulated(config, tmp_path / "run")}
+    verdicts = lines(tmp_path / "town" / "peers" / "birch" / "verdicts.jsonl")
+    assert [line["verdict"]["round"] for line in verdicts] == list(range(6))
+
+
+def test_a_peer_that_was_interrupted_comes_back_and_has_every_verdict(tmp_path: Path) -> None:
+    config = settings("members=4", "rounds=12", "server.min_contributors=1")
+    with town(tmp_path / "town", config, checkpoint_every=2) as place:
+        again = threading.Event()
+        sessions = {name: place.session(name, listeners=[lambda n, name=name: note(name, n)]) for name in place.names}
+
+        def note(name: str, notice: dict[str, Any]) -> None:
+            if notice["event"] == "round" and (name, notice["round"]) == ("cedar", 3):
+                sessions["cedar"].node.stop("interrupted")
+            if notice["event"] == "round" and (name, notice["round"]) == ("amber", 6):
+                assert again.wait(30)  # the others do not finish before it is back
+
+        summaries: dict[str, dict[str, Any]] = {}
+
+        def keep(name: str) -> None:
+            summaries[name] = sessions[name].run()
+
+        for name in place.names:
+            place.start(name, lambda name=name: keep(name))
+        place.wait("cedar")
+        assert summaries["cedar"]["ended"] == "interrupted"
+        sessions["cedar"] = place.session(
+            "cedar", listeners=[lambda notice: again.set() if notice["event"] == "start" else None]
+        )
+        place.start("cedar", lambda: keep("cedar"))
+        place.wait()
+    assert {summary["ended"] for summary in summaries.values()} == {"finished"}
+    assert len({summary["model_digest"] for summary in summaries.values()}) == 1
+    for name in ("amber", "cedar"):
+        verdicts = tmp_path / "town" / "peers" / name / "verdicts.jsonl"
+        assert [line["verdict"]["round"] for line in lines(verdicts)] == list(range(12))
+        replayed = run(config, tmp_path / f"replay-{name}", replay=verdicts)
+        assert replayed.summaries[0]["model_digest"] == summaries["amber"]["model_digest"]
+
+
+def test_the_private_root_is_drawn_once_and_kept_from_others(tmp_path: Path) -> None:
+    root = private_root_in(tmp_path, "amber")
+    assert root == private_root_in(tmp_path, "amber")
+    assert root != private_root_in(tmp_path / "elsewhere", "amber")
+    assert stat.S_IMODE((tmp_path / PRIVATE_ROOT).stat().st_mode) == 0o600
+    (tmp_path / PRIVATE_ROOT).chmod(0o640)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        private_root_in(tmp_path, "amber")
+    (tmp_path / PRIVATE_ROOT).chmod(0o600)
+    (tmp_path / PRIVATE_ROOT).write_text("beef")
+    with pytest.raises(ConfigError, match="damaged"):
+        private_root_in(tmp_path, "amber")
+
+
+def test_a_folder_of_another_run_is_refused_and_half_a_line_is_cut_off(tmp_path: Path) -> None:
+    with town(tmp_path / "town", settings("members=3")) as place:
+        folder = PeerFolder(tmp_path / "amber", place.federation(), "amber")
+        folder.open()
+        folder.note_metrics({"round": 0, "loss": float("nan")})
+        with (folder.path / "metrics.jsonl").open("a") as file:
+            file.write('{"round": 1, "lo')
+        folder.open()
+        assert folder.lines("metrics.jsonl") == [{"round": 0, "loss": None}]
+        other = PeerFolder(tmp_path / "amber", place.federation(config=settings("members=3", "seed=9")), "amber")
+        with pytest.raises(CheckpointError, match="another run"):
+            other.open()
