@@ -19,7 +19,7 @@ from eris.audit.guesses import Scores
 from eris.audit.observer import Observer
 from eris.audit.reconstruct import Reconstruction
 from eris.audit.score import SCORES, Scorer
-from eris.audit.statistic import Figure, Sheet, epsilon, figures
+from eris.audit.statistic import Figure, Sheet, by_round, epsilon, figures
 from eris.audit.transcript import Recorder, RoundRecord
 from eris.compose import Composition
 from eris.events import Event
@@ -75,11 +75,6 @@ class MembershipAudit:
         coins, seed = self._problem.canaries.coins, self._seed.child("statistics")
         book = self._books[observer]
         sheet = Sheet.of(attack.apply(book.scores), seed)
-        rates = [np.where(toss, 1, -1) == guesses for guesses, toss in zip(sheet.guesses, coins, strict=True)]
-        counts = [np.maximum((guesses != 0).sum(axis=-1), 1) for guesses in sheet.guesses]
-        by_round = np.mean(
-            [(r.sum(axis=-1) / count).mean(axis=-1) for r, count in zip(rates, counts, strict=True)], axis=0
-        )
         return Membership(
             method=self._composition.method.name,
             observer=str(observer),
@@ -91,7 +86,7 @@ class MembershipAudit:
             views=max(len(watchers) for watchers in self._watchers[observer]),
             figures=figures(sheet, coins, seed, tosses=tosses, resamples=resamples),
             epsilon=epsilon(sheet, coins, delta=delta),
-            by_round=by_round.tolist(),
+            by_round=by_round(sheet, coins),
         )
 
     def scores(self, observer: Observer) -> dict[str, list[Scores]]:
@@ -117,16 +112,25 @@ class MembershipAudit:
 
     def _attack(self, record: RoundRecord) -> None:
         for victim in range(self._problem.task.members):
-            if victim not in record.sent:
-                for observer in self.observers:
-                    self._books[observer].away(victim, len(self._watchers[observer][victim]))
-                continue
-            scorer = Scorer(self._problem.probe, victim, record.model, step=self._step)
-            for observer in self.observers:
-                estimates = [watcher.follow(record) for watcher in self._watchers[observer][victim]]
-                found = [scorer.scores(estimate) for estimate in estimates]
-                size = self._composition.recipe.spec.n
-                self._books[observer].add(victim, found, [estimate.view.size / size for estimate in estimates])
+            if victim in record.sent:
+                self._attack_member(record, victim)
+            else:
+                self._miss(record, victim)
+
+    def _attack_member(self, record: RoundRecord, victim: int) -> None:
+        scorer = Scorer(self._problem.probe, victim, record.model, step=self._step)
+        n = self._composition.recipe.spec.n
+        for observer in self.observers:
+            estimates = [watcher.follow(record) for watcher in self._watchers[observer][victim]]
+            found = [scorer.scores(estimate) for estimate in estimates]
+            self._books[observer].add(victim, found, [estimate.view.size / n for estimate in estimates])
+
+    def _miss(self, record: RoundRecord, victim: int) -> None:
+        for observer in self.observers:
+            watchers = self._watchers[observer][victim]
+            for watcher in watchers:
+                watcher.miss(record)
+            self._books[observer].away(victim, len(watchers))
 
     @property
     def _step(self) -> float:

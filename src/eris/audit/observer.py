@@ -37,15 +37,18 @@ class Vantage:
     peers: tuple[int, ...]
     reach: Reach
 
+    def shards(self, sent: Sent, assignment: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shards of a member's message that are seen."""
+        if self.reach == "sent":
+            return tuple(shard for shard, count in enumerate(sent.bytes) if count)
+        if self.reach == "own":
+            return tuple(shard for shard in sent.reached if assignment[shard] in self.peers)
+        return sent.reached if self.reach == "all" else ()
+
     def view(self, sent: Sent, layout: Layout, assignment: tuple[int, ...]) -> View:
         """Return what is seen of one member in one round."""
-        everybody = set(assignment)
-        if self.reach == "own":
-            return view_of(sent, layout, assignment, self.peers)
-        if self.reach == "sent":
-            left = tuple(shard for shard, count in enumerate(sent.bytes) if count)
-            return view_of(replace(sent, reached=left), layout, assignment, everybody)
-        return view_of(sent, layout, assignment, everybody if self.reach == "all" else ())
+        seen = replace(sent, reached=self.shards(sent, assignment))
+        return view_of(seen, layout, assignment, set(assignment))
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,14 +59,21 @@ class Reconstruction:
             self._begin_references(record)
         view = self.vantage.view(record.sent[self.victim], record.layout, record.assignment)
         others = self._mean_of_others(record)
-        others.hidden[view.coordinates] = False
         rest = np.flatnonzero(others.hidden)
         update = self._unshifted(view, record.layout.trainable)
         means = self._unshifted_means(rest, others.values[rest], record)
         fresh = self._fresh(view.coordinates, update, rest, means)
         if self._shift is not None:
-            self._advance(record, view, rest, others)
+            self._advance_public(record, others)
+            self._advance_own(record, view, rest, others)
         return Estimate(view, update, rest, means, others.share, *fresh)
+
+    def miss(self, record: RoundRecord) -> None:
+        """Follow a round in which the victim took no part: the others' references move all the same."""
+        if record.new_references:
+            self._begin_references(record)
+        if self._shift is not None:
+            self._advance_public(record, self._mean_of_others(record))
 
     def _unshifted(self, view: View, plan: ShardPlan) -> Vector:
         update = view.values / kept_scale(self._recipe.compressor, plan, view.coordinates)
@@ -93,7 +100,9 @@ class Reconstruction:
     def _mean_of_others(self, record: RoundRecord) -> _Others:
         """Take the observing peers' own part off what was published."""
         others, shares = _Others.nothing(self._n), []
-        for mean in record.means.values():
+        sent = record.sent.get(self.victim)
+        seen = self.vantage.shards(sent, record.assignment) if sent else ()
+        for shard, mean in record.means.items():
             own = (
                 [peer for peer in self._peers(record) if peer in mean.contributors] if self._recipe.rule.linear else []
             )
@@ -104,7 +113,8 @@ class Reconstruction:
             others.sums[mean.coordinates] = values
             if self.victim in mean.contributors:
                 others.values[mean.coordinates] = values / np.float32(free if self._recipe.rule.linear else 1.0)
-                others.hidden[mean.coordinates] = True
+                # In a shard that it sees, it knows where the victim sent nothing: the mean says nothing more.
+                others.hidden[mean.coordinates] = shard not in seen
                 shares.append(record.weights[self.victim] / free)
         others.share = sum(shares) / len(shares) if shares else 0.0
         return others
@@ -124,11 +134,14 @@ class Reconstruction:
         carried = [np.nan_to_num(old[places]) for old, places in zip(before, (seen, rest), strict=True)]
         return update - self._momentum * carried[0], means - self._momentum * carried[1]
 
-    def _advance(self, record: RoundRecord, view: View, rest: Coordinates, others: _Others) -> None:
-        """Advance the references as the peers do: on committed shards, with this round's v."""
+    def _advance_public(self, record: RoundRecord, others: _Others) -> None:
+        """Advance the mean references as the peers do: on committed shards."""
         for mean in record.means.values():
             self._public[mean.coordinates] += self._step * mean.values
         self._others += self._step * others.sums
+
+    def _advance_own(self, record: RoundRecord, view: View, rest: Coordinates, others: _Others) -> None:
+        """Advance the victim's reference as it does itself, where it was seen and accepted."""
         self._own[rest] += self._step * others.values[rest]  # a guess, for when a redrawn plan shows the coordinate
         accepted = np.isin(record.layout.trainable.owners_of(view.coordinates), record.accepted(self.victim))
         self._own[view.coordinates[accepted]] += self._step * view.values[accepted]

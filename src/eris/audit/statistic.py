@@ -21,7 +21,7 @@ from eris.audit.guesses import Guesses, Scores, guess
 from eris.audit.roc import area, standardised, true_positive_rate
 from eris.seeds import Seed
 
-__all__ = ["STATISTICS", "Figure", "Sheet", "figures", "guessing"]
+__all__ = ["STATISTICS", "Figure", "Sheet", "by_round", "epsilon", "figures", "guessing"]
 
 STATISTICS = {
     "auc": "area under the ROC curve at the last round, mean over views",
@@ -107,6 +107,13 @@ def guessing(sheet: Sheet, coins: Sequence[Coins]) -> tuple[int, int]:
         right += int((last == np.where(toss, 1, -1)).sum())
         count += int((last != 0).sum())
     return right, count
+
+
+def by_round(sheet: Sheet, coins: Sequence[Coins]) -> list[float]:
+    """Return the share of right guesses in each round, mean over views and members."""
+    rates = [_rates(guesses, toss[None]).mean(axis=1) for guesses, toss in zip(sheet.guesses, coins, strict=True)]
+    found: list[float] = _over_members(rates)[:, 0].tolist()
+    return found
 
 
 def epsilon(sheet: Sheet, coins: Sequence[Coins], *, delta: float) -> dict[str, Any]:

@@ -1,0 +1,113 @@
+"""A small audited federation in plain numpy, whose events can be changed and listened to again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from eris.audit.canaries import Problem, plant_in
+from eris.audit.membership import MembershipAudit
+from eris.audit.observer import Observer, parse_observer
+from eris.audit.transcript import Recorder, RoundRecord
+from eris.compose import Composition, compose
+from eris.config import load_config
+from eris.events import Event, RoundStarted, Sent, ShardPublished
+from eris.local.numpy_task import Descent, LogisticTask
+from eris.local.spec import Vector
+from eris.simulate.clock import links_of
+from eris.simulate.inline_engine import InlineEngine
+from eris.simulate.script import LiveScript
+from eris.simulate.simulation import Simulation
+from eris.simulate.state_store import StateStore
+
+MEMBERS = 5
+
+
+@dataclass
+class Audited:
+    composition: Composition
+    problem: Problem
+    events: list[Event]
+    simulation: Simulation
+    updates: dict[tuple[int, int], Vector]  # (round, member) → g, which no observer is given
+
+    def audit(self, *observers: str, events: Sequence[Event] | None = None, views: int = 8) -> MembershipAudit:
+        audit = MembershipAudit(self.composition, self.problem, [parse_observer(o) for o in observers], views=views)
+        for event in self.events if events is None else events:
+            audit(event)
+        return audit
+
+    def records(self) -> list[RoundRecord]:
+        found: list[RoundRecord] = []
+        recorder = Recorder(self.composition.recipe, found.append)
+        for event in self.events:
+            recorder(event)
+        return found
+
+
+def train(
+    folder: Path,
+    *changes: str,
+    method: str = "eris",
+    samples: int = 24,
+    features: int = 40,
+    lr: float = 0.5,
+    momentum: float = 0.0,
+    seed: int = 1,
+) -> Audited:
+    """Train softmax regression with canaries and keep every event."""
+    few = ["data.name=synthetic-clouds", f"members={MEMBERS}", "rounds=3", f"seed={seed}", "workers=1"]
+    config = load_config(changes=[*few, f"method={method}", *changes])
+    rows = [_noise(samples, features, 100 * seed + member) for member in range(config.members)]
+    task = LogisticTask(rows, _noise(10, features, 7), classes=3, descent=Descent(lr, momentum))
+    problem = plant_in(task, config.seed)
+    counts = [problem.task.samples(member) for member in range(config.members)]
+    composition = compose(config, problem.task.spec, counts)
+    links = links_of(config.network, config.members, [], 1.0)
+    events: list[Event] = []
+    updates = _spied(problem.task)
+    simulation = Simulation(
+        composition,
+        InlineEngine(problem.task),
+        LiveScript(composition, links),
+        StateStore(folder, config.members),
+        links,
+        listeners=[lambda event: events.append(_kept(event))],
+    )
+    simulation.play(config.rounds)
+    return Audited(composition, problem, events, simulation, updates)
+
+
+def _noise(rows: int, features: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows with labels that do not follow from them: all that can be learned is the rows themselves."""
+    generator = np.random.default_rng(seed)
+    return generator.standard_normal((rows, features)), generator.integers(3, size=rows)
+
+
+def _spied(task: LogisticTask) -> dict[tuple[int, int], Vector]:
+    updates, honest = {}, task.train
+
+    def train(member, model, memory, *, round, seed):
+        result = honest(member, model, memory, round=round, seed=seed)
+        updates[round, member] = result.update.copy()
+        return result
+
+    task.train = train
+    return updates
+
+
+def _kept(event: Event) -> Event:
+    """Copy the arrays, which the engine uses again."""
+    if isinstance(event, Sent):
+        return replace(event, values=event.values.copy(), buffers=event.buffers.copy())
+    if isinstance(event, RoundStarted) and event.model is not None:
+        return replace(event, model=event.model.copy())
+    if isinstance(event, ShardPublished) and event.values is not None:
+        return replace(event, values=event.values.copy())
+    return event
+
+
+AGGREGATOR = Observer("aggregator")

@@ -1,0 +1,128 @@
+"""`eris audit` as a user meets it, on made-up data that trains in no time."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from eris.audit.canaries import plant_in
+from eris.audit.sweep import SIZES, SWEEPS, configurations
+from eris.cli import audit
+from eris.config import load_config
+from eris.errors import ConfigError, InputError
+from eris.seeds import public_root
+from eris.tasks import build_task
+
+FEW = ["data.name=synthetic-clouds", "data.samples=16", "members=5", "rounds=2", "workers=1"]
+FAST = [part for change in FEW for part in ("--set", change)]
+
+
+@pytest.fixture
+def invoke(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    app = typer.Typer()
+    audit.register(app)
+
+    def call(*arguments):
+        return CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+
+    return call
+
+
+def test_an_audit_ends_with_a_table_a_file_and_a_picture(invoke, tmp_path):
+    done = invoke("audit", "membership", *FAST, "--out", "first", "--views", "2")
+    assert done.exit_code == 0
+    for word in ("first/membership.json", "first/membership.png", "no guarantee"):
+        assert word in done.output
+    written = json.loads((tmp_path / "first" / "membership.json").read_text())
+    assert [trial["method"] for trial in written["trials"]] == ["fedavg", "eris", "eris+dsc"]
+    for trial in written["trials"]:
+        assert [result["attack"] for result in trial["results"]] == ["adaptive", "paper"]
+        for result in trial["results"]:
+            assert result["figures"]["auc"]["chance"] == pytest.approx(0.5, abs=0.03)
+    assert (tmp_path / "first" / "membership.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "first" / "runs" / "eris" / "summary.json").exists()
+    with pytest.raises(ConfigError, match="already"):
+        invoke("audit", "membership", *FAST, "--out", "first")
+
+
+def test_several_observers_and_one_attack_as_json(invoke):
+    chosen = ["--set", "method=eris", "--observer", "coalition:2", "--observer", "broadcast", "--attack", "paper"]
+    done = invoke("audit", "membership", *FAST, *chosen, "--out", "second", "--json")
+    (trial,) = json.loads(done.stdout)["trials"]
+    assert [(r["observer"], r["attack"]) for r in trial["results"]] == [
+        ("coalition:2", "paper"),
+        ("broadcast", "paper"),
+    ]
+    assert trial["results"][0]["visible_share"] == pytest.approx(0.4, abs=0.02)
+    assert trial["results"][1]["visible_share"] == 0.0
+
+
+def test_a_finished_run_gives_its_settings(invoke, tmp_path):
+    from eris.simulate.run import run
+
+    run(load_config(changes=[*FEW, "method=eris", "aggregators=3"]), tmp_path / "finished")
+    done = invoke("audit", "membership", "finished", "--out", "third", "--json", "--views", "1")
+    written = json.loads((tmp_path / "third" / "membership.json").read_text())
+    assert done.exit_code == 0
+    assert written["settings"]["aggregators"] == 3
+    assert [trial["method"] for trial in written["trials"]] == ["eris"]
+
+
+def test_the_same_audit_twice_is_the_same(invoke):
+    options = ["audit", "membership", *FAST, "--set", "method=eris", "--json", "--views", "1", "--out"]
+    assert json.loads(invoke(*options, "a").stdout)["trials"] == json.loads(invoke(*options, "b").stdout)["trials"]
+
+
+def test_data_without_samples_is_refused(invoke):
+    with pytest.raises(InputError, match="no samples"):
+        invoke("audit", "membership", *FAST, "--set", "data.name=synthetic-quadratic", "--out", "none")
+
+
+def test_a_sweep_draws_its_axis(invoke, tmp_path):
+    done = invoke("audit", "sweep", "collusion", *FAST, "--out", "swept", "--views", "1")
+    assert done.exit_code == 0
+    written = json.loads((tmp_path / "swept" / "sweep-collusion.json").read_text())
+    assert [point["label"] for point in written["points"]] == ["1", "2", "3", "4", "5"]
+    seen = [point["results"][0]["visible_share"] for point in written["points"]]
+    assert seen == sorted(seen)
+    assert seen[0] == pytest.approx(0.2, abs=0.02)
+    assert (tmp_path / "swept" / "sweep-collusion.png").exists()
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+@pytest.mark.parametrize("size", SIZES)
+def test_every_sweep_has_settings_that_can_be(name, size):
+    points = configurations(SWEEPS[name], SIZES[size])
+    assert points
+    assert all(len(config.methods) == 1 for _, config in points)
+
+
+def test_unknown_names_are_refused(invoke):
+    for arguments in (("nothing",), ("blocks", "--size", "huge"), ("blocks", "--attack", "none")):
+        with pytest.raises(ConfigError):
+            invoke("audit", "sweep", *arguments)
+    with pytest.raises(ConfigError, match="no observer"):
+        invoke("audit", "membership", "--observer", "somebody")
+
+
+def test_torch_tasks_can_be_asked_about_single_samples():
+    changes = ["members=2", "data.samples=12", "data.test_samples=10", "data.validation=0.0"]
+    task = build_task(load_config(changes=changes).model_dump(mode="json", exclude_none=True))
+    problem = plant_in(task, seed=1)
+    model = task.initial(public_root(1))
+    losses, gradients = problem.probe.sample_losses(0, model), problem.probe.sample_gradients(0, model)
+    assert losses.shape == (6,)
+    assert gradients.shape == (6, task.spec.n_trainable)
+    assert problem.task.samples(0) == 6 + problem.canaries.coins[0].sum()
+    # The mean of the single gradients is the gradient of the mean, which one full-batch step takes.
+    step = np.float32(1e-2)
+    direction = gradients.mean(axis=0)
+    ahead = model.copy()
+    ahead[: direction.size] -= step * direction
+    after = problem.probe.sample_losses(0, ahead).mean()
+    assert after - losses.mean() == pytest.approx(-step * float(direction @ direction), rel=0.1)

@@ -1,0 +1,166 @@
+"""The whole attack: it uses what it may, finds what it sees, and keeps its level where there is nothing to find."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eris.audit.attack import ATTACKS, attack_by_name
+from eris.audit.canaries import toss
+from eris.audit.observer import parse_observer
+from eris.audit.statistic import Sheet, figures
+from eris.errors import ConfigError, InputError
+from eris.events import RoundStarted, Sent
+from eris.seeds import private_root, public_root
+from tests.audit.federation import AGGREGATOR, MEMBERS, train
+
+ADAPTIVE = ATTACKS["adaptive"]
+
+
+def scrambled(events, audit, victim, observer):
+    """Return the events with the victim's values replaced wherever the observer's views do not reach."""
+    generator, found, assignment = np.random.default_rng(0), [], ()
+    watchers = audit._watchers[observer][victim]
+    assert len(watchers) == 1
+    for event in events:
+        if isinstance(event, RoundStarted):
+            assignment = event.assignment
+        if isinstance(event, Sent) and event.member == victim:
+            plan = audit._composition.recipe.layout(event.round).trainable
+            support = np.arange(plan.n) if event.support is None else event.support
+            seen = watchers[0].vantage.shards(event, assignment)
+            hidden = ~np.isin(plan.owners_of(support), seen)
+            noise = generator.standard_normal(support.size).astype(np.float32)
+            found.append(replace(event, values=np.where(hidden, noise, event.values)))
+        else:
+            found.append(event)
+    return found
+
+
+@pytest.mark.parametrize("observer", ["aggregator", "coalition:3", "broadcast", "wire"])
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("eris", ()),
+        ("eris", ("shards.schedule=redraw",)),
+        ("eris+dsc", ("compression.keep=0.3",)),
+        ("eris+dsc", ("compression.keep=0.3", "shards.schedule=rotate")),
+    ],
+    ids=["fixed", "redrawn", "compressed", "compressed, rotating"],
+)
+def test_what_is_not_seen_changes_no_score_by_a_bit(tmp_path, method, changes, observer):
+    audited = train(tmp_path, *changes, method=method)
+    honest = audited.audit(observer, views=1)
+    victim, who = 2, parse_observer(observer)
+    events = scrambled(audited.events, honest, victim, who)
+    again = audited.audit(observer, views=1, events=events)
+    for name, members in honest.scores(who).items():
+        assert members[victim].tobytes() == again.scores(who)[name][victim].tobytes(), name
+
+
+def test_what_is_seen_does_change_the_scores(tmp_path):
+    """Otherwise the test above could not fail."""
+    audited = train(tmp_path)
+    honest = audited.audit("aggregator", views=1)
+    events = scrambled(audited.events, honest, 2, AGGREGATOR)
+    wider = [audited.audit("wire", views=1, events=given).scores(parse_observer("wire")) for given in (events, None)]
+    for name in wider[0]:
+        assert not np.array_equal(wider[0][name][2], wider[1][name][2]), name
+
+
+def test_who_sees_everything_finds_the_canaries(tmp_path):
+    audited = train(tmp_path, "rounds=6", method="fedavg", samples=32, features=200)
+    result = audited.audit("server").result(parse_observer("server"), ADAPTIVE, tosses=199, resamples=50)
+    assert result.figures["auc"].value > 0.95
+    assert result.figures["auc"].p_value == 1 / 200
+    assert result.figures["auc"].low > 0.8
+    assert result.epsilon["lower_bound"] > 0.5
+    assert result.visible_share == 1.0
+    assert len(result.by_round) == 6
+
+
+def test_the_adaptive_attack_beats_the_published_one_and_sharding_weakens_it(tmp_path):
+    audited = train(tmp_path, "rounds=6", samples=32, features=60, lr=0.05)
+    audit = audited.audit("aggregator", "coalition:4", "broadcast")
+    found = {
+        (text, name): audit.result(parse_observer(text), ATTACKS[name], tosses=19, resamples=0).figures["auc"].value
+        for text in ("aggregator", "coalition:4", "broadcast")
+        for name in ("adaptive", "paper")
+    }
+    assert found["coalition:4", "adaptive"] > found["aggregator", "adaptive"] + 0.05
+    assert found["aggregator", "adaptive"] > found["broadcast", "adaptive"]
+    assert found["coalition:4", "adaptive"] > found["coalition:4", "paper"] + 0.1
+
+
+def test_all_colluding_aggregators_score_as_a_server(tmp_path):
+    """For victims that aggregate nothing, bit for bit."""
+    few, server = train(tmp_path / "a", "aggregators=3"), train(tmp_path / "b", method="fedavg")
+    joint = few.audit("coalition:3", views=1).scores(parse_observer("coalition:3"))
+    alone = server.audit("server").scores(parse_observer("server"))
+    for name in ("loss", "calibrated", "dot", "paper"):
+        for victim in (3, 4):
+            assert joint[name][victim].tobytes() == alone[name][victim].tobytes(), name
+
+
+def test_the_null_keeps_its_level(tmp_path):
+    """Over 200 audits whose coins were tossed after the training, about 5 % reject at 5 %."""
+    rejections = 0
+    for pipeline in range(200):
+        audited = train(tmp_path / str(pipeline), "rounds=2", seed=pipeline, samples=16, features=6)
+        scores = audited.audit("aggregator", views=2).scores(AGGREGATOR)
+        seed = public_root(1000 + pipeline)
+        coins = [toss(private_root(1000 + pipeline, member), 8) for member in range(MEMBERS)]
+        sheet = Sheet.of(ADAPTIVE.apply(scores), seed)
+        rejections += figures(sheet, coins, seed, tosses=99, resamples=0)["auc"].p_value <= 0.05
+    assert 2 <= rejections <= 21
+
+
+def test_members_that_are_away_are_not_guessed_at(tmp_path):
+    audited = train(tmp_path, "participation=0.6", "rounds=5")
+    audit = audited.audit("aggregator")
+    missing = [record.round for record in audited.records() if 0 not in record.sent]
+    assert missing
+    raw = audit.scores(AGGREGATOR)["loss"][0]
+    assert np.isnan(raw[missing]).all()
+    assert not np.isnan(np.delete(raw, missing, axis=0)).any()
+    result = audit.result(AGGREGATOR, ADAPTIVE, tosses=19, resamples=10)
+    assert all(np.isfinite(list(figure.plain().values())).all() for figure in result.figures.values())
+    paper = audit.result(AGGREGATOR, ATTACKS["paper"], tosses=19, resamples=10)
+    assert np.isfinite(paper.by_round).all()
+
+
+def test_a_result_is_plain_data(tmp_path):
+    import json
+
+    result = train(tmp_path).audit("aggregator").result(AGGREGATOR, ADAPTIVE, tosses=19, resamples=10)
+    plain = json.loads(json.dumps(result.plain(), allow_nan=False))
+    assert plain["observer"] == "aggregator"
+    assert plain["canaries"] == 12 * MEMBERS
+    assert set(plain["figures"]["auc"]) == {"value", "chance", "chance_95", "p_value", "low", "high"}
+    assert {"unit", "adjacency", "delta", "rounds", "confidence"} <= set(plain["epsilon"])
+
+
+def test_an_update_of_zeros_scores_nothing_and_is_guessed_all_the_same(tmp_path):
+    audited = train(tmp_path)
+    events = [replace(e, values=np.zeros_like(e.values)) if isinstance(e, Sent) else e for e in audited.events]
+    events = [replace(e, values=np.zeros_like(e.values)) if hasattr(e, "contributors") else e for e in events]
+    audit = audited.audit("wire", events=events)
+    scores = audit.scores(parse_observer("wire"))
+    for name in ("calibrated", "dot", "cosine", "regression"):
+        assert not scores[name][0].any(), name
+    result = audit.result(parse_observer("wire"), ATTACKS["dot"], tosses=19, resamples=0)
+    assert result.epsilon["guesses"] == MEMBERS * (5 + 3)
+
+
+def test_events_without_the_model_are_refused(tmp_path):
+    audited = train(tmp_path)
+    with pytest.raises(InputError, match="do not carry the model"):
+        audited.audit("aggregator", events=[replace(audited.events[0], model=None)])
+
+
+def test_attacks_have_names():
+    assert attack_by_name("paper").accumulate is False
+    with pytest.raises(ConfigError, match="adaptive"):
+        attack_by_name("nothing")
