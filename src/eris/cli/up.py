@@ -116,6 +116,7 @@ def _watch(children: Children, view: LiveView) -> None:
         if notice["event"] != "gone":
             view(notice)
             continue
+        view.gone(name)
         left.pop(name).wait(time.monotonic() + 5.0)
         if not begun and left:
             return
@@ -147,7 +148,7 @@ def _show(outcome: Outcome, local: LocalFederation, console: Console) -> None:
     if local.config.privacy.noise_multiplier:
         console.print(NOISE_NOTE, style="yellow")
     for peer in outcome.peers:
-        if peer.exit_code:
+        if peer.exit_code and peer.exit_code > 0:  # below zero: ended by us, with the others
             log = local.folder(peer.name) / "log.jsonl"
             console.print(f"{peer.name} ended with exit code {peer.exit_code}: see {log}", style="red", soft_wrap=True)
     if outcome.model_digest:

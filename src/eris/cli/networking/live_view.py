@@ -51,7 +51,7 @@ class LiveView:
             console=console,
         )
         self._bar = self._progress.add_task("round", total=rounds, facts="starting")
-        self._done = 0
+        self._rounds = rounds
         self._live = Live(console=console, get_renderable=self._drawn, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> Self:
@@ -71,11 +71,22 @@ class LiveView:
         if row is None:
             return
         row.update(notice)
-        if notice["event"] == "round" and notice["round"] + 1 > self._done:
-            self._done = notice["round"] + 1
-            self._progress.update(self._bar, completed=self._done, facts=_shards(notice))
+        if notice["event"] == "round" and notice["peer"] == self._leader:
+            done = notice["round"] + 1
+            self._progress.update(self._bar, completed=done, facts=facts_of(notice))
             if not self._console.is_terminal:
-                self._console.print(f"round {self._done}  {facts_of(notice)}", highlight=False, markup=False)
+                text = f"round {done}/{self._rounds}  {facts_of(notice)}"
+                self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def gone(self, peer: str) -> None:
+        """Take note that a peer's process has ended."""
+        if row := self._peers.get(peer):
+            row.state = row.state if row.state in ("finished", "interrupted") else "gone"
+
+    @property
+    def _leader(self) -> str:
+        """The first peer that is still there: its rounds move the bar, and it evaluates."""
+        return next((name for name, row in self._peers.items() if row.state != "gone"), "")
 
     def _drawn(self) -> Group:
         table = Table(box=None, pad_edge=False, header_style="dim")

@@ -1,0 +1,139 @@
+"""The commands of a real federation as people type them, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from eris.peer.federation import load_federation
+from eris.transport.authority import Authority
+from tests.cli.processes import Running, eris, running
+
+FILE = """
+method = "eris"
+rounds = {rounds}
+aggregators = 2
+
+[data]
+name = "synthetic-quadratic"
+
+[federation]
+name = "grove"
+coordinator = "127.0.0.1:{port}"
+peers = ["amber", "birch", "cedar"]
+"""
+NAMES = ("amber", "birch", "cedar")
+
+
+@pytest.fixture
+def grove(tmp_path: Path) -> Path:
+    """A folder with a federation's file and everybody's credentials."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (tmp_path / "FEDERATION.toml").write_text(FILE.format(rounds=100_000, port=port))
+    authority = Authority.create(tmp_path / "certs", "grove")
+    for name in ("coordinator", *NAMES):
+        authority.issue(name)
+    return tmp_path
+
+
+def start(stack: ExitStack, grove: Path, verb: str, *words: str, log: str) -> Running:
+    return stack.enter_context(running(verb, "FEDERATION.toml", *words, cwd=grove, log=grove / log))
+
+
+def test_a_federation_from_its_first_join_to_its_end(grove: Path) -> None:
+    digest = load_federation(grove / "FEDERATION.toml").digest
+    with ExitStack() as stack:
+        peers = {
+            name: start(stack, grove, "join", "--peer", name, "--accept", digest, *own, log=f"{name}.log")
+            for name, own in {"amber": ["--no-listen"], "birch": ["--log-json"], "cedar": ["--json"]}.items()
+        }
+        clock = start(stack, grove, "coordinator", "--listen", _address(grove), log="clock.log")
+        status = _wait_for_round(grove, 3)
+        assert [(p["name"], p["here"], p["aggregates"]) for p in status["peers"]] == [
+            ("amber", True, False), ("birch", True, True), ("cedar", True, True),
+        ]  # fmt: skip
+        said = eris("status", cwd=grove)
+        assert f"digest {digest}" in said
+        assert "federation grove, run eris-" in said
+        healthy = eris("doctor", "--peer", "amber", cwd=grove)
+        for what in ("name", "certificate", "address", "port", "CA", "clock", "version", "run", "listening", "disk"):
+            assert f"ok     {what}" in healthy
+        assert "the run has ended" in eris("stop", "--credentials", "certs/peers/birch", cwd=grove)
+        assert "stopped by birch" in clock.wait(14)
+        texts = {name: peer.wait(14) for name, peer in peers.items()}
+    assert "stopped by birch after" in texts["amber"]
+    notices = [json.loads(line) for line in texts["cedar"].splitlines() if line.startswith('{"event"')]
+    assert [notice["event"] for notice in notices[:2]] == ["start", "round"]
+    assert notices[-1]["how"] == "stopped by birch"
+    folder = grove / "runs" / f"grove-{digest[:8]}"
+    digests = {json.loads((folder / name / "summary.json").read_text())["model_digest"] for name in NAMES}
+    assert digests == {notices[-1]["model_digest"]}
+    assert (folder / "amber" / "private-root").stat().st_mode & 0o777 == 0o600
+    root = (folder / "amber" / "private-root").read_text()
+    assert not any(root in text for text in (*texts.values(), clock.log.read_text()))
+
+
+def test_everything_that_can_be_wrong_has_its_exit_code_and_says_what_it_is(grove: Path) -> None:
+    join = ("join", "FEDERATION.toml", "--peer", "amber", "--wait", "0")
+    assert "--accept names another" in eris(*join, "--accept", "0" * 64, cwd=grove, code=12)
+    assert "cannot connect" in eris(*join, cwd=grove, code=10)
+    assert "wrong  port" in eris("doctor", "--peer", "amber", cwd=grove, code=21)
+    assert "zinnia is not a peer" in eris("join", "FEDERATION.toml", "--peer", "zinnia", cwd=grove, code=2)
+    said = eris("coordinator", "FEDERATION.toml", "--credentials", "certs/peers/amber", cwd=grove, code=2)
+    assert "the certificate is amber's, not coordinator's" in said
+
+
+def test_a_check_says_which_of_all_is_wrong(grove: Path) -> None:
+    with ExitStack() as stack:
+        start(stack, grove, "coordinator", log="clock.log")
+        _wait_for_status(grove)
+        join = ("join", "FEDERATION.toml", "--check")
+        there = ("--listen", "127.0.0.1:0", "--advertise", "127.0.0.9")
+        said = eris(*join, "--peer", "amber", "--max-share", "0.3", *there, cwd=grove, code=21)
+        assert "wrong  listening    the coordinator cannot reach 127.0.0.9" in said
+        assert "wrong  floor        peer 1 would see 50.0% of the update, this member allows 30.0%" in said
+        assert "ok     task         100 parameters" in said
+        other = Authority.create(grove / "other", "grove")
+        said = eris(*join, "--peer", "birch", "--credentials", other.issue("birch"), cwd=grove, code=21)
+        assert "wrong  CA           we refused the other side (unknown-ca)" in said
+        text = (grove / "FEDERATION.toml").read_text()
+        (grove / "ALTERED.toml").write_text(text.replace("aggregators = 2", "aggregators = 3"))
+        said = eris("join", "ALTERED.toml", "--peer", "cedar", "--check", cwd=grove, code=21)
+        assert "wrong  run" in said
+        assert "use the same FEDERATION.toml" in said
+        refused = eris("join", "ALTERED.toml", "--peer", "cedar", cwd=grove, code=12)
+        assert "this peer has another FEDERATION.toml" in refused
+        assert "call from cedar.grove" in (grove / "clock.log").read_text()
+
+
+def _address(grove: Path) -> str:
+    host, port = load_federation(grove / "FEDERATION.toml").coordinator
+    return f"{host}:{port}"
+
+
+def _wait_for_status(grove: Path) -> None:
+    host, port = load_federation(grove / "FEDERATION.toml").coordinator
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        with socket.socket() as probe:
+            if probe.connect_ex((host, port)) == 0:
+                return
+        time.sleep(0.1)
+    raise AssertionError((grove / "clock.log").read_text())
+
+
+def _wait_for_round(grove: Path, round: int) -> dict:
+    _wait_for_status(grove)
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        status = json.loads(eris("status", "--json", cwd=grove))
+        if status["round"] >= round:
+            return dict(status)
+        time.sleep(0.2)
+    raise AssertionError("the run does not get on")

@@ -1,0 +1,102 @@
+"""A learning problem of the user's own: found by its path, asked about one peer only, and explained when it fails."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eris.errors import ConfigError, TaskError
+from eris.peer.own_task import task_for
+from eris.peer.rehearsal import examine_task
+from eris.protocol.floor import Floor
+from tests.peer.town import settings, town
+
+MODULE = '''
+import numpy as np
+from eris import LocalResult, ModelSpec
+
+
+class Slope:
+    """Knows the data of its own peer and nothing else."""
+
+    def __init__(self, config, peer):
+        self.peer, self.rate = peer, config.local.lr
+        self.points = np.full(4, peer, np.float32)
+        self.spec = ModelSpec.flat(4)
+
+    def samples(self, member):
+        assert member == self.peer
+        return 10 * (member + 1)
+
+    def initial(self, seed):
+        return np.zeros(4, np.float32)
+
+    def memory(self, member):
+        assert member == self.peer
+        return {}
+
+    def train(self, member, model, memory, *, round, seed):
+        assert member == self.peer
+        return LocalResult(np.float32(self.rate) * (model - self.points), self.samples(member))
+
+    def evaluate(self, model):
+        return {"loss": float(np.sum((model - self.points) ** 2))}
+
+
+def broken(config, peer):
+    raise RuntimeError("no such disk")
+
+
+def nothing(config, peer):
+    return object()
+'''
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "slopes.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "slopes", raising=False)
+    return "slopes"
+
+
+def test_peers_that_know_only_their_own_data_train_one_model(module: str, tmp_path: Path) -> None:
+    config = settings("members=3", "rounds=3", "local.lr=0.5")
+    with town(tmp_path / "town", config) as place:
+        nodes = [place.node(name, task=task_for("slopes:Slope", config, k)) for k, name in enumerate(place.names)]
+        for node in nodes:
+            place.start(node.settings.name, node.run)
+        place.wait()
+    assert len({node.model_digest() for node in nodes}) == 1
+    mean = (0 * 10 + 1 * 20 + 2 * 30) / 60  # weighted by what each said it has
+    assert np.allclose(nodes[0].member.replica.model, mean * (1 - 0.5**3))
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "message"),
+    [
+        ("slopes", ConfigError, "write package.module:Task"),
+        ("slopes:Missing", ConfigError, "module slopes has no Missing"),
+        ("valleys:Task", ConfigError, "valleys:Task cannot be imported"),
+        ("slopes:broken", TaskError, r"failed: RuntimeError\('no such disk'\)"),
+        ("slopes:nothing", TaskError, "has no spec, samples, initial, memory, train, evaluate"),
+    ],
+)
+def test_what_is_wrong_with_a_task_is_said(module: str, path: str, kind: type, message: str) -> None:
+    with pytest.raises(kind, match=message):
+        task_for(path, settings("members=3"), 0)
+
+
+def test_a_rehearsal_finds_what_the_first_round_would(module: str, tmp_path: Path) -> None:
+    with town(tmp_path / "town", settings("members=3", "aggregators=2")) as place:
+        federation = place.federation()
+        well = list(examine_task(federation, "slopes:Slope", Floor(min_contributors=1), 2, tmp_path))
+        assert [(finding.what, finding.well) for finding in well] == [("task", True), ("disk", True), ("floor", True)]
+        assert "the largest share another sees is 50.0%" in well[-1].text
+        strict = list(examine_task(federation, "slopes:Slope", Floor(max_share=0.4), 2, tmp_path))
+        assert (strict[-1].what, strict[-1].well) == ("floor", False)
+        assert [f.what for f in examine_task(federation, "slopes:broken", Floor(), 2, tmp_path)] == ["task"]
