@@ -54,8 +54,15 @@ class MembershipAudit:
     """Listens to the run of one composition in which canaries are planted."""
 
     def __init__(
-        self, composition: Composition, problem: Problem, observers: Sequence[Observer], *, views: int = 8
+        self,
+        composition: Composition,
+        problem: Problem,
+        observers: Sequence[Observer],
+        *,
+        views: int = 8,
+        masks_known: bool = False,
     ) -> None:
+        self._masks_known = masks_known
         self._composition, self._problem, self.observers = composition, problem, tuple(observers)
         self._recorder = Recorder(composition.recipe, self._attack)
         self._watchers = {
@@ -108,7 +115,10 @@ class MembershipAudit:
             server=composition.method.server,
         )
         momentum = local.momentum if local.keep_state and local.optimizer == "sgd" else 0.0
-        return [Reconstruction(composition.recipe, victim, vantage, momentum=momentum) for vantage in vantages]
+        return [
+            Reconstruction(composition.recipe, victim, vantage, momentum=momentum, masks_known=self._masks_known)
+            for vantage in vantages
+        ]
 
     def _attack(self, record: RoundRecord) -> None:
         for victim in range(self._problem.task.members):

@@ -2,8 +2,8 @@
 
 On the coordinates it sees it undoes what it knows was done. With shifted compression a kept value is v = (g − s_k)/p:
 an attacker that has followed the coordinate knows s_k = γ Σ v, so it has g itself. Everywhere else it takes what is
-published, without its own part: the mean of the others, in which the victim has a share. With momentum kept over rounds
-the fresh part of an update is Δᵗ − β Δᵗ⁻¹.
+published, without its own part: the mean of the others, in which the victim has a share. Where the victim alone is left
+in that mean, it has been seen after all. With momentum kept over rounds the fresh part of an update is Δᵗ − β Δᵗ⁻¹.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.audit.observer import Vantage
-from eris.audit.transcript import RoundRecord
+from eris.audit.transcript import Mean, RoundRecord
 from eris.local.spec import Vector
 from eris.protocol.recipe import Recipe
 from eris.shards.plan import Coordinates, ShardPlan
@@ -31,7 +31,8 @@ class Estimate:
     """An update as far as the attacker knows it."""
 
     view: View = field(repr=False)
-    update: Vector = field(repr=False)  # on view.coordinates: the victim's own values
+    seen: Coordinates = field(repr=False)  # those of the view, and where the victim alone is left in what was published
+    update: Vector = field(repr=False)  # on seen: the victim's own values
     rest: Coordinates = field(repr=False)
     means: Vector = field(repr=False)  # on rest: the mean of the victim and the others
     share: float  # the victim's weight in these means
@@ -40,10 +41,17 @@ class Estimate:
 
 
 class Reconstruction:
-    """Follows one victim from one vantage through the rounds."""
+    """Follows one victim from one vantage through the rounds.
 
-    def __init__(self, recipe: Recipe, victim: int, vantage: Vantage, *, momentum: float = 0.0) -> None:
+    With `masks_known` it also knows which coordinates each member kept, as it would if independent masks came from a
+    seed that everybody has.
+    """
+
+    def __init__(
+        self, recipe: Recipe, victim: int, vantage: Vantage, *, momentum: float = 0.0, masks_known: bool = False
+    ) -> None:
         self.victim, self.vantage, self._recipe = victim, vantage, recipe
+        self._counts_kept = masks_known and not recipe.compressor.shared_support
         self._n, self._momentum = recipe.spec.n_trainable, np.float32(momentum)
         last = recipe.chain.transforms[-1]
         self._shift = last if isinstance(last, Shift) else None
@@ -59,14 +67,16 @@ class Reconstruction:
             self._begin_references(record)
         view = self.vantage.view(record.sent[self.victim], record.layout, record.assignment)
         others = self._mean_of_others(record)
-        rest = np.flatnonzero(others.hidden)
-        update = self._unshifted(view, record.layout.trainable)
+        sole, rest = np.flatnonzero(others.sole), np.flatnonzero(others.hidden)
+        seen = np.concatenate([view.coordinates, sole])
+        sent = np.concatenate([view.values, others.values[sole]])
+        update = self._unshifted(seen, sent, view, record)
         means = self._unshifted_means(rest, others.values[rest], record)
-        fresh = self._fresh(view.coordinates, update, rest, means)
+        fresh = self._fresh(seen, update, rest, means)
         if self._shift is not None:
             self._advance_public(record, others)
-            self._advance_own(record, view, rest, others)
-        return Estimate(view, update, rest, means, others.share, *fresh)
+            self._advance_own(record, seen, sent, rest, others)
+        return Estimate(view, seen, update, rest, means, others.share, *fresh)
 
     def miss(self, record: RoundRecord) -> None:
         """Follow a round in which the victim took no part: the others' references move all the same."""
@@ -75,12 +85,12 @@ class Reconstruction:
         if self._shift is not None:
             self._advance_public(record, self._mean_of_others(record))
 
-    def _unshifted(self, view: View, plan: ShardPlan) -> Vector:
-        update = view.values / kept_scale(self._recipe.compressor, plan, view.coordinates)
+    def _unshifted(self, seen: Coordinates, sent: Vector, view: View, record: RoundRecord) -> Vector:
+        update = sent / kept_scale(self._recipe.compressor, record.layout.trainable, seen)
         if self._shift is not None:
             reference = self._public if self._shift.shared_reference else self._own
-            update = reference[view.coordinates] + update
-        return self._whole_steps(update, view.scalars.get("steps", 1.0))
+            update = reference[seen] + update
+        return self._whole_steps(update, view.scalars.get("steps", _mean_steps(record)))
 
     def _unshifted_means(self, rest: Coordinates, residuals: Vector, record: RoundRecord) -> Vector:
         """Return the others' mean update: exact under a shared mask, unbiased under secret ones."""
@@ -88,11 +98,9 @@ class Reconstruction:
         scale = kept_scale(compressor, record.layout.trainable, rest) if compressor.shared_support else np.float32(1)
         means = residuals / scale
         if self._shift is not None:
-            free = 1 - sum(record.weights[peer] for peer in self._peers(record))
-            reference = self._public if self._shift.shared_reference else self._others / np.float32(max(free, 1e-9))
+            reference = self._public if self._shift.shared_reference else self._others / self._free(record)
             means = reference[rest] + means
-        steps = [sent.steps for sent in record.sent.values()]
-        return self._whole_steps(means, sum(steps) / len(steps))
+        return self._whole_steps(means, _mean_steps(record))
 
     def _whole_steps(self, update: Vector, steps: float) -> Vector:
         return update * np.float32(steps) if self._by_steps else update
@@ -103,24 +111,40 @@ class Reconstruction:
         sent = record.sent.get(self.victim)
         seen = self.vantage.shards(sent, record.assignment) if sent else ()
         for shard, mean in record.means.items():
-            own = (
-                [peer for peer in self._peers(record) if peer in mean.contributors] if self._recipe.rule.linear else []
-            )
+            own = [peer for peer in self._peers(record) if peer in mean.contributors and self._recipe.rule.linear]
             values = mean.values.copy()
             for peer in own:
                 values -= np.float32(record.weights[peer]) * _on(record, peer, mean.coordinates)
-            free = sum(record.weights[peer] for peer in mean.contributors if peer not in own)
             others.sums[mean.coordinates] = values
-            if self.victim in mean.contributors:
-                others.values[mean.coordinates] = values / np.float32(free if self._recipe.rule.linear else 1.0)
-                # In a shard that it sees, it knows where the victim sent nothing: the mean says nothing more.
-                others.hidden[mean.coordinates] = shard not in seen
-                shares.append(record.weights[self.victim] / free)
+            # In a shard that it sees, it knows where the victim sent nothing: the mean says nothing more.
+            if self.victim in mean.contributors and shard not in seen:
+                shares.append(self._note(record, mean, [peer for peer in mean.contributors if peer not in own], others))
         others.share = sum(shares) / len(shares) if shares else 0.0
         return others
 
+    def _note(self, record: RoundRecord, mean: Mean, free: list[int], others: _Others) -> float:
+        """Write down a mean in which the victim is one of the `free` members; return its share."""
+        places, weights = mean.coordinates, record.weights
+        kept, total = np.ones(places.size, bool), np.full(places.size, sum(weights[peer] for peer in free))
+        alone = np.full(places.size, free == [self.victim])
+        if self._counts_kept:
+            holds = {peer: _holds(record, peer, places) for peer in free}
+            kept, count = holds[self.victim], np.sum(list(holds.values()), axis=0)
+            total = np.sum([weights[peer] * held for peer, held in holds.items()], axis=0)
+            alone = kept & (count == 1)
+        elif not self._recipe.compressor.shared_support:
+            alone &= others.sums[places] != 0  # a zero was not kept
+        divisor = np.where(kept, total, 1.0) if self._recipe.rule.linear else np.ones(places.size)
+        others.values[places] = others.sums[places] / divisor.astype(np.float32)
+        others.sole[places], others.hidden[places] = alone, kept & ~alone
+        return weights[self.victim] / float(np.mean(total[kept])) if kept.any() else 0.0
+
     def _peers(self, record: RoundRecord) -> list[int]:
         return [peer for peer in self.vantage.peers if peer in record.sent]
+
+    def _free(self, record: RoundRecord) -> np.float32:
+        """Return the weight in the roster of all but the observing peers."""
+        return np.float32(max(1 - sum(record.weights[peer] for peer in self.vantage.peers), 1e-9))
 
     def _fresh(self, seen: Coordinates, update: Vector, rest: Coordinates, means: Vector) -> tuple[Vector, Vector]:
         """Take off what momentum carried over, where the coordinate was known in the last round too."""
@@ -140,18 +164,19 @@ class Reconstruction:
             self._public[mean.coordinates] += self._step * mean.values
         self._others += self._step * others.sums
 
-    def _advance_own(self, record: RoundRecord, view: View, rest: Coordinates, others: _Others) -> None:
+    def _advance_own(
+        self, record: RoundRecord, seen: Coordinates, sent: Vector, rest: Coordinates, others: _Others
+    ) -> None:
         """Advance the victim's reference as it does itself, where it was seen and accepted."""
         self._own[rest] += self._step * others.values[rest]  # a guess, for when a redrawn plan shows the coordinate
-        accepted = np.isin(record.layout.trainable.owners_of(view.coordinates), record.accepted(self.victim))
-        self._own[view.coordinates[accepted]] += self._step * view.values[accepted]
+        accepted = np.isin(record.layout.trainable.owners_of(seen), record.accepted(self.victim))
+        self._own[seen[accepted]] += self._step * sent[accepted]
 
     def _begin_references(self, record: RoundRecord) -> None:
         """Do what every member does in a new reference epoch: s_k := s."""
         if self._shift is not None:
-            free = 1 - sum(record.weights[peer] for peer in self._peers(record))
             np.copyto(self._own, self._public)
-            np.copyto(self._others, np.float32(free) * self._public)
+            np.copyto(self._others, self._free(record) * self._public)
 
 
 @dataclass
@@ -161,12 +186,13 @@ class _Others:
     sums: Vector  # Σ w v over them
     values: Vector  # their mean, where the victim is among them
     hidden: NDArray[np.bool_]  # where that is all there is
+    sole: NDArray[np.bool_]  # where the victim alone is left in it
     share: float = 0.0  # of the victim
 
     @classmethod
     def nothing(cls, n: int) -> _Others:
         """Return an account that is still empty."""
-        return cls(np.zeros(n, np.float32), np.zeros(n, np.float32), np.zeros(n, bool))
+        return cls(np.zeros(n, np.float32), np.zeros(n, np.float32), np.zeros(n, bool), np.zeros(n, bool))
 
 
 def kept_scale(compressor: Compressor, plan: ShardPlan, coordinates: Coordinates) -> np.float32 | Vector:
@@ -185,6 +211,16 @@ def _on(record: RoundRecord, peer: int, coordinates: Coordinates) -> Vector:
     sent = record.sent[peer]
     if sent.support is None:
         return sent.values[coordinates]
-    places = np.searchsorted(sent.support, coordinates)
-    places = np.minimum(places, sent.support.size - 1)
-    return np.where(sent.support[places] == coordinates, sent.values[places], np.float32(0))
+    values = np.zeros(record.layout.trainable.n, np.float32)
+    values[sent.support] = sent.values
+    return values[coordinates]
+
+
+def _holds(record: RoundRecord, peer: int, coordinates: Coordinates) -> NDArray[np.bool_]:
+    """Return where a peer kept a value."""
+    support = record.sent[peer].support
+    return np.ones(coordinates.size, bool) if support is None else np.isin(coordinates, support)
+
+
+def _mean_steps(record: RoundRecord) -> float:
+    return sum(sent.steps for sent in record.sent.values()) / len(record.sent)

@@ -42,7 +42,7 @@ class Scorer:
         """Return every score of every canary."""
         losses = self._losses_under(estimate)
         dots, norm = self._dots(estimate), _norm(estimate.fresh_update, estimate.fresh_means)
-        seen = self._gram(estimate.view.coordinates)
+        seen = self._gram(estimate.seen)
         rest = self._gram_of_rest(estimate, seen)
         lengths = np.sqrt(np.maximum(np.diag(seen) + np.diag(rest), 0))
         along = _ratio(dots, norm)
@@ -57,7 +57,7 @@ class Scorer:
 
     def _losses_under(self, estimate: Estimate) -> Scores:
         model, view = self._model.copy(), estimate.view
-        model[view.coordinates] -= self._step * estimate.update
+        model[estimate.seen] -= self._step * estimate.update
         model[estimate.rest] -= self._step * estimate.means
         model[self._gradients.shape[1] + view.buffer_coordinates] -= view.buffers
         return self._probe.sample_losses(self._member, model)
@@ -70,7 +70,7 @@ class Scorer:
 
     def _dots(self, estimate: Estimate) -> Scores:
         known = np.zeros(self._gradients.shape[1], np.float32)
-        known[estimate.view.coordinates] = estimate.fresh_update
+        known[estimate.seen] = estimate.fresh_update
         known[estimate.rest] = estimate.fresh_means
         return np.asarray(self._gradients @ known, np.float64)
 
@@ -82,7 +82,7 @@ class Scorer:
 
     def _gram_of_rest(self, estimate: Estimate, seen: Matrix) -> Matrix:
         rest = estimate.rest
-        if rest.size + estimate.view.coordinates.size == self._gradients.shape[1] and rest.size:
+        if rest.size + estimate.seen.size == self._gradients.shape[1] and rest.size:
             return self._whole() - seen
         return self._gram(rest)
 

@@ -53,29 +53,23 @@ class Figure:
 
 @dataclass(frozen=True)
 class Sheet:
-    """One attack's scores: for each member rounds × views × canaries, and the guesses that follow from them."""
+    """One attack's scores, for each member: rounds × views × canaries, and what follows from them."""
 
-    scores: tuple[Scores, ...] = field(repr=False)
+    guesses: tuple[Guesses, ...] = field(repr=False)
+    last: tuple[Scores, ...] = field(repr=False)  # views × canaries, the last round's scores, standardised
     keys: tuple[Scores, ...] = field(repr=False)  # random, to order equal scores
-
-    def __post_init__(self) -> None:
-        guesses = tuple(guess(scores, keys) for scores, keys in zip(self.scores, self.keys, strict=True))
-        object.__setattr__(self, "guesses", guesses)
-
-    guesses: tuple[Guesses, ...] = field(init=False, repr=False)
 
     @classmethod
     def of(cls, scores: Sequence[Scores], seed: Seed) -> Sheet:
-        """Make a sheet, with keys from a seed."""
-        keys = [seed.child("ties", member).uniforms(part.shape[-1]) for member, part in enumerate(scores)]
-        return cls(tuple(scores), tuple(keys))
+        """Guess by these scores; the keys come from a seed."""
+        keys = tuple(seed.child("ties", member).uniforms(part.shape[-1]) for member, part in enumerate(scores))
+        guesses = tuple(guess(part, own) for part, own in zip(scores, keys, strict=True))
+        return cls(guesses, tuple(np.nan_to_num(standardised(part[-1])) for part in scores), keys)
 
     def take(self, members: Sequence[int]) -> Sheet:
         """Return the sheet of some members, perhaps several times the same."""
-        sheet = object.__new__(Sheet)
-        for name in ("scores", "keys", "guesses"):
-            object.__setattr__(sheet, name, tuple(getattr(self, name)[member] for member in members))
-        return sheet
+        parts = (self.guesses, self.last, self.keys)
+        return Sheet(*(tuple(part[member] for member in members) for part in parts))  # type: ignore[arg-type]
 
 
 def figures(
@@ -126,7 +120,7 @@ def epsilon(sheet: Sheet, coins: Sequence[Coins], *, delta: float) -> dict[str, 
         "confidence": 0.95,
         "unit": "sample",
         "adjacency": "one sample more or less",
-        "rounds": int(sheet.scores[0].shape[0]),
+        "rounds": len(sheet.guesses[0]),
         "canaries": canaries,
         "guesses": count,
         "right": right,
@@ -177,10 +171,10 @@ def _held_out(rates: Sequence[Scores]) -> Scores:
 
 def _ordering(sheet: Sheet, coins: Sequence[Coins]) -> dict[str, Scores]:
     tosses, keys = np.concatenate(coins, axis=1), np.concatenate(sheet.keys)
-    views = min(scores.shape[1] for scores in sheet.scores)
+    views = min(len(scores) for scores in sheet.last)
     sums = {name: np.zeros(tosses.shape[0]) for name in ("auc", "tpr_at_1_percent", "tpr_at_0.1_percent")}
     for view in range(views):
-        pooled = np.nan_to_num(np.concatenate([standardised(scores[-1, view]) for scores in sheet.scores]))
+        pooled = np.concatenate([scores[view] for scores in sheet.last])
         sums["auc"] += area(pooled, tosses) / views
         sums["tpr_at_1_percent"] += true_positive_rate(pooled, tosses, 0.01, keys) / views
         sums["tpr_at_0.1_percent"] += true_positive_rate(pooled, tosses, 0.001, keys) / views

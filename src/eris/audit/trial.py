@@ -44,6 +44,7 @@ class Plan:
     attacks: tuple[Attack, ...]
     canaries: int = 64  # at most so many a member
     views: int = 8  # at most so many places to look at a member from
+    masks_known: bool = False  # let the attacker know what each member kept under independent masks
     tosses: int = 1000
     resamples: int = 200
 
@@ -100,7 +101,7 @@ def try_config(
     problem = plant_in(cast(AuditableTask, task), config.seed, most=plan.canaries)
     samples = [problem.task.samples(member) for member in range(config.members)]
     composition = compose(config, problem.task.spec, samples)
-    audit = MembershipAudit(composition, problem, plan.observers, views=plan.views)
+    audit = MembershipAudit(composition, problem, plan.observers, views=plan.views, masks_known=plan.masks_known)
     result = run(config, folder, task=problem.task, listeners=[audit, *listeners], stopped=stopped)
     if not result.finished:
         raise RunStopped("the training was stopped, so there is nothing to report", fix="run the audit again")

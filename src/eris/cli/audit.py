@@ -31,6 +31,9 @@ _AttackName = Annotated[
 _Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON, nothing else.")]
 _Canaries = Annotated[int, typer.Option(min=4, help="Most canaries a member (half of its samples at most).")]
 _Views = Annotated[int, typer.Option(min=1, help="Most places to look at a member from.")]
+_MasksKnown = Annotated[
+    bool, typer.Option("--masks-known", help="Tell the attacker what each member kept under independent masks.")
+]
 _Out = Annotated[Path | None, typer.Option(help="Folder of the results (default: audits/<time>).")]
 
 
@@ -60,6 +63,7 @@ def membership(
     attack: _AttackName = "adaptive",
     canaries: _Canaries = 64,
     views: _Views = 8,
+    masks_known: _MasksKnown = False,
     out: _Out = None,
     as_json: _Json = False,
 ) -> None:
@@ -80,7 +84,7 @@ def membership(
 
     config, folder = _settings(source, changes or []), out or _stamped()
     observers = tuple(parse_observer(text) for text in observer or ["aggregator"])
-    plan = Plan(observers, _attacks(attack), canaries=canaries, views=views)
+    plan = Plan(observers, _attacks(attack), canaries=canaries, views=views, masks_known=masks_known)
     with _Rounds(len(config.methods) * config.rounds, visible=not as_json) as progress:
         trials = audit_membership(config, folder, plan, listeners=[progress])
     plain = [trial.plain() for trial in trials]
