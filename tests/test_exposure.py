@@ -100,14 +100,17 @@ def test_going_on_keeps_the_account(tmp_path):
     assert again.summary() == ledger.summary()
 
 
-def test_rows_of_bits(tmp_path):
-    rows = BitRows(tmp_path / "folder" / "bits", 20)
+@pytest.mark.parametrize("budget", [0, 1000])
+def test_rows_of_bits(tmp_path, budget):
+    rows = BitRows(tmp_path / "folder" / "bits", 20, budget=budget)
     assert rows.row(3).tolist() == [0, 0, 0]
     rows.add(3, np.array([1, 0, 128], np.uint8))
     rows.add(3, np.array([2, 0, 128], np.uint8))
     assert rows.row(3).tolist() == [3, 0, 128]
     assert rows.row(2).tolist() == [0, 0, 0]
     assert rows.row(9).tolist() == [0, 0, 0]
+    rows.flush()
+    assert BitRows(tmp_path / "folder" / "bits", 20).row(3).tolist() == [3, 0, 128]
 
 
 def test_a_coalition_of_all_sees_everything_and_a_stranger_nothing(tmp_path):

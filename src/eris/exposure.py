@@ -11,7 +11,7 @@ it stays what it was in the first round (without compression), with a redrawn on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,22 +31,41 @@ Counts = NDArray[np.int64]
 
 
 class BitRows:
-    """Rows of bits in a file: a coordinate that was seen stays seen, so writing a round twice changes nothing."""
+    """Rows of bits in a file: a coordinate that was seen stays seen, so writing a round twice changes nothing.
 
-    def __init__(self, path: Path, bits: int) -> None:
-        self._path, self._width = path, -(-bits // 8)
+    Rows are held in memory up to a budget and reach the file with `flush`; beyond it they are written at once.
+    """
+
+    def __init__(self, path: Path, bits: int, *, budget: int = 1 << 25) -> None:
+        self._path, self._width, self._budget = path, -(-bits // 8), budget
+        self._held: dict[int, Bits] = {}
 
     def add(self, row: int, bits: Bits) -> None:
         """Set further bits of a row."""
-        before = self.row(row)
-        if (after := before | bits).tobytes() != before.tobytes():
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("r+b" if self._path.exists() else "w+b") as file:
+        if row in self._held:
+            np.bitwise_or(self._held[row], bits, out=self._held[row])
+        elif (len(self._held) + 1) * self._width <= self._budget:
+            self._held[row] = self.row(row) | bits
+        else:
+            self._write({row: self.row(row) | bits})
+
+    def flush(self) -> None:
+        """Bring what is held in memory to the file."""
+        self._write(self._held)
+
+    def _write(self, rows: Mapping[int, Bits]) -> None:
+        if not rows:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("r+b" if self._path.exists() else "w+b") as file:
+            for row, bits in rows.items():
                 file.seek(row * self._width)
-                file.write(after.tobytes())
+                file.write(bits.tobytes())
 
     def row(self, row: int) -> Bits:
         """Return a row; one that was never written is all zeros."""
+        if row in self._held:
+            return self._held[row].copy()
         try:
             stored = np.fromfile(self._path, np.uint8, self._width, offset=row * self._width)
         except FileNotFoundError:
@@ -97,6 +116,7 @@ class ExposureLedger:
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint must keep (the rows of bits keep themselves)."""
+        self._rows.flush()
         return {
             "observers": self._observers,
             "largest": self._largest,

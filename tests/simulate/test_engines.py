@@ -153,6 +153,7 @@ def test_memory_does_not_grow_with_the_members(tmp_path):
         config = settings(f"members={members}", "aggregators=5", "rounds=2", method="eris+dsc")
         played = prepare(config, tmp_path / str(members), task=Wide(members))
         played.simulation._listeners = ()
+        played.simulation.states._budget = 1 << 20  # a few states; the rest goes to files
         tracemalloc.start()
         played.simulation.play(2)
         peaks[members] = tracemalloc.get_traced_memory()[1]

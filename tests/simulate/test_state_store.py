@@ -42,6 +42,8 @@ def test_a_missing_file_is_named(tmp_path):
     store = StateStore(tmp_path, MEMBERS)
     store.write(1, state(1))
     store.commit()
+    slots = store.save()
+    store.load(slots)
     for path in tmp_path.iterdir():
         path.unlink()
     with pytest.raises(CheckpointError, match="member=1"):
@@ -57,11 +59,14 @@ class Crashes(RuleBasedStateMachine):
         from pathlib import Path
 
         self.folder = Path(tempfile.mkdtemp())
-        self.store = StateStore(self.folder, MEMBERS)
+        self.store = self.opened()
         self.truth = [None] * MEMBERS
         self.written = {}
         self.saved = [(self.store.save(), list(self.truth))] * 2
         self.count = 0
+
+    def opened(self):
+        return StateStore(self.folder, MEMBERS, budget=2 * 16)  # room for two states in memory
 
     @rule(member=st.integers(0, MEMBERS - 1))
     def write(self, member):
@@ -89,7 +94,7 @@ class Crashes(RuleBasedStateMachine):
     @rule(generation=st.integers(0, 1))
     def killed_and_gone_on_with(self, generation):
         slots, truth = self.saved[generation]
-        self.store = StateStore(self.folder, MEMBERS)
+        self.store = self.opened()
         self.store.load(slots)
         self.truth, self.written = list(truth), {}
         self.saved = [(slots, list(truth))] * 2

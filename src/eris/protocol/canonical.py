@@ -24,7 +24,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
+        return [item if type(item) in _AS_THEY_ARE else plain(item) for item in value]
     return value
 
 

@@ -11,8 +11,8 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import wait
-from typing import Any
+from multiprocessing.connection import Connection, wait
+from typing import Any, cast
 
 import numpy as np
 
@@ -36,12 +36,10 @@ class ProcessEngine:
 
     def __init__(self, source: TaskSource, workers: int) -> None:
         self._workers = [WorkerProcess(number) for number in range(workers)]
-        self._slots_wanted = 2 * workers + 2
+        self._slots_wanted = 3 * workers + 2  # being worked on, waiting at a worker, done but not their turn
         self._desk: Desk | None = None
         self._model = 0  # which of the two places holds the published one
-        self._idle = list(self._workers)
         self._evaluations: deque[_Evaluation] = deque()
-        self._busy: dict[Any, tuple[WorkerProcess, _Evaluation | _Training]] = {}
         try:
             self.facts = self._build(source)
         except BaseException:
@@ -52,7 +50,7 @@ class ProcessEngine:
         request = {"do": "build", "path": sys.path, "factory": source.factory, "arguments": source.arguments}
         for worker in self._workers:
             worker.ask({**request, "facts": worker.number == 0})
-        answers = [worker.answer() for worker in self._workers]
+        answers = [worker.answer()[1] for worker in self._workers]
         return TaskFacts.from_dict(answers[0])
 
     def initial(self, seed: int) -> Vector:
@@ -94,38 +92,29 @@ class ProcessEngine:
         """Keep every worker busy; yield results in the order of the jobs."""
         desk = self._open_desk()
         waiting, free = deque(jobs), list(range(desk.plan.slots))
-        done: dict[Job, tuple[_Training, Message]] = {}
+        done: dict[Job, tuple[int, Message]] = {}
+        self._give(waiting, free, read)
         for job in jobs:
             while job not in done:
-                while self._idle and (self._evaluations or (waiting and free)):
-                    if not self._give_evaluation():
-                        self._give_training(waiting.popleft(), free.pop(), read)
-                for training, answer in self._collect():
-                    done[training.job] = (training, answer)
-            training, answer = done.pop(job)
-            yield _work(job, desk, training.slot, answer)
-            free.append(training.slot)
+                done |= {training.job: (training.slot, answer) for training, answer in self._collect()}
+                self._give(waiting, free, read)  # before the result is worked on: nobody waits for that
+            slot, answer = done.pop(job)
+            yield _work(job, desk, slot, answer)
+            free.append(slot)
 
     def evaluate(self) -> Pending:
         """Queue an evaluation of the published model; it is done beside the next round's training."""
         evaluation = _Evaluation(self._model)
         self._evaluations.append(evaluation)
-
-        def result() -> dict[str, Any]:
-            while evaluation.metrics is None:
-                self._give_evaluation()
-                self._collect()
-            return evaluation.metrics
-
-        return result
+        return lambda: self._finished(evaluation)
 
     def peak_memory(self) -> int:
         """Return the largest resident sizes of this process and all workers, added up."""
-        while self._busy:
+        while any(worker.purposes for worker in self._workers):
             self._collect()
         for worker in self._workers:
             worker.ask({"do": "memory"})
-        return peak_memory() + sum(int(worker.answer()["bytes"]) for worker in self._workers)
+        return peak_memory() + sum(int(worker.answer()[1]["bytes"]) for worker in self._workers)
 
     def close(self) -> None:
         """End the workers."""
@@ -136,44 +125,57 @@ class ProcessEngine:
         assert self._desk is not None
         return self._desk
 
-    def _give_evaluation(self) -> bool:
-        if not (self._evaluations and self._idle):
-            return False
-        evaluation, worker = self._evaluations.popleft(), self._idle.pop()
-        worker.ask({"do": "evaluate", "model": evaluation.model})
-        self._busy[worker.connection] = (worker, evaluation)
-        return True
+    def _give(self, waiting: deque[Job], free: list[int], read: ReadState) -> None:
+        """Hand out what there is: evaluations to idle workers, then jobs, of which each has one more in advance."""
+        while self._evaluations and (worker := self._least_busy(below=1)):
+            evaluation = self._evaluations.popleft()
+            worker.ask({"do": "evaluate", "model": evaluation.model}, evaluation)
+        while waiting and free:
+            many = len(waiting) > 2 * len(self._workers)  # towards the end nobody should sit on two jobs
+            if (worker := self._least_busy(below=2 if many else 1)) is None:
+                return
+            self._give_training(worker, waiting.popleft(), free.pop(), read)
 
-    def _give_training(self, job: Job, slot: int, read: ReadState) -> None:
-        worker, state = self._idle.pop(), read(job.member)
+    def _give_training(self, worker: WorkerProcess, job: Job, slot: int, read: ReadState) -> None:
+        state = read(job.member)
         if state is not None:
             self._open_desk().slots[slot].state[: state.size] = state
-        worker.ask({
+        request = {
             "do": "train", "round": job.round, "member": job.member, "missing": job.missing, "reset": job.reset,
             "slot": slot, "model": self._model, "state": 0 if state is None else state.size,
-        })  # fmt: skip
-        self._busy[worker.connection] = (worker, _Training(job, slot))
+        }  # fmt: skip
+        worker.ask(request, _Training(job, slot))
+
+    def _least_busy(self, below: int) -> WorkerProcess | None:
+        """Return the worker with the fewest requests, if they are fewer than that; one that evaluates is left alone."""
+        able = [worker for worker in self._workers if not any(isinstance(p, _Evaluation) for p in worker.purposes)]
+        worker = min(able, key=lambda worker: len(worker.purposes), default=None)
+        return worker if worker is not None and len(worker.purposes) < below else None
 
     def _collect(self) -> list[tuple[_Training, Message]]:
         """Wait until a worker is done; return the jobs that are."""
         done = []
-        for connection in wait(list(self._busy)):
-            worker, purpose = self._busy.pop(connection)
-            answer = worker.answer()
-            self._idle.append(worker)
+        busy = {worker.connection: worker for worker in self._workers if worker.purposes}
+        for connection in wait(list(busy)):
+            purpose, answer = busy[cast(Connection, connection)].answer()
             if isinstance(purpose, _Evaluation):
                 purpose.metrics = answer["metrics"]
-            else:
+            elif isinstance(purpose, _Training):
                 done.append((purpose, answer))
         return done
 
+    def _finished(self, evaluation: _Evaluation) -> dict[str, Any]:
+        while evaluation.metrics is None:
+            self._give(deque(), [], _nothing)
+            self._collect()
+        return evaluation.metrics
+
     def _finish_evaluations(self, model: int) -> None:
         """Wait for evaluations of a place that is to be written again."""
-        while any(isinstance(p, _Evaluation) and p.model == model for _, p in self._busy.values()) or any(
-            evaluation.model == model for evaluation in self._evaluations
-        ):
-            self._give_evaluation()
-            self._collect()
+        open_ones = [*self._evaluations, *(p for worker in self._workers for p in worker.purposes)]
+        for purpose in open_ones:
+            if isinstance(purpose, _Evaluation) and purpose.model == model:
+                self._finished(purpose)
 
 
 @dataclass
@@ -186,6 +188,10 @@ class _Evaluation:
 class _Training:
     job: Job
     slot: int
+
+
+def _nothing(member: int) -> None:
+    del member
 
 
 def _work(job: Job, desk: Desk, number: int, answer: Message) -> Work:

@@ -1,13 +1,14 @@
-"""What members remember between rounds (references, kept momentum), on disk: memory does not grow with their number.
+"""What members remember between rounds (references, kept momentum); memory does not grow with their number.
 
-Nothing advances before the round's verdict, and nothing is lost when a process is killed. So a new state never takes
-the place of one that is still needed: each member has four slots, of which at most three are in use (the current state,
-and those that the last two checkpoints speak of). What a round writes counts from `commit` on.
+Nothing advances before the round's verdict: what a round writes counts from `commit` on. And nothing is lost when a
+process is killed: a checkpoint speaks of files that are never written over while it, or the next one, may be gone back
+to. So each member has four files, of which at most three are in use.
+
+States are held in memory up to a budget and reach their files at checkpoints; beyond it they are written at once.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 
@@ -19,27 +20,33 @@ from eris.local.spec import Vector
 
 __all__ = ["NONE", "Slots", "StateStore"]
 
-NONE = -1  # no state yet: the member starts with the initial one
+NONE = -1  # no file yet
+BUDGET = 1 << 26  # bytes of states held in memory
 
 Slots = NDArray[np.int8]
 
 
 class StateStore:
-    """One file for each member and slot, in one folder."""
+    """One state a member, in memory or in one of its files."""
 
-    def __init__(self, folder: Path, members: int) -> None:
-        self._folder = folder
-        self._current = np.full(members, NONE, np.int8)
-        self._saved: list[Slots] = [self._current.copy(), self._current.copy()]
-        self._written: dict[int, int] = {}
+    def __init__(self, folder: Path, members: int, *, budget: int = BUDGET) -> None:
+        self._folder, self._budget = folder, budget
+        self._files: Slots = np.full(members, NONE, np.int8)  # the newest file of each member
+        self._saved: list[Slots] = [self._files.copy(), self._files.copy()]  # what two checkpoints speak of
+        self._held: dict[int, Vector] = {}  # states in memory
+        self._ahead: set[int] = set()  # of these, the ones that are newer than their file
+        self._written: dict[int, Vector | int] = {}  # since the last commit: a state, or the file it is in
+        self._bytes = 0
 
     def read(self, member: int) -> Vector | None:
-        """Return a member's state as the last committed round left it; None before its first round."""
-        slot = int(self._current[member])
-        if slot == NONE:
+        """Return (a copy of) a member's state as the last committed round left it; None before its first round."""
+        if (held := self._held.get(member)) is not None:
+            return held.copy()
+        file = int(self._files[member])
+        if file == NONE:
             return None
         try:
-            return np.fromfile(self._path(member, slot), np.float32)
+            return np.fromfile(self._path(member, file), np.float32)
         except FileNotFoundError:
             raise CheckpointError("a member's state is missing", fix="begin a new run", member=member) from None
 
@@ -47,54 +54,75 @@ class StateStore:
         """Put down a new state; it does not count yet. A second one in a round takes the place of the first."""
         if not state.size:
             return
-        slot = self._written.setdefault(member, self._free(member))
-        path = self._path(member, slot)
-        try:
-            _write(path, state)
-        except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, state)
+        before = self._written.get(member)
+        if isinstance(before, np.ndarray):
+            np.copyto(before, state)
+        elif before is None and self._bytes + state.nbytes <= self._budget:
+            self._written[member] = state.copy()
+            self._bytes += state.nbytes
+        else:
+            file = self._free(member) if before is None else before
+            self._write(member, file, state)
+            self._written[member] = file
 
     def commit(self) -> None:
         """Make what was written since the last commit the current states."""
-        for member, slot in self._written.items():
-            self._current[member] = slot
+        for member, what in self._written.items():
+            self._drop(member)
+            if isinstance(what, np.ndarray):
+                self._held[member] = what
+                self._ahead.add(member)
+            else:
+                self._files[member] = what
         self._written.clear()
 
     def discard(self) -> None:
         """Forget what was written since the last commit."""
+        self._bytes -= sum(what.nbytes for what in self._written.values() if isinstance(what, np.ndarray))
         self._written.clear()
 
     def save(self) -> Slots:
-        """Return which slots are current, for a checkpoint; call `saved` when that is safe."""
-        return self._current.copy()
+        """Bring all states to files and return which; call `saved` when the checkpoint that says so is safe."""
+        for member in sorted(self._ahead):
+            file = self._free(member)
+            self._write(member, file, self._held[member])
+            self._files[member] = file
+        self._ahead.clear()
+        return self._files.copy()
 
     def saved(self) -> None:
         """Keep what the new checkpoint and the one before it speak of; older states may be written over."""
-        self._saved = [self._saved[1], self._current.copy()]
+        self._saved = [self._saved[1], self._files.copy()]
 
-    def load(self, slots: Slots) -> None:
+    def load(self, files: Slots) -> None:
         """Go back to what a checkpoint says."""
-        self._current = slots.astype(np.int8)
-        self._saved = [self._current.copy(), self._current.copy()]
-        self._written.clear()
+        self._files = files.astype(np.int8)
+        self._saved = [self._files.copy(), self._files.copy()]
+        self._held, self._ahead, self._written, self._bytes = {}, set(), {}, 0
 
-    def clear(self) -> None:
-        """Remove all states."""
-        for path in self._folder.glob("*.state"):
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
+    def _drop(self, member: int) -> None:
+        if (old := self._held.pop(member, None)) is not None:
+            self._bytes -= old.nbytes
+            self._ahead.discard(member)
 
     def _free(self, member: int) -> int:
-        used = {int(slots[member]) for slots in (self._current, *self._saved)}
-        return next(slot for slot in range(4) if slot not in used)
+        used = {int(files[member]) for files in (self._files, *self._saved)}
+        return next(file for file in range(4) if file not in used)
 
-    def _path(self, member: int, slot: int) -> Path:
-        return self._folder / f"{member:06d}-{slot}.state"
+    def _path(self, member: int, file: int) -> Path:
+        return self._folder / f"{member:06d}-{file}.state"
+
+    def _write(self, member: int, file: int, state: Vector) -> None:
+        path = self._path(member, file)
+        try:
+            _write_over(path, state)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write_over(path, state)
 
 
-def _write(path: Path, state: Vector) -> None:
-    """Write over a file without emptying it first: its pages are used again instead of being thrown away."""
+def _write_over(path: Path, state: Vector) -> None:
+    """Write a file without emptying it first: its pages are used again instead of being thrown away."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
         rest = state.view(np.uint8).data

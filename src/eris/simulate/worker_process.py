@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import deque
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, NoReturn
@@ -28,7 +29,7 @@ class WorkerProcess:
     """One process and the pipe to it."""
 
     def __init__(self, number: int) -> None:
-        self.number, self.asked = number, ""
+        self.number, self.purposes = number, deque[Any]()  # of the requests that are not answered yet
         mine, theirs = Pipe()
         command = [sys.executable, "-m", "eris.simulate.worker", str(theirs.fileno())]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -37,23 +38,24 @@ class WorkerProcess:
         theirs.close()
         self.connection: Connection = mine
 
-    def ask(self, request: Message) -> None:
-        """Send a request; its answer must be fetched before the next."""
-        self.asked = request["do"]
+    def ask(self, request: Message, purpose: Any = None) -> None:
+        """Send a request; answers come in the order of the requests, each with its purpose."""
+        self.purposes.append(purpose)
+        self._asked = request["do"]
         try:
             self.connection.send_bytes(json.dumps(request).encode())
         except (BrokenPipeError, ConnectionResetError):
             self._report_death()
 
-    def answer(self) -> Message:
-        """Wait for the answer; an error over there is raised here."""
+    def answer(self) -> tuple[Any, Message]:
+        """Wait for the next answer; an error over there is raised here."""
         try:
             answer: Message = json.loads(self.connection.recv_bytes())
         except (EOFError, ConnectionResetError):
             self._report_death()
         if "error" in answer:
             raise_again(answer)
-        return answer
+        return self.purposes.popleft(), answer
 
     def close(self) -> None:
         """End the process."""
@@ -64,6 +66,6 @@ class WorkerProcess:
     def _report_death(self) -> NoReturn:
         code = self._process.wait()
         raise RunStopped(
-            f"worker {self.number} died while asked to {self.asked} (exit code {code})",
+            f"worker {self.number} died while asked to {self._asked} (exit code {code})",
             fix="if memory ran out use fewer workers; `eris run --resume` goes on from the last checkpoint",
         ) from None
