@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eris.local.torch_gradient import LocalGradient
     from eris.local.torch_work import LocalWork
 
-__all__ = ["build_task", "own_task"]
+__all__ = ["build_task", "own_task", "task_at_home"]
 
 Arrays = tuple[Any, Any]
 
@@ -54,6 +54,27 @@ def own_task(config: Config, model: Callable[[], Any] | None, data: tuple[Arrays
         validation=shares.validation,
         work=_work(config),
         gradient=_gradient(config, [len(part) for part in shares.train]),
+    )
+
+
+def task_at_home(config: Config, model: Callable[[], Any], train: Arrays, test: Arrays | None = None) -> Task:
+    """Build the task of one peer from inputs and labels it has at home; it knows nothing of what others have.
+
+    This is what `eris join --task` needs for a torch model: call it with the configuration that is handed in.
+    """
+    import numpy as np
+
+    from eris.data import ArrayExamples
+    from eris.local.torch_task import TorchTask
+
+    _require_no_sample_noise(config, "a task of one's own is trained as it is")
+    everything = np.arange(len(train[0]))
+    return TorchTask(
+        model,
+        ArrayExamples(*train),
+        [everything] * config.members,  # whatever this peer's number is
+        test=ArrayExamples(*test) if test is not None else None,
+        work=_work(config),
     )
 
 
