@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eris.config import Config, dump_config, load_config
 from eris.errors import ConfigError
+from eris.methods import settled
 from eris.protocol.round_plan import Deadlines
 
 __all__ = ["Federation", "load_federation"]
@@ -68,7 +69,7 @@ class Federation:
             raise ConfigError(
                 f"method is {list(config.methods)}", fix="a federation runs one method at a time", key="method"
             )
-        self.config = config
+        self.config = settled(config, config.methods[0])
 
     @property
     def name(self) -> str:

@@ -34,7 +34,7 @@ class LocalFederation:
         authority = Authority.create(path / "certs", _NAME)
         for name in (COORDINATOR, *self.peers):
             authority.issue(name)
-        self.place("127.0.0.1:0")
+        self.config = self.place("127.0.0.1:0").config
 
     @property
     def file(self) -> Path:
