@@ -210,7 +210,7 @@ def _warn(own: Credentials, session: Session, reproducible: bool) -> None:
     console = Console(stderr=True)
     if warning := own.expiry_warning():
         console.print(warning, style="yellow")
-    if reproducible and session.node.recipe.chain.adds_noise:
+    if reproducible and session.node.noise is not None:
         console.print(NOISE_NOTE, style="yellow")
 
 

@@ -109,7 +109,7 @@ class Node:
         # Only our own samples are known here; what others have comes with the roster.
         composition = compose(federation.config, task.spec, [task.samples(self.number)] * federation.config.members)
         self.recipe: Recipe = composition.recipe
-        self.run_name = composition.run
+        self.noise, self.run_name = composition.noise, composition.run
         self._weight = composition.roster[self.number].weight
         self.moments = Moments()
         self._book = Book(credentials)

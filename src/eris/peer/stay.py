@@ -11,7 +11,6 @@ from importlib import metadata
 from typing import Any
 
 from eris.peer.node import Node
-from eris.transforms import noise_of
 
 __all__ = ["NOISE_NOTE", "Stay", "summarise_stay"]
 
@@ -65,14 +64,14 @@ def summarise_stay(stay: Stay) -> dict[str, Any]:
         "pid": os.getpid(),
         "versions": _versions(),
         "privacy": _privacy(stay),
-        "notes": [NOISE_NOTE] if stay.reproducible and node.recipe.chain.adds_noise else [],
+        "notes": [NOISE_NOTE] if stay.reproducible and node.noise is not None else [],
         "model_digest": node.model_digest(),
     }
 
 
 def _privacy(stay: Stay) -> dict[str, Any] | None:
     """Return what the noise is worth to this member, for every round it may have sent something in."""
-    noise, number, open_plan = noise_of(stay.node.recipe.chain), stay.node.number, stay.node.member.plan
+    noise, number, open_plan = stay.node.noise, stay.node.number, stay.node.member.plan
     if noise is None:
         return None
     sent = sum(number in line["plan"]["participants"] for line in stay.verdicts)
