@@ -25,6 +25,7 @@ MORE = {
     "median": ["server.rule=median"],
     "redrawn shards": ["shards.schedule=redraw"],
     "a server": ["method=fedavg"],
+    "noise that makes a method": ["method=eris+ldp", "privacy.epsilon=10.0"],
     "six peers": ["members=6", "aggregators=4", "method=eris+dsc"],
 }
 

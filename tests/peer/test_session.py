@@ -70,6 +70,15 @@ def test_links_are_counted_as_the_kernel_counts_them(tmp_path: Path) -> None:
             assert (other["received"], other["sent"]) == (link["sent"], link["received"])
 
 
+def test_noise_is_accounted_for_and_reproducible_noise_claims_nothing(tmp_path: Path) -> None:
+    config = settings("members=3", "rounds=2", "privacy.clip=1.0", "privacy.noise_multiplier=2.0")
+    with town(tmp_path, config) as place:
+        amber = play(place)["amber"]
+    assert amber["privacy"]["rounds"] == 2
+    assert amber["privacy"]["value"] > 0
+    assert amber["notes"] == ["noise reproducible: no privacy claim"]
+
+
 @pytest.mark.parametrize("method", ["eris", "eris+dsc"])
 def test_a_federation_that_was_stopped_goes_on_as_if_nothing_had_happened(tmp_path: Path, method: str) -> None:
     config = settings("members=3", "rounds=6", method=method)
