@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from eris.errors import CheckpointError
 from eris.simulate.state_store import StateStore
@@ -86,6 +86,7 @@ class Crashes(RuleBasedStateMachine):
         self.store.discard()
         self.written = {}
 
+    @precondition(lambda self: not self.written)
     @rule()
     def checkpoint(self):
         self.saved = [self.saved[1], (self.store.save(), list(self.truth))]

@@ -82,7 +82,11 @@ class StateStore:
         self._written.clear()
 
     def save(self) -> Slots:
-        """Bring all states to files and return which; call `saved` when the checkpoint that says so is safe."""
+        """Bring all states to files and return which; call `saved` when the checkpoint that says so is safe.
+
+        Between rounds only: what is written but not committed has a file of its own, and there are only four.
+        """
+        assert not self._written
         for member in sorted(self._ahead):
             file = self._free(member)
             self._write(member, file, self._held[member])
