@@ -94,6 +94,8 @@ def test_larger_coalitions_hold_the_smaller_ones():
         small = Observer("coalition", size).vantages(0, range(1, 8), 8, seed, limit=1)[0]
         large = Observer("coalition", size + 1).vantages(0, range(1, 8), 8, seed, limit=1)[0]
         assert set(small.peers) < set(large.peers)
+    everybody = Observer("coalition", 7).vantages(0, range(1, 8), 8, seed, limit=5)
+    assert [set(vantage.peers) for vantage in everybody] == [set(range(1, 8))]  # the same in any order
 
 
 def test_with_a_server_there_is_one_view():
@@ -103,6 +105,13 @@ def test_with_a_server_there_is_one_view():
     colluding = parse_observer("coalition:3").vantages(0, [0], 5, public_root(1), limit=8, server=True)[0]
     assert colluding.reach == "all"
     assert len(colluding.peers) == 2
+
+
+def test_a_victim_that_aggregates_alone_is_seen_through_what_it_publishes():
+    for text in ("aggregator", "coalition:1"):
+        vantages = parse_observer(text).vantages(0, [0], 3, public_root(1), limit=8)
+        assert {vantage.peers for vantage in vantages} == {(1,), (2,)}
+        assert all(vantage.reach == "none" for vantage in vantages)
 
 
 @pytest.mark.parametrize("text", ["nobody", "coalition", "coalition:", "coalition:0", "coalition:x", "server:2"])

@@ -83,7 +83,8 @@ class Observer:
         if server and self.kind != "broadcast":
             peers = _order(range(members), victim, seed, 0)[: self.size - 1]
             return [Vantage(tuple(peers), "all")]
-        if self.kind == "broadcast":
+        nobody_else = set(aggregators) == {victim}  # who aggregates alone shows the others only what it publishes
+        if self.kind == "broadcast" or nobody_else:
             return [Vantage((peer,), "none") for peer in _order(range(members), victim, seed, 0)[:limit]]
         if self.kind == "aggregator":
             return [Vantage((peer,), "own") for peer in _order(aggregators, victim, seed, 0)[:limit]]
@@ -94,8 +95,11 @@ class Observer:
             raise ConfigError(
                 f"a coalition of {self.size} among {len(aggregators)} aggregators", fix="use a smaller coalition"
             )
-        groups = [tuple(_order(aggregators, victim, seed, draw)[: self.size]) for draw in range(limit)]
-        return [Vantage(group, "own") for group in dict.fromkeys(groups)]
+        different: dict[frozenset[int], Vantage] = {}
+        for draw in range(limit):
+            peers = tuple(_order(aggregators, victim, seed, draw)[: self.size])
+            different.setdefault(frozenset(peers), Vantage(peers, "own"))
+        return list(different.values())
 
 
 def parse_observer(text: str) -> Observer:

@@ -46,8 +46,10 @@ class Sweep:
 
 
 def _aggregators(members: int) -> list[Point]:
-    counts = sorted({count for count in (1, 2, 4, 8, 16, members) if count <= members})
-    return [Point(str(count), ("method=eris", f"aggregators={count}")) for count in counts]
+    """Begin with a server, which is one aggregator that is no member."""
+    counts = sorted({count for count in (2, 4, 8, 16, members) if count <= members})
+    sharded = [Point(str(count), ("method=eris", f"aggregators={count}")) for count in counts]
+    return [Point("1 (a server)", ("method=fedavg",)), *sharded]
 
 
 def _collusion(members: int) -> list[Point]:

@@ -25,7 +25,7 @@ __all__ = ["NOTES", "SMALL", "Plan", "Trial", "audit_membership", "try_config", 
 
 SMALL = (
     "members=8", "rounds=10", "evaluate_every=10", "data.samples=32", "data.validation=0.0", "data.test_samples=500",
-    "local.batch=full", "local.momentum=0.0", "workers=1",
+    "local.batch=full", "local.epochs=5", "local.lr=0.1", "local.momentum=0.0", "workers=1",
 )  # fmt: skip
 
 NOTES = (
