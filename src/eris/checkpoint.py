@@ -14,6 +14,7 @@ last complete checkpoint is there; a damaged one is passed over for the one befo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -73,11 +74,17 @@ def load_checkpoint(directory: Path) -> Checkpoint:
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that its name always stands for a whole one, even if the machine stops."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        fix = f"make room for {len(data)} bytes there, or give another folder; what was written before is still whole"
+        raise CheckpointError(f"{path} cannot be written: {error.strerror}", fix=fix) from error
     _sync_folder(path.parent)
 
 

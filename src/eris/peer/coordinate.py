@@ -353,7 +353,12 @@ class CoordinatorNode:
             with self._lock:
                 if self._ended or self._closed:
                     return
-                self._decide()
+                try:
+                    self._decide()
+                except Exception as error:  # noqa: BLE001 - a full disk, for one; nobody may wait for a dead clock
+                    _LOG.exception("the coordinator cannot go on")
+                    self._end(f"the coordinator cannot go on: {error}")
+                    return
                 self._lock.wait(0.2)
 
     def _give_up_lost(self) -> None:
