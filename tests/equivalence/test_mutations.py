@@ -341,13 +341,13 @@ def apply_what_is_held_not_what_is_committed(patch: pytest.MonkeyPatch) -> None:
 
 @mutation(checks.equals_the_reference, MOVING)
 def reassemble_with_the_first_plan(patch: pytest.MonkeyPatch) -> None:
-    scatter = ShardPlan.scatter
+    scatter = ShardPlan.scatter_stretch
     first = MOVING.policy.layout(0).trainable
 
-    def stale(self: ShardPlan, values: np.ndarray, shard: int, into: np.ndarray) -> None:
-        scatter(first if self.n == first.n else self, values, shard, into)
+    def stale(self: ShardPlan, values: np.ndarray, shard: int, stretch: slice, into: np.ndarray) -> None:
+        scatter(first if self.n == first.n else self, values, shard, stretch, into)
 
-    patch.setattr(ShardPlan, "scatter", stale)
+    patch.setattr(ShardPlan, "scatter_stretch", stale)
 
 
 @mutation(checks.equals_the_reference, UNEVEN.change(optimizer="fedavgm"))

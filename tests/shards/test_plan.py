@@ -70,6 +70,16 @@ class TestEveryPlan:
         assert plan.reassemble(parts).tobytes() == vector.tobytes()
         assert [part.tobytes() for part in parts] == [vector[plan.coordinates(a)].tobytes() for a in range(count)]
 
+    @given(n=st.integers(0, 300), shards=st.integers(1, 12), data=st.data())
+    def test_a_stretch_has_the_bits_of_the_whole(self, build: Build, n: int, shards: int, data: st.DataObject) -> None:
+        plan, vector = build(n, shards, SEED), _values(n)
+        parts = plan.split(vector)
+        start, stop = sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n))))
+        into = np.full(stop - start, -7, np.float32)
+        for shard in data.draw(st.permutations(range(shards))):
+            plan.scatter_stretch(parts[shard], shard, slice(start, stop), into)
+        assert into.tobytes() == vector[start:stop].tobytes()
+
     @given(n=st.integers(1, 300), shards=st.integers(1, 12), data=st.data())
     def test_positions_and_coordinates_are_inverse(
         self, build: Build, n: int, shards: int, data: st.DataObject

@@ -21,12 +21,13 @@ from eris.protocol.floor import Floor
 from eris.protocol.messages import Equivocation, Manifest, Published, Report, Upload, Withheld, payload_hash
 from eris.protocol.recipe import Recipe
 from eris.protocol.replica import BufferMean, Replica
+from eris.protocol.round_mean import RoundMean
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import GENESIS, Verdict
 from eris.seeds import Seed
 from eris.shards.policy import Layout
 from eris.step.optimizer import State
-from eris.transforms import Accepted, Mean, SendContext
+from eris.transforms import Accepted, SendContext
 from eris.transforms.transform import Outgoing
 
 __all__ = ["NO_REFERENCE", "Member", "Missing", "Snapshot", "Verify", "gather_mean", "trust_everybody"]
@@ -283,42 +284,12 @@ class Member:
             raise Refused(Reason.WRONG_DIGEST, "the payload is not what the manifest says", **where)
 
 
-def gather_mean(shards: list[Published], plan: RoundPlan, recipe: Recipe, layout: Layout) -> tuple[Mean, BufferMean]:
+def gather_mean(
+    shards: list[Published], plan: RoundPlan, recipe: Recipe, layout: Layout
+) -> tuple[RoundMean, BufferMean]:
     """Reassemble committed shards into the mean of the round; lost ones stay zero."""
-    values, buffers = np.zeros(layout.trainable.n, np.float32), np.zeros(layout.buffers.n, np.float32)
-    c, steps = _PerShard(layout), _PerShard(layout)
+    buffers = np.zeros(layout.buffers.n, np.float32)
     for published in shards:
-        manifest = published.manifest
-        support = recipe.published_support(plan.round, manifest.shard)
-        if support is None:
-            layout.trainable.scatter(published.values, manifest.shard, values)
-        else:
-            values[support] = published.values
-        scaled = published.buffers * plan.scale(manifest.contributors)
-        layout.buffers.scatter(scaled, manifest.shard, buffers)
-        c.set(manifest.shard, manifest.c)
-        steps.set(manifest.shard, manifest.steps)
-    committed = {published.manifest.shard for published in shards}
-    lost = tuple(shard for shard in range(plan.shards) if shard not in committed)
-    support = recipe.shared_mask(plan.round)
-    return Mean(values, c.value(), steps.value(), support, lost), BufferMean(buffers)
-
-
-class _PerShard:
-    """A number for each shard: a scalar while all agree (the usual case), else a vector over the coordinates."""
-
-    def __init__(self, layout: Layout) -> None:
-        self._layout, self._numbers = layout, dict[int, np.float32]()
-
-    def set(self, shard: int, number: float) -> None:
-        self._numbers[shard] = np.float32(number)
-
-    def value(self) -> np.float32 | Vector:
-        distinct = set(self._numbers.values())
-        if len(distinct) <= 1:
-            return distinct.pop() if distinct else np.float32(1.0)
-        vector = np.ones(self._layout.trainable.n, np.float32)
-        for shard, number in self._numbers.items():
-            size = int(self._layout.trainable.sizes[shard])
-            self._layout.trainable.scatter(np.full(size, number, np.float32), shard, vector)
-        return vector
+        scaled = published.buffers * plan.scale(published.manifest.contributors)
+        layout.buffers.scatter(scaled, published.manifest.shard, buffers)
+    return RoundMean(shards, plan.round, recipe), BufferMean(buffers)

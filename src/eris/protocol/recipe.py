@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,7 +11,7 @@ import numpy as np
 from eris.aggregate.choose import check_rule
 from eris.aggregate.rule import Rule
 from eris.errors import ConfigError
-from eris.local.spec import ModelSpec
+from eris.local.spec import ModelSpec, Vector
 from eris.protocol.round_plan import RoundPlan
 from eris.seeds import Seed
 from eris.shards.plan import Coordinates
@@ -66,8 +67,36 @@ class Recipe:
 
     def shared_mask(self, round: int) -> Coordinates | None:
         """Return all coordinates that the round's published shards carry, ascending; None for all."""
+        merged = self._merged(round)
+        return None if merged is None else merged[0]
+
+    def on_shared_mask(self, round: int, shards: Mapping[int, Vector]) -> tuple[Coordinates, Vector] | None:
+        """Return the round's shared mask with the values of all published shards in its order, zero for those missing.
+
+        None where there is no mask.
+        """
+        merged = self._merged(round)
+        if merged is None:
+            return None
+        mask, order = merged
+        joined, start = np.zeros(mask.size, np.float32), 0
+        for shard, support in enumerate(self._supports(round)):
+            assert support is not None
+            joined[start : start + support.size] = shards.get(shard, np.float32(0))
+            start += support.size
+        return mask, joined[order]
+
+    @lru_cache(maxsize=2)  # noqa: B019 - a recipe lives as long as its run
+    def _merged(self, round: int) -> tuple[Coordinates, Coordinates] | None:
+        """Return all supports as one in ascending order, and how to bring values of one shard after another into it."""
         supports = [support for support in self._supports(round) if support is not None]
-        return np.sort(np.concatenate(supports)) if supports else None
+        if not supports:
+            return None
+        joined = np.concatenate(supports)
+        order = np.argsort(joined, kind="stable")  # quick where few ascending runs follow each other
+        mask = joined[order]
+        mask.flags.writeable = False
+        return mask, order
 
     @lru_cache(maxsize=2)  # noqa: B019 - a recipe lives as long as its run
     def _supports(self, round: int) -> tuple[Coordinates | None, ...]:

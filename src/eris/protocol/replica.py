@@ -10,11 +10,11 @@ from blake3 import blake3
 
 from eris.local.spec import Vector, as_vector
 from eris.protocol.recipe import Recipe
+from eris.protocol.round_mean import RoundMean, stretches
 from eris.shards.plan import Coordinates
 from eris.shards.policy import Layout
 from eris.step.freeze import apply_except
 from eris.step.optimizer import State
-from eris.transforms import Mean
 
 __all__ = ["BufferMean", "Replica"]
 
@@ -42,12 +42,18 @@ class Replica:
         model = as_vector(model, recipe.spec.n, what="initial model").copy()
         return cls(recipe, model, recipe.optimizer.init(n), recipe.chain.public_state(n))
 
-    def apply(self, mean: Mean, buffers: BufferMean, layout: Layout) -> None:
+    def apply(self, mean: RoundMean, buffers: BufferMean, layout: Layout) -> None:
         """Take one step: correct the mean, run the server optimizer, average the buffers; freeze lost shards."""
         trainable, rest = np.split(self.model, [self.recipe.spec.n_trainable])
-        direction = self.recipe.chain.incoming(mean, self.public)
         frozen = _coordinates(layout, mean.lost)
-        apply_except(self.recipe.optimizer, trainable, direction, self.optimizer, frozen)
+        places = stretches(trainable.size)
+        values, direction = np.empty((2, places[0].stop if places else 0), np.float32)
+        for place in places:
+            size = place.stop - place.start
+            part = mean.stretch(place, values[:size])
+            moved = self.recipe.chain.incoming(part, _on(place, self.public), out=direction[:size])
+            still = frozen[slice(*np.searchsorted(frozen, [place.start, place.stop]))] - place.start
+            apply_except(self.recipe.optimizer, trainable[place], moved, _on(place, self.optimizer), still)
         rest -= buffers.values
 
     def state(self) -> dict[str, Vector]:
@@ -73,6 +79,11 @@ class Replica:
         return str(hasher.hexdigest())
 
 
+def _on(place: slice, state: State) -> State:
+    return {name: vector[place] for name, vector in state.items()}
+
+
 def _coordinates(layout: Layout, shards: tuple[int, ...]) -> Coordinates:
+    """Return all coordinates of these shards, ascending."""
     parts = [layout.trainable.coordinates(shard) for shard in shards]
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+    return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)

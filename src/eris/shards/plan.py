@@ -15,6 +15,7 @@ True
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -55,12 +56,20 @@ class ShardPlan:
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """Number of coordinates of each shard."""
-        sizes = np.zeros(self.shards, np.int64)
-        for segment in self.segments:
-            sizes[: segment.counts.size] += segment.block * segment.counts
-            if segment.tail:
-                sizes[segment.owners[-1]] -= segment.block - segment.tail
+        sizes: NDArray[np.int64] = self._before[-1]
         return sizes
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [segment.start for segment in self.segments]
+
+    @cached_property
+    def _before(self) -> NDArray[np.int64]:
+        """How many values of each shard (a column) stand before each segment (a row)."""
+        sizes = np.zeros((len(self.segments) + 1, self.shards), np.int64)
+        for row, segment in zip(sizes[1:], self.segments, strict=True):
+            row[: segment.counts.size] = segment.sizes
+        return np.cumsum(sizes, axis=0)
 
     def coordinates(self, shard: int) -> Coordinates:
         """Return the coordinates of a shard in ascending order (a table as long as the shard)."""
@@ -116,6 +125,15 @@ class ShardPlan:
         self._require_size(values, shard)
         for segment, blocks, place in self._pieces(shard):
             segment.scatter(values[place], blocks, into)
+
+    def scatter_stretch(self, values: Array, shard: int, stretch: slice, into: Array) -> None:
+        """Copy what a shard holds of one stretch of the vector to `into`, which is as long as the stretch."""
+        _require_length(into, stretch.stop - stretch.start, "into")
+        self._require_size(values, shard)
+        first = max(0, bisect_right(self._starts, stretch.start) - 1)
+        for number in range(first, bisect_left(self._starts, stretch.stop)):
+            segment, start = self.segments[number], int(self._before[number, shard])
+            segment.scatter_stretch(values[start:], segment.blocks_of(shard), stretch, into)
 
     def split(self, vector: Vector, *, out: Vector | None = None) -> list[Vector]:
         """Cut the vector into its shards: one copy, all of them views of one buffer (`out`, if given)."""

@@ -44,6 +44,14 @@ class Segment:
             counts += np.bincount(self.owners[first : first + _AT_ONCE], minlength=counts.size)
         return counts
 
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """How many coordinates each shard owns, up to the last shard that owns any."""
+        sizes = self.block * self.counts
+        if self.tail:
+            sizes[self.owners[-1]] -= self.block - self.tail
+        return sizes
+
     @cached_property
     def _by_owner(self) -> tuple[Coordinates, list[int]]:
         """All block numbers ordered by owner (ascending within one), and where each owner begins: one sort for all.
@@ -95,6 +103,22 @@ class Segment:
         body = values[: whole * self.block]
         rows[blocks[:whole]] = body.reshape(whole, self.block)
         target[rows.size : rows.size + values.size - body.size] = values[body.size :]
+
+    def scatter_stretch(self, values: NDArray[Any], blocks: Coordinates, stretch: slice, into: NDArray[Any]) -> None:
+        """Copy values to those places of these blocks that lie in a stretch of the vector, which `into` stands for."""
+        start, stop = max(stretch.start, self.start) - self.start, min(stretch.stop, self.stop) - self.start
+        target = into[self.start + start - stretch.start : self.start + stop - stretch.start]
+        whole = -(-start // self.block), max(-(-start // self.block), min(stop // self.block, self.whole_blocks))
+        first, low, high, last = np.searchsorted(blocks, [start // self.block, *whole, -(-stop // self.block)]).tolist()
+        if low < high:
+            edge, count = whole[0] * self.block - start, whole[1] - whole[0]
+            rows = target[edge : edge + count * self.block].reshape(count, self.block)
+            rows[blocks[low:high] - whole[0]] = values[low * self.block : high * self.block].reshape(-1, self.block)
+        for number in (*range(first, low), *range(high, last)):  # blocks that the stretch cuts, and a short last one
+            begin = int(blocks[number]) * self.block
+            here = slice(max(begin, start), min(begin + self.block, stop))
+            shift = number * self.block - begin
+            target[here.start - start : here.stop - start] = values[here.start + shift : here.stop + shift]
 
     def _rows(self, stretch: NDArray[Any]) -> NDArray[Any]:
         """Return the blocks of full length as the rows of a matrix, without a copy."""

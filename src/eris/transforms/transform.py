@@ -132,7 +132,10 @@ class Transform:
         """
 
     def incoming(self, direction: Vector, public: State, mean: Mean) -> None:
-        """Correct the direction in place, then advance the public state. Lost shards are zero in mean.values."""
+        """Correct the direction in place, then advance the public state. Lost shards are zero in mean.values.
+
+        Coordinate by coordinate: the vectors may be one stretch of the whole, as long as each other.
+        """
 
     def new_epoch(self, private: State, public: State) -> None:
         """Begin a reference epoch: forget what only held for the old members and weights."""

@@ -1,0 +1,71 @@
+"""What the committed shards of a round say together, read one stretch of the vector after another.
+
+Every peer forms it. To form it whole would take a vector of zeros, a pass to fill it and two more to use it; a stretch
+is filled, corrected and applied while it lies in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from eris.local.spec import Vector
+from eris.protocol.messages import Published
+from eris.protocol.recipe import Recipe
+from eris.shards.plan import ShardPlan
+from eris.transforms import Mean
+
+__all__ = ["STRETCH", "RoundMean", "stretches"]
+
+STRETCH = 1 << 18  # values: few enough for a cache, many enough that a stretch costs more than the calls for it
+
+
+def stretches(n: int) -> list[slice]:
+    """Cut n coordinates into stretches, all of one length but the last."""
+    return [slice(start, min(start + STRETCH, n)) for start in range(0, n, STRETCH)]
+
+
+class RoundMean:
+    """v̄ of the committed shards, with the scalars c and τ_eff of each; where a shard was lost, v̄ is zero."""
+
+    def __init__(self, shards: Sequence[Published], round: int, recipe: Recipe) -> None:
+        self._plan: ShardPlan = recipe.layout(round).trainable
+        self._values = {published.manifest.shard: published.values for published in shards}
+        self._c = _PerShard(self._plan, {p.manifest.shard: p.manifest.c for p in shards})
+        self._steps = _PerShard(self._plan, {p.manifest.shard: p.manifest.steps for p in shards})
+        self._kept = recipe.on_shared_mask(round, self._values)
+        self.lost = tuple(shard for shard in range(self._plan.shards) if shard not in self._values)
+
+    def stretch(self, place: slice, out: Vector) -> Mean:
+        """Return the mean on a stretch of the coordinates, its values in `out`; a support counts from the beginning."""
+        c, steps = self._c.on(place), self._steps.on(place)
+        if self._kept is None:
+            if self.lost:
+                out.fill(0)
+            for shard, values in self._values.items():
+                self._plan.scatter_stretch(values, shard, place, out)
+            return Mean(out, c, steps, lost=self.lost)
+        mask, values = self._kept
+        first, last = np.searchsorted(mask, [place.start, place.stop])
+        support = mask[first:last] - place.start
+        out.fill(0)
+        out[support] = values[first:last]
+        return Mean(out, c, steps, support, self.lost)
+
+
+class _PerShard:
+    """A number for each shard: a scalar while all agree (the usual case), else a vector over the coordinates."""
+
+    def __init__(self, plan: ShardPlan, numbers: Mapping[int, float]) -> None:
+        self._plan, self._all = plan, np.ones(plan.shards, np.float32)
+        self._all[list(numbers)] = list(numbers.values())
+        distinct = {np.float32(number) for number in numbers.values()} or {np.float32(1.0)}
+        self._one = distinct.pop() if len(distinct) == 1 else None
+
+    def on(self, place: slice) -> np.float32 | Vector:
+        """Return the number, or one for each coordinate of the stretch."""
+        if self._one is not None:
+            return self._one
+        owners = self._plan.owners_of(np.arange(place.start, place.stop, dtype=np.int64))
+        return self._all[owners]
