@@ -9,10 +9,12 @@ import pytest
 
 from eris.audit.attack import ATTACKS, attack_by_name
 from eris.audit.canaries import toss
+from eris.audit.membership import MembershipAudit
 from eris.audit.observer import parse_observer
 from eris.audit.statistic import Sheet, figures
 from eris.errors import ConfigError, InputError
 from eris.events import RoundStarted, Sent
+from eris.methods import METHODS
 from eris.seeds import private_root, public_root
 from tests.audit.federation import AGGREGATOR, MEMBERS, train
 
@@ -158,6 +160,22 @@ def test_events_without_the_model_are_refused(tmp_path):
     audited = train(tmp_path)
     with pytest.raises(InputError, match="do not carry the model"):
         audited.audit("aggregator", events=[replace(audited.events[0], model=None)])
+
+
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.exchange is None])
+def test_every_method_with_a_common_model_can_be_audited(tmp_path, method):
+    audited = train(tmp_path, "rounds=2", "local.batch=full", method=method)
+    result = audited.audit("aggregator", "broadcast").result(AGGREGATOR, ADAPTIVE, tosses=19, resamples=5)
+    assert 0 <= result.figures["auc"].value <= 1
+    seen = result.visible_share
+    assert seen == 0 if METHODS[method].trusted else 0 < seen <= 1
+
+
+def test_methods_with_models_of_their_own_are_refused(tmp_path):
+    audited = train(tmp_path)
+    gossip = replace(audited.composition, method=METHODS["gossip"])
+    with pytest.raises(ConfigError, match="models of their own"):
+        MembershipAudit(gossip, audited.problem, [AGGREGATOR])
 
 
 def test_attacks_have_names():

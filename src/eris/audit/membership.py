@@ -22,6 +22,7 @@ from eris.audit.score import SCORES, Scorer
 from eris.audit.statistic import Figure, Sheet, by_round, epsilon, figures
 from eris.audit.transcript import Recorder, RoundRecord
 from eris.compose import Composition
+from eris.errors import ConfigError
 from eris.events import Event
 from eris.seeds import Seed
 
@@ -62,6 +63,12 @@ class MembershipAudit:
         views: int = 8,
         masks_known: bool = False,
     ) -> None:
+        if composition.method.exchange is not None:
+            raise ConfigError(
+                f"members of {composition.method.name} have models of their own, which this audit cannot follow",
+                fix="audit a method that moves one common model",
+                key="method",
+            )
         self._masks_known = masks_known
         self._composition, self._problem, self.observers = composition, problem, tuple(observers)
         self._recorder = Recorder(composition.recipe, self._attack)
@@ -106,7 +113,9 @@ class MembershipAudit:
 
     def _watch(self, observer: Observer, victim: int, views: int) -> list[Reconstruction]:
         composition, local = self._composition, self._composition.config.local
-        vantages = observer.vantages(
+        # A trusted server tells nobody what it saw: everybody else has what it publishes.
+        looking = Observer("broadcast") if composition.method.trusted else observer
+        vantages = looking.vantages(
             victim,
             composition.aggregators,
             self._problem.task.members,
