@@ -129,6 +129,7 @@ def test_without_an_accuracy_there_is_no_picture(invoke, tmp_path):
         (["eris:aggregators"], "no setting behind the colon"),
         (["eris", "eris"], "named twice"),
         (["eris:rouns=3"], "did you mean rounds"),
+        (["eris:rounds=3"], "sets rounds, which all methods share"),
         (["a.toml", "b.toml"], "2 configuration files"),
         (["eris", "--rounds", "many"], "use a number, or fedavg-best"),
     ],

@@ -10,6 +10,7 @@ import pytest
 from eris.errors import ConfigError
 from eris.events import RoundEnded, RunEnded, Sent
 from eris.simulate.method_run import MethodRun
+from eris.simulate.peer_exposure import view_among
 from eris.simulate.run import open_engine, run
 from eris.simulate.script import read_verdicts
 from tests.simulate.setting import settings
@@ -104,6 +105,22 @@ def test_what_is_sent_is_what_events_say(tmp_path):
         for receiver in event.reached:
             shares[event.round, event.member, receiver] += event.support.size / 27
     assert summary["exposure"]["largest_share_per_round"] == pytest.approx(max(shares.values()))
+
+
+def test_a_view_is_what_reached_the_observers(tmp_path):
+    made, _, events = played(tmp_path, "shatter", "rounds=1")
+    sent = [event for event in events if isinstance(event, Sent)]
+    for observers in ({0}, {2, 5}, set(range(7))):
+        seen = [view_among(event, observers, 27) for event in sent]
+        assert [bool(view.size) for view in seen] == [bool(observers & set(event.reached)) for event in sent]
+        for view, event in zip(seen, sent, strict=True):
+            assert view.size in (0, event.support.size)
+    whole = {view.member: 0 for view in seen}
+    for view in seen:
+        whole[view.member] += view.size
+    assert set(whole.values()) == {27}  # all members together were sent everything
+    chunks = made.simulation.replica.exchange.chunks
+    assert sorted({event.support.size for event in sent}) == sorted(set(chunks.sizes.tolist()))
 
 
 def test_noise_goes_with_shatter(tmp_path):

@@ -100,12 +100,13 @@ def _progress(arms: Sequence[Arm], folds: int, rounds: int, *, visible: bool) ->
     width = max(len(each.label) for each in arms)
     with Progress(*columns, console=Console()) as progress:
         rows = {
-            each.label: progress.add_task(f"{each.label:<{width}}", total=folds * rounds, facts="") for each in arms
+            each.label: progress.add_task(f"{each.label:<{width}}", total=folds * rounds, start=False, facts="")
+            for each in arms
         }
 
         def watch(label: str, fold: int) -> list[Listener]:
             if label not in rows:  # FedAvg runs for its best round alone
-                rows[label] = progress.add_task(f"{label:<{width}}", total=folds * rounds, facts="")
+                rows[label] = progress.add_task(f"{label:<{width}}", total=folds * rounds, start=False, facts="")
             return [_Row(progress, rows[label], fold, rounds)]
 
         yield watch
@@ -119,11 +120,13 @@ class _Row:
 
     def __call__(self, event: Event) -> None:
         """Move on."""
-        from eris.events import RoundEnded, RunEnded
+        from eris.events import RoundEnded, RunEnded, RunStarted
         from eris.report.units import format_percent
 
         before = self._fold * self._rounds
-        if isinstance(event, RoundEnded):
+        if isinstance(event, RunStarted):
+            self._progress.start_task(self._task)
+        elif isinstance(event, RoundEnded):
             accuracy = event.metrics.get("accuracy")
             shown = f"  accuracy {format_percent(accuracy)}" if accuracy is not None else ""
             facts = f"fold {self._fold}{shown}"

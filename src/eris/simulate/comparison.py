@@ -40,6 +40,7 @@ _TABLE = {
     "exposure": "exposure.largest_share_per_round",
     "exposure_over_rounds": "exposure.union_over_rounds",
 }
+_SHARED = ("method", "rounds", "seed", "members", "data.fold")
 _CURVES = ("accuracy", "validation_loss", "loss", "worst_accuracy", "consensus_distance")
 
 
@@ -80,7 +81,11 @@ def arm(text: str) -> Arm:
     method_by_name(name)
     if colon and "=" not in rest:
         raise ConfigError(f"{text!r} has no setting behind the colon", fix="write METHOD:key=value,key=value")
-    return Arm(text, name, tuple(re.split(r",(?=[\w.]+=)", rest)) if rest else ())
+    changes = tuple(re.split(r",(?=[\w.]+=)", rest)) if rest else ()
+    for key in (change.partition("=")[0].strip() for change in changes):
+        if key in _SHARED:
+            raise ConfigError(f"{text!r} sets {key}, which all methods share", fix=f"use --set {key}=…", key=key)
+    return Arm(text, name, changes)
 
 
 class Comparison:

@@ -5,14 +5,25 @@ What is exchanged may be a model or a gradient; the share counts its coordinates
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
 from eris.events import Event, RoundEnded, RoundStarted, Sent
 from eris.shards.plan import ShardPlan
+from eris.view import View
 
-__all__ = ["PeerExposure"]
+__all__ = ["PeerExposure", "view_among"]
+
+
+def view_among(sent: Sent, observers: Collection[int], n: int) -> View:
+    """Return what some members together got of one message: all of it, or nothing."""
+    reached = not set(sent.reached).isdisjoint(observers)
+    everything = np.arange(n, dtype=np.int64) if sent.support is None else sent.support
+    coordinates, values = (everything, sent.values) if reached else (everything[:0], sent.values[:0])
+    nothing = np.empty(0, np.int64)
+    return View(sent.round, sent.member, coordinates, values, nothing, sent.buffers[:0], {})
 
 
 class PeerExposure:
