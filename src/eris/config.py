@@ -20,7 +20,7 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -87,7 +87,7 @@ class Local(_Table):
     epochs: Count = Field(default=1, description="passes over the member's samples")
     steps: Annotated[int, Field(ge=0)] = Field(default=6, description="so many batches instead of epochs; 0: epochs")
     batch: Literal["full"] | Count = Field(default=32, description="samples in a batch, or full")
-    optimizer: Literal["sgd", "adam", "adamw"] = Field(default="sgd", description="sgd, adam or adamw")
+    optimizer: Literal["sgd", "adam", "adamw"] = Field(default="sgd", description="of local training")
     lr: Positive = Field(default=0.05, description="step of the local optimizer")
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="for sgd")
     betas: tuple[float, float] = Field(default=(0.9, 0.999), description="for adam and adamw")
@@ -228,7 +228,7 @@ class Config(_Table):
     aggregators: Count = Field(default=10, description="peers that aggregate; as many as members unless said")
     participation: Annotated[float, Field(gt=0, le=1)] = Field(default=1.0, description="share of members in a round")
     workers: Annotated[int, Field(ge=0)] = Field(default=0, description="processes that train; 0: one for each core")
-    engine: Literal["local", "ray"] = Field(default="local", description="local processes, or a Ray cluster")
+    engine: Literal["local", "ray"] = Field(default="local", description="who does the work")
     evaluate_every: Count = Field(default=1, description="rounds between two evaluations")
     gradient_norm: bool = Field(default=False, description="measure ‖∇f‖² over all training data at every evaluation")
 
@@ -303,7 +303,9 @@ def _commented(table: type[_Table], values: Mapping[str, Any]) -> list[str]:
     """Return a line for each setting; one without a default is commented out."""
     lines = []
     for name, value in values.items():
-        about = table.model_fields[name].description
+        field = table.model_fields[name]
+        choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+        about = f"{field.description}: {', '.join(choices)}" if choices else field.description
         written = json.dumps(value) if value is not None else "…"
         setting = f"{name} = {'{}' if value == {} else written}"
         lines.append(f"{'# ' if value is None else ''}{setting:<36} # {about}")

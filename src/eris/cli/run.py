@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
         changes: Annotated[
             list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. data.alpha=0.2.")
         ] = None,
-        out: Annotated[Path | None, typer.Option(help="The run's folder (default: runs/<time>-<method>).")] = None,
+        out: Annotated[Path | None, typer.Option(help="The run's folder (default: runs/TIME-METHOD).")] = None,
         show_config: Annotated[
             bool, typer.Option("--show-config", help="Print the resolved settings, run nothing.")
         ] = False,
