@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+import time
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -11,6 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from eris.cli.networking.options import DEFAULT_FILE, CredentialsOption, FederationFile
+
+if TYPE_CHECKING:
+    from eris.transport.control_client import ControlClient
 
 __all__ = ["register"]
 
@@ -22,17 +26,31 @@ def register(app: typer.Typer) -> None:
     def status(
         file: FederationFile = DEFAULT_FILE,
         credentials: CredentialsOption = None,
+        wait: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for a coordinator to come up.")] = 0.0,
         as_json: Annotated[bool, typer.Option("--json", help="Print what the coordinator says, as JSON.")] = False,
     ) -> None:
         """Ask the coordinator who is there and how far the run is."""
         from eris.cli.networking.options import caller
 
         with caller(file, credentials) as client:
-            answer = client.status()
+            answer = _ask(client, time.monotonic() + wait)
         if as_json:
             typer.echo(json.dumps(answer, indent=2))
         else:
             _show(answer, Console())
+
+
+def _ask(client: ControlClient, until: float) -> dict[str, Any]:
+    from eris.transport.link import LinkClosed, LinkTimeout
+
+    while True:
+        try:
+            return client.status()
+        except (LinkClosed, LinkTimeout):
+            if time.monotonic() >= until:
+                raise
+            client.close()
+            time.sleep(0.2)
 
 
 def _show(status: dict[str, Any], console: Console) -> None:
