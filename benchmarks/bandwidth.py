@@ -207,8 +207,9 @@ def namespaces(case: Case) -> Iterator[None]:
     """Join a namespace for each peer and the coordinator by a bridge; all of it is gone after the block."""
     with contextlib.ExitStack() as stack:
         for name in (HUB, COORDINATOR, *NAMES):
+            delete = ["ip", "netns", "delete", space(name)]
+            stack.callback(subprocess.run, delete, check=False)  # first: Ctrl-C may come while it is being made
             run("ip", "netns", "add", space(name))
-            stack.callback(run, "ip", "netns", "delete", space(name))
         run("ip", "-n", space(HUB), "link", "add", "bridge", "type", "bridge")
         run("ip", "-n", space(HUB), "link", "set", "bridge", "up")
         for name in (COORDINATOR, *NAMES):
@@ -398,15 +399,19 @@ def play_plainly(case: Case, rounds: int, seconds: float) -> float:
     deadline = time.monotonic() + seconds
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(process(run_plainly, case, space(name), rounds, name)) for name in NAMES]
+        for pipe in peers:
+            hear(pipe, deadline, "a peer does not listen")
+        for pipe in peers:
+            pipe.send("dial")
         spans = []
-        for number in range(WARM_UP + rounds):
+        for number in range(rounds):
             for pipe in peers:
-                hear(pipe, deadline, "a bare socket was not there")
+                hear(pipe, deadline, "bare sockets were not connected")
             for pipe in peers:
                 pipe.send("go")
             spans.append(span([hear(pipe, deadline, f"bare round {number} did not end") for pipe in peers]))
         say(f"  bare sockets: {', '.join(f'{seconds:.3f}' for seconds in spans)} s")
-    return statistics.median(spans[WARM_UP:])
+    return statistics.median(spans)
 
 
 def run_plainly(pipe: Connection, case: Case, where: str, rounds: int, name: str) -> None:
@@ -419,10 +424,9 @@ def run_plainly(pipe: Connection, case: Case, where: str, rounds: int, name: str
     dialled = [socket.create_connection((address(owner), PORT)) for owner in owners if owner != name]
     accepted = [listener.accept()[0] for _ in range(PEERS - 1 if name in owners else 0)]
     complete = threading.Barrier(max(1, len(accepted)))
-    for number in range(WARM_UP + rounds):
-        if number:
-            pipe.send("ready")
-            pipe.recv()
+    for _ in range(rounds):
+        pipe.send("ready")
+        pipe.recv()
         work = [threading.Thread(target=contribute, args=(link, size)) for link in dialled]
         work += [threading.Thread(target=collect, args=(link, size, complete)) for link in accepted]
         first = time.monotonic() if dialled else float("inf")
