@@ -57,6 +57,7 @@ def compose(config: Config, spec: ModelSpec, samples: list[int]) -> Composition:
     _check_counts(config, method, len(samples))
     if method.exchange is not None:
         _check_own_models(config, spec)
+        method.exchange(config, spec, public_root(config.seed))  # refuses graphs and partitions that cannot be
     public = public_root(config.seed)
     recipe = Recipe(
         spec=spec,

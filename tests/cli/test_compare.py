@@ -139,6 +139,12 @@ def test_refused(invoke, arguments, says):
         invoke("compare", *arguments, *FAST, "--out", "a")
 
 
+def test_what_cannot_be_is_refused_before_anything_runs(invoke, tmp_path):
+    with pytest.raises(ConfigError, match="no graph of 6 nodes has 9"):
+        invoke("compare", "fedavg", "gossip:baselines.degree=9", *FAST, "--out", "a")
+    assert not (tmp_path / "a" / "fold-0").exists()
+
+
 def test_settings_of_one_method():
     assert arm("eris:shards.capacities=[1.0,2.0],server.rule=median").changes == (
         "shards.capacities=[1.0,2.0]",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from eris.errors import ConfigError
 from eris.seeds import Seed
 
-__all__ = ["Neighbours", "regular_graph"]
+__all__ = ["Neighbours", "check_degree", "regular_graph"]
 
 Neighbours = tuple[tuple[int, ...], ...]  # of each node, ascending
 

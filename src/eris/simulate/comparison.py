@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from eris.checkpoint import write_atomically
+from eris.compose import compose
 from eris.config import Config, load_config
 from eris.errors import ConfigError
 from eris.events import Listener
@@ -108,13 +109,14 @@ class Comparison:
         self._config, self._arms, self._out, self._folds = config, tuple(arms), out, folds
         self._budget, self._task = budget or Budget(), task
         for each in arms:
-            self._settings(each, 0, config.rounds)  # refuses what cannot be before anything runs
+            self._settings(each, 0, config.rounds)  # refuses settings that are none
 
     def run(self, watch: Watch = nobody) -> dict[str, Any]:
         """Run everything, write compare.json and return it."""
         rounds: list[int] = []
         found: dict[str, list[_Fold]] = {each.label: [] for each in self._arms}
         with Engines(self._task) as engines:
+            self._check(engines)
             for fold in range(self._folds):
                 rounds.append(self._rounds(fold, engines, watch))
                 for each in self._arms:
@@ -123,6 +125,12 @@ class Comparison:
         text = json.dumps(result, indent=1, allow_nan=False) + "\n"
         write_atomically(self._out / "compare.json", text.encode())
         return result
+
+    def _check(self, engines: Engines) -> None:
+        """Refuse what cannot be before anything runs: the last method may come hours after the first."""
+        facts = engines.for_config(settled(self._config, "fedavg")).facts
+        for each in self._arms:
+            compose(self._settings(each, 0, self._config.rounds), facts.spec, facts.samples)
 
     def _rounds(self, fold: int, engines: Engines, watch: Watch) -> int:
         if not self._budget.fedavg_best:
