@@ -77,9 +77,9 @@ def _serve_until_the_end(node: CoordinatorNode, metrics: int | None, *, as_json:
     if with_parent:
         stop_with_parent(go_away)
     if metrics is not None:
-        from eris.peer.gauges import serve_coordinator
+        from eris.peer.gauges import CoordinatorGauges
 
-        serve_coordinator(node, metrics)
+        CoordinatorGauges(node, metrics)
     ended = ""
     try:
         with interruptible(go_away):

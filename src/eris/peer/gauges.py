@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from eris.errors import MissingExtra
@@ -9,29 +10,44 @@ from eris.errors import MissingExtra
 if TYPE_CHECKING:
     from eris.peer.coordinate import CoordinatorNode
 
-__all__ = ["PeerGauges", "serve_coordinator"]
+__all__ = ["CoordinatorGauges", "PeerGauges"]
 
 
-class PeerGauges:
+class _Served:
+    """A registry behind a port."""
+
+    def __init__(self, port: int, labels: dict[str, str]) -> None:
+        self._prometheus, self._labels = _prometheus(), labels
+        self._registry = self._prometheus.CollectorRegistry()
+        self._server, _ = self._prometheus.start_http_server(port, registry=self._registry)
+
+    @property
+    def port(self) -> int:
+        """Where it is served."""
+        return int(self._server.server_port)
+
+    def close(self) -> None:
+        """Serve no longer."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _make(self, kind: str, name: str, about: str) -> Any:
+        made = getattr(self._prometheus, kind)(name, about, labelnames=tuple(self._labels), registry=self._registry)
+        return made.labels(**self._labels)
+
+
+class PeerGauges(_Served):
     """Hears what a session tells, and serves it at http://HOST:port/metrics."""
 
     def __init__(self, federation: str, peer: str, port: int) -> None:
-        prometheus = _prometheus()
-        registry = prometheus.CollectorRegistry()
-        labels = {"labelnames": ("federation", "peer"), "registry": registry}
-
-        def of_this_peer(kind: Any, name: str, about: str, **options: Any) -> Any:
-            return kind(name, about, **labels, **options).labels(federation, peer)
-
-        counter, gauge = prometheus.Counter, prometheus.Gauge
-        self._round = of_this_peer(gauge, "eris_rounds", "Rounds concluded.")
-        self._sent = of_this_peer(counter, "eris_sent_bytes", "Bytes sent to peers, headers included.")
-        self._received = of_this_peer(counter, "eris_received_bytes", "Bytes received from peers, headers included.")
-        self._lost = of_this_peer(counter, "eris_lost_shards", "Shards that were lost.")
-        self._loss = of_this_peer(gauge, "eris_training_loss", "Mean loss of the last local training.")
-        self._share = of_this_peer(gauge, "eris_largest_share", "Largest part of this peer's update another one saw.")
-        self._seconds = of_this_peer(prometheus.Histogram, "eris_round_seconds", "Seconds from plan to verdict.")
-        self.port = _serve(prometheus, registry, port)
+        super().__init__(port, {"federation": federation, "peer": peer})
+        self._round = self._make("Gauge", "eris_rounds", "Rounds concluded.")
+        self._sent = self._make("Counter", "eris_sent_bytes", "Bytes sent to peers, headers included.")
+        self._received = self._make("Counter", "eris_received_bytes", "Bytes received from peers, headers included.")
+        self._lost = self._make("Counter", "eris_lost_shards", "Shards that were lost.")
+        self._loss = self._make("Gauge", "eris_training_loss", "Mean loss of the last local training.")
+        self._share = self._make("Gauge", "eris_largest_share", "Largest part of this peer's update another one saw.")
+        self._seconds = self._make("Histogram", "eris_round_seconds", "Seconds from plan to verdict.")
 
     def __call__(self, notice: dict[str, Any]) -> None:
         """Count what happened."""
@@ -47,22 +63,21 @@ class PeerGauges:
             self._loss.set(notice["train_loss"])
 
 
-def serve_coordinator(node: CoordinatorNode, port: int) -> int:
-    """Serve a coordinator's metrics, read from it whenever somebody asks; return the port."""
-    prometheus = _prometheus()
-    registry = prometheus.CollectorRegistry()
-    labels = {"labelnames": ("federation",), "registry": registry}
+class CoordinatorGauges(_Served):
+    """Reads a coordinator whenever somebody asks."""
 
-    def ask(name: str, about: str, read: Any) -> None:
-        gauge = prometheus.Gauge(name, about, **labels).labels(node.federation.name)
-        gauge.set_function(lambda: float(read(node.overview())))
+    def __init__(self, node: CoordinatorNode, port: int) -> None:
+        super().__init__(port, {"federation": node.federation.name})
+        self._node = node
+        self._ask("rounds", "Rounds concluded.", lambda status: status["round"])
+        self._ask("peers", "Peers that are here.", lambda status: sum(peer["here"] for peer in status["peers"]))
+        self._ask("lost_shards", "Shards lost so far.", lambda status: sum(status["lost"].values()))
+        self._ask("received_bytes", "Documents received.", lambda status: status["control"]["received"])
+        self._ask("sent_bytes", "Documents sent.", lambda status: status["control"]["sent"])
 
-    ask("eris_coordinator_rounds", "Rounds concluded.", lambda status: status["round"])
-    ask("eris_coordinator_peers", "Peers that are here.", lambda status: sum(p["here"] for p in status["peers"]))
-    ask("eris_coordinator_lost_shards", "Shards lost so far.", lambda status: sum(status["lost"].values()))
-    ask("eris_coordinator_received_bytes", "Documents received.", lambda status: status["control"]["received"])
-    ask("eris_coordinator_sent_bytes", "Documents sent.", lambda status: status["control"]["sent"])
-    return _serve(prometheus, registry, port)
+    def _ask(self, name: str, about: str, read: Callable[[dict[str, Any]], float]) -> None:
+        gauge = self._make("Gauge", f"eris_coordinator_{name}", about)
+        gauge.set_function(lambda: float(read(self._node.overview())))
 
 
 def _prometheus() -> Any:
@@ -71,8 +86,3 @@ def _prometheus() -> Any:
     except ImportError as error:
         raise MissingExtra("prometheus-client", "network", "--metrics") from error
     return prometheus_client
-
-
-def _serve(prometheus: Any, registry: Any, port: int) -> int:
-    server, _ = prometheus.start_http_server(port, registry=registry)
-    return int(server.server_port)
