@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from eris.cli import compare, run
 from eris.errors import CheckpointError, ConfigError
+from eris.methods import METHODS
 from eris.simulate.comparison import arm
 
 FAST = ["--set", "data.name=synthetic-clouds", "--set", "members=6", "--set", "workers=1", "--set", "local.lr=0.02"]
@@ -143,6 +144,12 @@ def test_what_cannot_be_is_refused_before_anything_runs(invoke, tmp_path):
     with pytest.raises(ConfigError, match="no graph of 6 nodes has 9"):
         invoke("compare", "fedavg", "gossip:baselines.degree=9", *FAST, "--out", "a")
     assert not (tmp_path / "a" / "fold-0").exists()
+
+
+def test_every_method_is_listed(invoke):
+    lines = invoke("compare", "--list").output.splitlines()
+    assert [line.split()[0] for line in lines] == list(METHODS)
+    assert all(len(line.split()) > 3 for line in lines)
 
 
 def test_settings_of_one_method():

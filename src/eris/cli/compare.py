@@ -45,10 +45,14 @@ def register(app: typer.Typer) -> None:
         changes: Annotated[
             list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting for all methods.")
         ] = None,
+        names_only: Annotated[bool, typer.Option("--list", help="Print all methods, run nothing.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Print compare.json, nothing else.")] = False,
         quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     ) -> None:
         """Run several methods on the same data, seeds and rounds, and set what they reach beside what they cost."""
+        if names_only:
+            _list()
+            return
         from eris.simulate.comparison import Budget, Comparison, arm
 
         sys.path.insert(0, str(Path.cwd()))  # a model of the user's own, by import path
@@ -64,6 +68,14 @@ def register(app: typer.Typer) -> None:
         pictures = _pictures(result, folder)
         if not (as_json or quiet):
             _show(result, folder, pictures)
+
+
+def _list() -> None:
+    from eris.methods import METHODS
+
+    width = max(len(name) for name in METHODS)
+    for name, method in METHODS.items():
+        typer.echo(f"{name:<{width}}  {method.summary}")
 
 
 def _settings(arguments: Sequence[str], changes: list[str], rounds: str) -> tuple[list[str], Config]:

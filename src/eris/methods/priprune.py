@@ -21,4 +21,6 @@ def _kept(config: Config) -> Transform:
 
 
 PRIPRUNE = Method("priprune", "one server sees all but the largest values", _lost, server=True)
-PRIPRUNE_PSEUDO = Method("priprune-pseudo", "the same; members train on with what they withhold", _kept, server=True)
+PRIPRUNE_PSEUDO = Method(
+    "priprune-pseudo", "the same, and members train on with what they withhold", _kept, server=True
+)

@@ -4,6 +4,7 @@
 
 It stands in the place of `Simulation`: the same engines train, the same events say what was sent. In these, every
 member is an observer: `assignment` is the list of members, and what a member sent "to shard j" it sent to member j.
+All models are held in memory, K·n values.
 """
 
 from __future__ import annotations
@@ -91,8 +92,6 @@ class DecentralisedSimulation:
         exchange = make(config, recipe.spec, recipe.public)
         self.replica = Crowd(np.repeat(initial[None], config.members, axis=0), exchange)
         self.round, self.chain, self.reference_epoch = 0, GENESIS, 0
-        self._metrics: dict[str, Any] | None = None
-        self._ended: RoundEnded | None = None
 
     @property
     def model_digest(self) -> str:
