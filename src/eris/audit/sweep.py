@@ -49,7 +49,7 @@ def _aggregators(members: int) -> list[Point]:
     """Begin with a server, which is one aggregator that is no member."""
     counts = sorted({count for count in (2, 4, 8, 16, members) if count <= members})
     sharded = [Point(str(count), ("method=eris", f"aggregators={count}")) for count in counts]
-    return [Point("1 (a server)", ("method=fedavg",)), *sharded]
+    return [Point("server", ("method=fedavg",)), *sharded]
 
 
 def _collusion(members: int) -> list[Point]:
