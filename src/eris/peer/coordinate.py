@@ -28,7 +28,7 @@ from eris.protocol.round_plan import RosterEntry, RoundPlan
 from eris.protocol.verdict import Verdict
 from eris.transport.board import Board
 from eris.transport.control_server import ControlServer
-from eris.transport.credentials import Credentials
+from eris.transport.credentials import REVOKED, Credentials
 from eris.transport.identity import PeerIdentity
 from eris.transport.link import LinkError
 from eris.transport.signatures import verify_message
@@ -77,6 +77,7 @@ class CoordinatorNode:
         self._composition: Composition | None = None
         self._coordinator: Coordinator | None = None
         self._ended, self._closed = "", False
+        self._credentials, self._told = credentials, 0  # number of the list of revocations everybody has heard of
         self._journal = SqliteJournal(folder / "coordinator.sqlite")
         self._server = ControlServer(credentials, listen, self)
         self._clock = threading.Thread(target=self._tick, name="eris-clock", daemon=True)
@@ -226,6 +227,8 @@ class CoordinatorNode:
             if present is None:
                 return
             present.waits, present.heard = waits, time.monotonic()
+            if caller.fingerprint == present.entry.fingerprint:  # renewed with the same key, perhaps
+                present.certificate = self._certificates[present.entry.peer] = caller.certificate
             if not waits:
                 return
             present.lost = None
@@ -318,8 +321,22 @@ class CoordinatorNode:
             return False
         return certificate is not None and verify_message(certificate, MANIFEST_PURPOSE, message, signed)
 
+    def _drop_unwelcome(self, coordinator: Coordinator) -> None:
+        """Take peers whose certificate was revoked or has expired off the roster, and pass on what the CA revoked."""
+        self._credentials.refresh()
+        for number, certificate in self._certificates.items():
+            refusal = self._credentials.refusal(self._credentials.identify(certificate))
+            if refusal is not None and number in coordinator.roster:
+                _LOG.warning("%s is taken off the roster: %s", coordinator.roster[number].name, refusal.value)
+                coordinator.leave(number)
+                self._present.pop(number, None)
+        if self._credentials.revocations.number > self._told:
+            self._told = self._credentials.revocations.number
+            self.board.post("revoked", {"list": base64.b64encode(self._credentials.read(REVOKED)).decode()})
+
     def _announce_plan(self) -> None:
         coordinator = self._running()
+        self._drop_unwelcome(coordinator)
         if coordinator.round >= self.federation.config.rounds:
             self._end("finished")
             return

@@ -22,9 +22,10 @@ from eris.protocol.member import Snapshot
 from eris.protocol.messages import Published, Upload
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
+from eris.transport.identity import PeerIdentity
 from eris.transport.link import LinkError, LinkLimits
 from eris.transport.stream_link import StreamLink
-from eris.transport.tls_link import Security, dial
+from eris.transport.tls_link import Plaintext, Security, dial
 
 __all__ = ["Courier", "Errand", "Result"]
 
@@ -160,7 +161,7 @@ class Courier:
         return Result(errand.plan.digest, shard, published, refused_upload=refused)
 
     def _connected(self) -> StreamLink:
-        if self._link is not None and not self._link.worn:
+        if self._link is not None and not self._link.worn and self._is_welcome(self._link.peer):
             return self._link
         self._drop()
         page = self._book.page(self.peer)
@@ -171,6 +172,12 @@ class Courier:
             page.address, self._security, expected=page.name, limits=self._limits, fingerprint=fingerprint
         )
         return self._link
+
+    def _is_welcome(self, peer: PeerIdentity) -> bool:
+        """Whether a peer that was welcome when it was dialled still is."""
+        if isinstance(self._security, Plaintext):
+            return True
+        return self._security.refusal(peer, roster=self._book.roster()) is None
 
     def _drop(self) -> None:
         link = self._link

@@ -18,6 +18,7 @@ from eris.peer.desk import Desk
 from eris.peer.moments import Moments
 from eris.protocol.member import Snapshot
 from eris.protocol.messages import Published, Receipt, UploadHeader, Withheld
+from eris.transport.identity import PeerIdentity, Refusal
 from eris.transport.link import Link, LinkClosed, LinkError, LinkTimeout
 from eris.transport.listener import Listener
 from eris.transport.stream_link import StreamLink
@@ -68,6 +69,15 @@ class Host:
         self._accepting.join()
         for thread in self._threads:
             thread.join(timeout=5.0)
+
+    def review(self, refusal_of: Callable[[PeerIdentity], Refusal | None]) -> None:
+        """Close the links of peers that were welcome once and are no longer."""
+        with self._lock:
+            reasons = [(link, refusal_of(link.peer)) for link in self._links]
+        for link, reason in reasons:
+            if reason is not None:
+                _LOG.warning("the link of %s is closed: %s", link.peer.name, reason.value)
+                link.close()
 
     def accounts(self) -> list[Account]:
         """Return what went over links that others dialled, for each of them."""

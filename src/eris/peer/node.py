@@ -6,6 +6,7 @@ for each member that dialled in serves it (host). Everything that decides is in 
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import logging
@@ -43,7 +44,7 @@ from eris.transport.board import Bulletin
 from eris.transport.control import ControlTraffic
 from eris.transport.control_client import ControlClient
 from eris.transport.credentials import Credentials
-from eris.transport.link import LinkClosed, LinkError, LinkLimits, LinkTimeout
+from eris.transport.link import LinkClosed, LinkError, LinkLimits, LinkRefused, LinkTimeout
 from eris.transport.listener import Listener
 from eris.wire import HEADER_BYTES
 from eris.wire.frame import LONGEST_CHUNK
@@ -130,6 +131,7 @@ class Node:
         self._listener: Listener | None = None
         self._closed, self._stopped = threading.Event(), threading.Event()
         self._joined, self._ended, self._heard = False, "", time.monotonic()
+        self._turned_away: LinkRefused | None = None
         self._gone: set[int] = set()  # whom nobody waits for in this round
         self._edition = -1  # of the address book
 
@@ -262,6 +264,9 @@ class Node:
                 bulletins = self._client.news(_NEWS_SECONDS)
                 if board and self._client.board != board:  # the coordinator was started anew and knows nobody yet
                     self._join()
+            except LinkRefused as refused:  # revoked or expired: waiting does not help
+                self._turned_away = refused
+                return
             except ErisError as error:
                 if self._closed.wait(0.5):
                     return
@@ -284,6 +289,8 @@ class Node:
             elif kind == "gone":
                 self._gone.add(document["peer"])
                 self._desk.without(self._gone)
+            elif kind == "revoked":
+                self._credentials.adopt_revocations(base64.b64decode(document["list"]))
         except (KeyError, TypeError, ValueError, ErisError) as error:
             _LOG.error("the coordinator said something that is no %s: %r", kind, error)
             return
@@ -297,12 +304,17 @@ class Node:
             except ErisError as error:
                 _LOG.warning("the address book could not be fetched: %s", error)
         self._book.follow(plan)
+        self._credentials.refresh()
+        if self._host is not None:
+            self._host.review(lambda peer: self._credentials.refusal(peer, roster=self._book.roster()))
         if self._desk.plan is None or plan.round > self._desk.plan.round:  # a board shows old plans to a newcomer
             self._desk.begin(plan)
 
     def _next_news(self) -> tuple[str, dict[str, Any]]:
         """Wait for the next bulletin, however long that takes, as long as the coordinator can be reached."""
         while time.monotonic() < self._heard + self.settings.patience:
+            if self._turned_away is not None:
+                raise self._turned_away
             with contextlib.suppress(queue.Empty):
                 return self._news.get(timeout=1.0)
         raise RunStopped(
