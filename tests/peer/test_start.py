@@ -1,0 +1,79 @@
+"""How a run begins, and how a peer is put out of it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eris.local.task import Task
+from eris.peer.node import RoundReport
+from eris.protocol.round_plan import RoundPlan
+from eris.seeds import Seed
+from eris.transport.credentials import Credentials
+from eris.transport.identity import Refusal
+from eris.transport.link import LinkRefused
+from tests.peer.town import settings, simulated, town
+
+
+class Elsewhere:
+    """A task on a machine whose library makes another initial model of the same seed."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._task, name)
+
+    def initial(self, seed: Seed) -> np.ndarray:
+        return self._task.initial(seed) + np.float32(1e-3)
+
+
+def test_a_peer_whose_initial_model_differs_fetches_the_agreed_one(tmp_path: Path) -> None:
+    config = settings("members=3", "rounds=2", "model.options={n = 50}")
+    with town(tmp_path / "town", config) as place:
+        nodes = [place.node("amber", task=Elsewhere(place.task())), place.node("birch"), place.node("cedar")]
+        for node in nodes:
+            place.start(node.settings.name, node.run)
+        place.wait()
+    assert {node.model_digest() for node in nodes} == {simulated(config, tmp_path / "run")}
+
+
+def test_all_are_at_work_within_three_seconds_of_the_last_join(tmp_path: Path) -> None:
+    first_rounds: list[float] = []
+    with town(tmp_path, settings("members=4", "rounds=1")) as place:
+        nodes = [place.node(n, on_round=lambda report: first_rounds.append(time.monotonic())) for n in place.names]
+        for node in nodes[:-1]:
+            place.start(node.settings.name, node.run)
+        time.sleep(0.3)
+        began = time.monotonic()
+        place.start(nodes[-1].settings.name, nodes[-1].run)
+        place.wait()
+    assert max(first_rounds) - began < 3.0
+
+
+@pytest.mark.parametrize("method", ["eris", "eris+dsc"])
+def test_a_revoked_peer_is_out_from_the_next_round_on(tmp_path: Path, method: str) -> None:
+    with town(tmp_path, settings("members=4", "aggregators=3", "rounds=8", method=method)) as place:
+        plans: list[RoundPlan] = []
+
+        def note(report: RoundReport) -> None:
+            plans.append(report.plan)
+            if len(plans) == 3:
+                place.authority.revoke("dogwood")
+
+        for name in place.names:
+            place.start(name, place.node(name, on_round=note if name == "birch" else None).run)
+        place.wait("amber", "birch", "cedar")
+        with pytest.raises(LinkRefused) as turned_away:
+            place.wait("dogwood")
+        assert place.coordinator.wait(5.0) == "finished"
+        assert place.coordinator.overview()["peers"][3]["here"] is False
+        known = Credentials(place.credentials["birch"]).revocations
+    assert turned_away.value.reason is Refusal.REVOKED
+    members = [len(plan.roster) for plan in plans]
+    assert members[:3] == [4, 4, 4]
+    assert members[5:] == [3, 3, 3]  # revoked while the fourth round was under way, at the latest
+    assert known.number > 1
