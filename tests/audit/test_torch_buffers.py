@@ -1,0 +1,42 @@
+"""Models with running statistics: buffers are part of what is seen."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from eris.audit.attack import ATTACKS
+from eris.audit.canaries import plant_in
+from eris.audit.membership import MembershipAudit
+from eris.audit.observer import parse_observer
+from eris.compose import compose
+from eris.config import load_config
+from eris.data import ArrayExamples
+from eris.local.torch_task import TorchTask
+from eris.local.torch_work import LocalWork
+from eris.simulate.run import run
+
+
+def network() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(12, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+
+
+def test_a_model_with_buffers_is_audited_from_events_alone(tmp_path):
+    generator = np.random.default_rng(0)
+    inputs = generator.standard_normal((80, 12)).astype(np.float32)
+    examples = ArrayExamples(inputs, generator.integers(3, size=80))
+    parts = [np.arange(member * 20, member * 20 + 20) for member in range(4)]
+    problem = plant_in(TorchTask(network, examples, parts, work=LocalWork(lr=0.1)), seed=3)
+    config = load_config(changes=["method=eris", "members=4", "rounds=3", "seed=3", "workers=1"])
+    composition = compose(config, problem.task.spec, [problem.task.samples(member) for member in range(4)])
+    wire, alone = parse_observer("wire"), parse_observer("aggregator")
+    audit = MembershipAudit(composition, problem, [wire, alone])
+    plain = run(config, tmp_path / "a", task=problem.task)
+    heard = run(config, tmp_path / "b", task=problem.task, listeners=[audit])
+    assert plain["eris"]["model_digest"] == heard["eris"]["model_digest"]  # listening changes nothing
+    assert composition.recipe.spec.n > composition.recipe.spec.n_trainable
+    for observer in (wire, alone):
+        for members in audit.scores(observer).values():
+            assert all(np.isfinite(scores).all() for scores in members)
+    result = audit.result(wire, ATTACKS["adaptive"], tosses=9, resamples=0)
+    assert 0.7 < result.visible_share < 0.8
