@@ -181,12 +181,14 @@ def judge(folder: Path, config: Config, given: argparse.Namespace) -> dict[str, 
         troupe.close()
     if not ended:
         return {"kills": chaos.kills, "without_end": left, "held": {"no_hang": False}}
-    written = folder / troupe.peers[0] / "verdicts.jsonl"
+    furthest = max(troupe.peers, key=lambda name: chaos.ends[name]["rounds"])
+    written = folder / furthest / "verdicts.jsonl"
     shards = [entry for verdict in verdicts(written) for entry in verdict["shards"]]
     committed = sum(not entry["lost"] for entry in shards) / len(shards)
     replayed = run(config, folder / "replay", replay=written).summaries[0]
     undisturbed = run(config, folder / "undisturbed").summaries[0]
-    digests = {notice["model_digest"] for notice in chaos.ends.values()}
+    there = {name: notice for name, notice in chaos.ends.items() if notice["rounds"] == given.rounds}
+    digests = {notice["model_digest"] for notice in there.values()}
     slowest = max(chaos.seconds.values())
     accuracy = [summary.get("final_accuracy") for summary in (replayed, undisturbed)]
     return {
@@ -196,12 +198,13 @@ def judge(folder: Path, config: Config, given: argparse.Namespace) -> dict[str, 
         "kills": chaos.kills,
         "slowest_round_seconds": slowest,
         "committed": committed,
+        "back_too_late": sorted(chaos.ends.keys() - there.keys()),  # their run was over before they had started
         "lost": sorted({entry["lost"] for entry in shards if entry["lost"]}),
         "accuracy": accuracy[0],
         "undisturbed_accuracy": accuracy[1],
         "held": {
             "no_hang": slowest <= given.deadline + 2.0,
-            "one_model": len(digests) == 1,
+            "one_model": len(digests) == 1 and len(there) >= given.peers - 1,
             "ended_finished": {notice["how"] for notice in chaos.ends.values()} == {"finished"},
             "committed": committed >= 0.9,
             "accuracy": None in accuracy or abs(accuracy[0] - accuracy[1]) <= 0.01,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import multiprocessing
 import os
 import signal
@@ -157,4 +156,4 @@ def missing(pairs: list[tuple[RoundPlan, Verdict]], member: int) -> dict[int, tu
     return {verdict.round: verdict.missing(member) for _, verdict in pairs if verdict.missing(member)}
 
 
-__all__ = ["METHODS", "NAMES", "ROUND", "Fleet", "fleet", "free_port", "lost", "math", "missing"]
+__all__ = ["METHODS", "NAMES", "ROUND", "Fleet", "fleet", "free_port", "lost", "missing"]

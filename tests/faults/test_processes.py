@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.fleet import METHODS, NAMES, Fleet, fleet, lost, missing
+from tests.faults.fleet import METHODS, NAMES, fleet, lost, missing
 from tests.faults.process import Fault
 
 MEMBER, AGGREGATOR = "elder", "birch"  # birch owns shard 1
@@ -125,5 +125,13 @@ def test_a_members_own_mistake_is_shown_there_and_costs_only_its_contribution(tm
     assert missing(pairs, NAMES.index(MEMBER)) == {ROUND: (0, 1, 2)}
 
 
-def rounds_of(made: Fleet, name: str) -> list[int]:
-    return [line["round"] for line in made.events(name, "stepped")]
+@slow
+@pytest.mark.parametrize("method", METHODS)
+def test_a_coordinator_that_comes_back_goes_on_without_who_does_not(tmp_path: Path, method: str) -> None:
+    with fleet(tmp_path, method) as made:
+        made.start_all(**{MEMBER: Fault("receipt", round=1), "coordinator": Fault("written", round=3)})
+        made.wait_dead(MEMBER)
+        made.wait_dead("coordinator")
+        made.start("coordinator")
+        pairs = made.check(*others(MEMBER))
+    assert not lost(pairs)

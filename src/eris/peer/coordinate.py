@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import math
 import threading
 import time
 from dataclasses import asdict, dataclass, field
@@ -52,6 +53,7 @@ class _Present:
     address: tuple[str, int] | None
     certificate: bytes
     wish: Wish
+    joined: float = field(default_factory=time.monotonic)
     waits: bool = False  # for news, in a call of its own
     heard: float = field(default_factory=time.monotonic)
     lost: float | None = None  # since when its connection is broken
@@ -278,7 +280,8 @@ class CoordinatorNode:
     def _take_in(self, entry: RosterEntry, wish: Wish) -> bool:
         """Bring a peer onto the roster; begin the run when the last one is there."""
         if self._coordinator is None:
-            if len(self._present) == len(self.federation.peers):
+            members = {known.peer for known in self._journal.roster()} or set(range(len(self.federation.peers)))
+            if members <= self._present.keys():
                 self._begin()
             return True
         self._coordinator.join(entry)
@@ -289,9 +292,11 @@ class CoordinatorNode:
     def _begin(self) -> None:
         assert self._spec is not None
         config, settings = self.federation.config, self.federation.settings
-        roster = [self._present[number].entry for number in range(len(self.federation.peers))]
-        weighted = [int(entry.weight) for entry in roster]
-        self._composition = compose(config, self._spec, weighted)
+        known = {entry.peer: entry for entry in self._journal.roster()}
+        known |= {number: present.entry for number, present in self._present.items()}
+        roster = [known[number] for number in sorted(known)]
+        samples = [int(known[number].weight) if number in known else 1 for number in range(config.members)]
+        self._composition = compose(config, self._spec, samples)
         able = [entry.peer for entry in roster if entry.can_aggregate]
         shards = self._composition.recipe.policy.shards
         if len(able) < shards:
@@ -310,7 +315,12 @@ class CoordinatorNode:
         )
         self._coordinator = Coordinator(self._composition.recipe, rules, roster, self._journal, verify=self._verify)
         self._coordinator.restart_clock(time.monotonic())
-        _LOG.info("the run begins with %d peers at round %d", len(roster), self._coordinator.round)
+        for entry in roster:
+            if (present := self._present.get(entry.peer)) is None:
+                self._coordinator.gone(entry.peer)
+            else:
+                self._take_in(entry, present.wish)
+        _LOG.info("the run begins with %d peers at round %d", len(self._present), self._coordinator.round)
         self._announce_plan()
 
     def _verify(self, peer: int, message: bytes, signature: str) -> bool:
@@ -354,7 +364,7 @@ class CoordinatorNode:
                 "plan": plan.to_dict(),
                 "initial": self._initial(plan),
                 "absent": sorted(coordinator.absent),
-                "book": self._edition,
+                "book": f"{self.board.identity}-{self._edition}",  # another start counts from the beginning
             },
         )
 
@@ -389,8 +399,17 @@ class CoordinatorNode:
             self._coordinator.gone(number)
             self.board.post("gone", {"peer": number})
 
+    def _begin_again(self) -> None:
+        """Go on, after a restart, with a quorum of the members if the others do not come back in time."""
+        members = len(self._journal.roster())
+        waited = time.monotonic() - min((present.joined for present in self._present.values()), default=math.inf)
+        quorum = self.federation.settings.quorum or members // 2 + 1
+        if members and len(self._present) >= quorum and waited > self.federation.settings.connect:
+            self._begin()
+
     def _decide(self) -> None:
         if self._coordinator is None:
+            self._begin_again()
             return
         self._give_up_lost()
         verdict = self._coordinator.decide(time.monotonic())

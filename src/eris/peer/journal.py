@@ -62,6 +62,13 @@ class SqliteJournal:
                 pairs.append((plan, Verdict.from_dict(json.loads(document))))
         return pairs
 
+    def roster(self) -> tuple[RosterEntry, ...]:
+        """Return who was a member when the last entry was made; nobody before the first plan."""
+        query = "SELECT document FROM entries WHERE kind IN ('plan', 'membership') ORDER BY number DESC LIMIT 1"
+        with self._lock:
+            row = self._database.execute(query).fetchone()
+        return tuple(RosterEntry(**entry) for entry in json.loads(row[0])["roster"]) if row else ()
+
     def close(self) -> None:
         """Close the file."""
         with self._lock:

@@ -105,7 +105,9 @@ def answer(link: Link, receipt: Receipt, deadline: float) -> None:
 
 def refuse(link: Link, refusal: Refused, deadline: float) -> None:
     """Say no, and why."""
-    _send_document(link, Kind.REFUSAL, {"reason": refusal.reason.value, "what": refusal.what}, deadline)
+    _send_document(
+        link, Kind.REFUSAL, {"reason": refusal.reason.value, "what": refusal.what.partition(": ")[2]}, deadline
+    )
 
 
 def receive_receipt(link: Link, deadline: float) -> Receipt:

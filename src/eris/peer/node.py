@@ -133,7 +133,7 @@ class Node:
         self._joined, self._ended, self._heard = False, "", time.monotonic()
         self._turned_away: LinkRefused | None = None
         self._gone: set[int] = set()  # whom nobody waits for in this round
-        self._edition = -1  # of the address book
+        self._edition = ""  # of the address book
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -229,7 +229,8 @@ class Node:
                 "organisation": self.settings.organisation,
                 "address": self._address(),
                 "initial": self._initial,
-                "private_round": self.member.round,
+                # With a round open we still know what we sent in it, and will settle it by its verdict.
+                "private_round": self.member.round + (self.member.plan is not None),
                 "reference_epoch": self.member.reference_epoch,
             },
             seconds=self.federation.settings.connect,
@@ -296,7 +297,7 @@ class Node:
             return
         self._news.put((kind, document))
 
-    def _open_round(self, plan: RoundPlan, edition: int) -> None:
+    def _open_round(self, plan: RoundPlan, edition: str) -> None:
         if self._book.lacks(plan) or edition != self._edition:
             try:
                 self._book.learn(self._client.fetch({"book": True}))
