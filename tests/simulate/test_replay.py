@@ -8,7 +8,7 @@ import pytest
 
 from eris.config import load_config
 from eris.errors import ConfigError, InputError, RunStopped
-from eris.simulate.run import run
+from eris.simulate.run import resume, run
 from tests.simulate.setting import SMALL
 
 FAULTY = [*SMALL, "method=eris+dsc", "rounds=6", "faults.link_failure=0.3", "faults.aggregator_dropout=0.3"]
@@ -33,6 +33,20 @@ def test_a_replay_may_be_shorter_than_the_configuration(tmp_path):
     (tmp_path / "some.jsonl").write_text("\n".join(lines[:2]) + "\n")
     again = run(load_config(changes=FAULTY), tmp_path / "again", replay=tmp_path / "some.jsonl").summaries[0]
     assert again["rounds"] == 2
+
+
+def test_a_replay_can_be_stopped_and_gone_on_with(tmp_path):
+    first = run(load_config(changes=FAULTY), tmp_path / "first").summaries[0]
+    calm = [change for change in FAULTY if not change.startswith("faults")]
+    asked = iter(range(10**9))
+    part = run(
+        load_config(changes=calm),
+        tmp_path / "again",
+        replay=tmp_path / "first" / "verdicts.jsonl",
+        stopped=lambda: next(asked) > 20,
+    )
+    assert not part.finished
+    assert resume(tmp_path / "again").summaries[0]["model_digest"] == first["model_digest"]
 
 
 def test_a_reference_epoch_is_replayed(tmp_path):

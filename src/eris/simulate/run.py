@@ -19,6 +19,7 @@ from eris.errors import CheckpointError, ConfigError
 from eris.events import Listener
 from eris.local.task import Task
 from eris.methods import settled
+from eris.methods.noise_budget import on_steps
 from eris.simulate.engine import Engine
 from eris.simulate.inline_engine import InlineEngine
 from eris.simulate.method_run import CHECKPOINT_SECONDS, MethodRun
@@ -27,6 +28,8 @@ from eris.simulate.script import read_verdicts
 from eris.simulate.worker_process import TaskSource
 
 __all__ = ["Engines", "RunResult", "folder_of", "open_engine", "resume", "run", "stamped_folder"]
+
+_REPLAYED = "replayed.jsonl"  # the verdicts of the run that is replayed, so that the replay can be gone on with
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ def run(
     if rounds is not None:
         config = config.model_copy(update={"rounds": rounds[-1][0].round + 1})
     out = stamped_folder(config) if out is None else out
+    _begin_folder(out, config, replay)
     options = {"listeners": listeners, "stopped": stopped, "replay": rounds, "checkpoint_seconds": checkpoint_seconds}
     return _run_all(config, out, task, options, resuming=False)
 
@@ -87,13 +91,12 @@ def resume(
     config = load_config(path)
     if workers is not None:
         config = config.model_copy(update={"workers": workers})
-    options = {"listeners": listeners, "stopped": stopped, "checkpoint_seconds": checkpoint_seconds}
+    rounds = read_verdicts(replayed) if (replayed := out / _REPLAYED).exists() else None
+    options = {"listeners": listeners, "stopped": stopped, "replay": rounds, "checkpoint_seconds": checkpoint_seconds}
     return _run_all(config, out, task, options, resuming=True)
 
 
 def _run_all(config: Config, out: Path, task: Task | None, options: dict[str, Any], *, resuming: bool) -> RunResult:
-    if not resuming:
-        _begin_folder(out, config)
     summaries = []
     with Engines(task) as engines:
         for name in config.methods:
@@ -148,12 +151,7 @@ def open_engine(config: Config, task: Task | None = None) -> Engine:
     plain = config.model_dump(mode="json", exclude_none=True)
     source = TaskSource("eris.tasks:build_task", {"config": plain})
     if task is not None:
-        if config.privacy.unit == "sample":
-            raise ConfigError(
-                "a task of one's own is trained as it is: DP-SGD cannot be put into it",
-                fix="use privacy.unit = 'member', or name model and data",
-                key="privacy.unit",
-            )
+        _require_noise(config, task)
         return InlineEngine(task)
     if config.engine == "ray":
         from eris.simulate.ray_engine import RayEngine
@@ -163,6 +161,17 @@ def open_engine(config: Config, task: Task | None = None) -> Engine:
     if workers == 1 or os.name != "posix":
         return InlineEngine(build_task(plain))
     return ProcessEngine(source, workers)
+
+
+def _require_noise(config: Config, task: Task) -> None:
+    """Refuse to account for noise in local steps that a task of one's own does not add."""
+    noise = on_steps(config, [task.samples(member) for member in range(task.members)])
+    if noise is not None and getattr(task, "sample_noise", 0.0) < noise.multiplier * (1 - 1e-9):
+        raise ConfigError(
+            "a task of one's own is trained as it is: DP-SGD cannot be put into it",
+            fix="use privacy.unit = 'member', or name model and data",
+            key="privacy.unit",
+        )
 
 
 def folder_of(out: Path, config: Config, method: str) -> Path:
@@ -176,10 +185,12 @@ def stamped_folder(config: Config) -> Path:
     return Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{re.sub(r'[^a-z0-9+_-]', '-', name)}"
 
 
-def _begin_folder(out: Path, config: Config) -> None:
+def _begin_folder(out: Path, config: Config, replay: Path | None) -> None:
     if (out / "config.toml").exists():
         raise ConfigError("there is a run in this folder already", fix="choose another --out, or --resume", path=out)
     out.mkdir(parents=True, exist_ok=True)
+    if replay is not None:
+        write_atomically(out / _REPLAYED, replay.read_bytes())
     write_atomically(out / "config.toml", dump_config(config).encode())
 
 
