@@ -18,6 +18,7 @@ from eris.compose import compose
 from eris.config import Config
 from eris.errors import ConfigError, InputError, RunStopped
 from eris.events import Listener
+from eris.methods import method_by_name
 from eris.simulate.run import run
 from eris.tasks import build_task
 
@@ -95,6 +96,12 @@ def try_config(
     stopped: Callable[[], bool] = lambda: False,
 ) -> Trial:
     """Train one method with canaries and attack it."""
+    if method_by_name(config.methods[0]).exchange is not None:
+        raise ConfigError(
+            f"members of {config.methods[0]} have models of their own: nobody aggregates, so there is nobody to audit",
+            fix="audit a method with a server or aggregators",
+            key="method",
+        )
     task = build_task(config.model_dump(mode="json", exclude_none=True))
     if not hasattr(task, "sample_gradients"):
         raise InputError(f"{config.data.name} has no samples to ask about", fix="audit a data set with samples")

@@ -78,6 +78,11 @@ class TorchTask:
         """How many members have data."""
         return len(self._places)
 
+    @property
+    def sample_noise(self) -> float:
+        """The noise multiplier of DP-SGD in every local step; 0 where gradients are taken as they are."""
+        return float(getattr(self._gradient, "multiplier", 0.0))
+
     def samples(self, member: int) -> int:
         """Return how many training samples a member has."""
         return len(self._places[member])

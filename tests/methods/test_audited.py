@@ -1,0 +1,26 @@
+"""An audit attacks what a method really sends: DP-SGD with its noise, and nothing where nobody aggregates."""
+
+from __future__ import annotations
+
+import pytest
+
+from eris.audit.attack import ATTACKS
+from eris.audit.observer import parse_observer
+from eris.audit.trial import Plan, try_config
+from eris.config import load_config
+from eris.errors import ConfigError
+
+SMALL = ["members=3", "data.samples=24", "data.test_samples=20", "local.batch=full", "local.steps=0", "rounds=2"]
+PLAN = Plan((parse_observer("aggregator"),), tuple(ATTACKS.values())[:1], tosses=20, resamples=10)
+
+
+def test_dpsgd_can_be_audited(tmp_path):
+    config = load_config(changes=[*SMALL, "method=fedavg-dpsgd"])
+    trial = try_config(config, tmp_path, PLAN)
+    assert trial.method == "fedavg-dpsgd"
+    assert "sample" in (tmp_path / "summary.json").read_text(encoding="utf-8")
+
+
+def test_members_with_models_of_their_own_have_no_aggregator_to_audit(tmp_path):
+    with pytest.raises(ConfigError, match="nobody to audit"):
+        try_config(load_config(changes=[*SMALL, "method=ako"]), tmp_path, PLAN)
