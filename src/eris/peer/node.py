@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from eris.compose import compose, initial_seed, training_seed
-from eris.errors import ErisError, Reason, Refused, RunStopped, TaskError
+from eris.errors import CheckpointError, ErisError, Reason, Refused, RunStopped, TaskError
 from eris.events import RoleBytes
 from eris.local.spec import as_vector
 from eris.local.task import LocalResult, Memory, Task
@@ -34,7 +34,7 @@ from eris.peer.host import Host
 from eris.peer.moments import Moments
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.floor import Floor
-from eris.protocol.member import Member, Missing
+from eris.protocol.member import Member, Missing, Snapshot
 from eris.protocol.messages import Equivocation, Published, Upload, Withheld
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
@@ -132,6 +132,8 @@ class Node:
         self._closed, self._stopped = threading.Event(), threading.Event()
         self._joined, self._ended, self._heard = False, "", time.monotonic()
         self._turned_away: LinkRefused | None = None
+        self._stepping = threading.Lock()
+        self._reported_state = ""  # what we said of our replica in this round
         self._gone: set[int] = set()  # whom nobody waits for in this round
         self._edition = ""  # of the address book
 
@@ -203,9 +205,14 @@ class Node:
             self._desk,
             peer_of=self._book.number,
             find=self.member.serve,
-            snapshot=self.member.snapshot,
+            snapshot=self._snapshot,
             moments=self.moments,
         )
+
+    def _snapshot(self) -> Snapshot:
+        """Return where this peer stands, for another one: never in the middle of a step."""
+        with self._stepping:
+            return self.member.snapshot()
 
     def _join_patiently(self) -> None:
         """Join; a coordinator that is not there yet is waited for, one that refuses us is not."""
@@ -339,7 +346,7 @@ class Node:
     # ── the round ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _play(self, plan: RoundPlan, initial: str) -> None:
-        began = time.monotonic()
+        began, self._reported_state = time.monotonic(), ""
         if plan.round < self.member.round or self._is_stale(plan):
             return
         if initial and plan.round == 0 and initial != self._initial:
@@ -453,6 +460,7 @@ class Node:
 
     def _report(self, plan: RoundPlan) -> None:
         report = self.member.report()
+        self._reported_state = report.state
         held = {str(shard): digest for shard, digest in report.held.items()}
         document = {"plan": report.plan, "held": held, "complete": report.complete, "state": report.state}
         try:
@@ -524,10 +532,20 @@ class Node:
             self._report(plan)
 
     def _conclude(self, verdict: Verdict, deadline: float) -> None:
-        missing = self.member.conclude(verdict)
+        if verdict.state and self._reported_state not in ("", verdict.state):
+            raise CheckpointError(
+                "this peer's model is not the one that most others hold",
+                fix="look for who gave it a snapshot; remove its checkpoint folder and start again",
+                peer=self.settings.name,
+                round=verdict.round,
+            )
+        with self._stepping:
+            missing = self.member.conclude(verdict)
         if isinstance(missing, Missing):
             self._fetch_missing(missing, verdict, max(deadline, time.monotonic() + self.federation.settings.connect))
-            if self.member.conclude(verdict) is not None:
+            with self._stepping:
+                missing = self.member.conclude(verdict)
+            if missing is not None:
                 raise RunStopped("a committed shard cannot be had from anybody", round=verdict.round)
         if self.member.lost_reference:
             self._announce_loss()
@@ -576,7 +594,8 @@ class Node:
                 _LOG.info("no snapshot from peer %d: %s", peer, error)
                 continue
             if chains.get(snapshot.chain) == snapshot.round - 1:
-                self.member.restore(snapshot, missed=[v for _, v in pairs if v.round < snapshot.round])
+                with self._stepping:
+                    self.member.restore(snapshot, missed=[v for _, v in pairs if v.round < snapshot.round])
                 return True
         return False
 
@@ -589,7 +608,8 @@ class Node:
             except (LinkError, Refused):
                 continue
             if snapshot.round == 0:
-                self.member.restore(snapshot)
+                with self._stepping:
+                    self.member.restore(snapshot)
                 return
         raise RunStopped("the initial model differs and nobody can be asked for it", peer=self.settings.name)
 
