@@ -7,22 +7,21 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from eris.aggregate.shelf import Bytes, Shelf
 from eris.errors import InputError
 
 __all__ = ["Bytes", "Room"]
-
-Bytes = NDArray[np.uint8]
 
 
 class Room:
     """Hands out arrays of bytes; counts those in memory, maps the others from unnamed files that vanish with them."""
 
-    def __init__(self, budget: int, folder: Path | None = None) -> None:
+    def __init__(self, budget: int, folder: Path | None = None, *, shelf: Shelf | None = None) -> None:
         if budget < 0:
             raise InputError(f"the memory budget is {budget}", fix="use a number of bytes ≥ 0")
         self.budget, self.folder, self.in_memory, self.spilled = budget, folder, 0, 0
+        self._shelf = shelf or Shelf()
 
     def take(self, size: int) -> Bytes:
         """Return an array of `size` bytes, not initialised."""
@@ -31,7 +30,7 @@ class Room:
             self.spilled += size
             return array
         self.in_memory += size
-        return np.empty(size, np.uint8)
+        return self._shelf.take(size)
 
     def give_back(self, array: Bytes) -> None:
         """Count an array as free again (whoever still holds it keeps it alive)."""

@@ -31,6 +31,7 @@ import numpy as np
 
 from eris.aggregate.coverage import Coverage
 from eris.aggregate.rule import Contribution
+from eris.aggregate.shelf import Shelf
 from eris.aggregate.spill import Bytes, Room
 from eris.errors import InputError, Reason, Refused
 from eris.local.spec import Vector
@@ -86,11 +87,12 @@ class Staging:
         read: Reader = float32_values,
         budget: int = DEFAULT_BUDGET,
         folder: Path | None = None,
+        shelf: Shelf | None = None,
     ) -> None:
         if size is None and limit is None:
             raise InputError("neither the size nor the limit of a message is given", fix="give one of them in bytes")
         self.members, self.size, self.limit = frozenset(members), size, limit
-        self.space = Room(budget, folder)
+        self.space = Room(budget, folder, shelf=shelf)
         self._read, self._arriving, self._cut = read, dict[int, _Arriving](), False
 
     @property

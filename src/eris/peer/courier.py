@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from eris.aggregate.shelf import Shelf
 from eris.errors import Reason, Refused
 from eris.peer import letters
 from eris.peer.account import Account
@@ -66,9 +67,11 @@ class Courier:
         limits: LinkLimits,
         deliver: Callable[[Result], None],
         moments: Moments | None = None,
+        shelf: Shelf | None = None,
     ) -> None:
         self.peer, self._book, self._security, self._recipe = peer, book, security, recipe
         self._limits, self._deliver, self._moments = limits, deliver, moments or Moments()
+        self._shelf = shelf or Shelf()
         self._link: StreamLink | None = None
         self._past = Account(str(peer))
         self._turn = threading.Lock()
@@ -85,7 +88,7 @@ class Courier:
         with self._turn, _Closing(self):
             link = self._connected()
             letters.ask(link, {"hash": digest}, deadline)
-            return letters.receive_published(link, self._recipe, deadline, round=round)
+            return letters.receive_published(link, self._recipe, deadline, round=round, shelf=self._shelf)
 
     def snapshot(self, sizes: dict[str, int], deadline: float) -> Snapshot:
         """Return where the other peer stands."""
@@ -153,7 +156,9 @@ class Courier:
     def _collect(self, link: StreamLink, errand: Errand, shard: int, refused: Reason | None) -> Result:
         letters.ask(link, {"plan": errand.plan.digest, "round": errand.plan.round, "shard": shard}, errand.deadline)
         try:
-            published = letters.receive_published(link, self._recipe, errand.deadline, round=errand.plan.round)
+            published = letters.receive_published(
+                link, self._recipe, errand.deadline, round=errand.plan.round, shelf=self._shelf
+            )
         except Refused as refusal:
             if refusal.reason in (Reason.MALFORMED, Reason.WRONG_SIZE, Reason.WRONG_ROUND):
                 raise

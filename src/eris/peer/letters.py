@@ -15,8 +15,8 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from eris.aggregate.shelf import Bytes, Shelf
 from eris.errors import Reason, Refused
 from eris.protocol.member import Snapshot
 from eris.protocol.messages import Manifest, Published, Receipt, Upload, UploadHeader
@@ -125,13 +125,16 @@ def send_published(link: Link, published: Published, deadline: float) -> None:
         link.send(head, *pieces, deadline=deadline)
 
 
-def receive_published(link: Link, recipe: Recipe, deadline: float, *, round: int) -> Published:
+def receive_published(
+    link: Link, recipe: Recipe, deadline: float, *, round: int, shelf: Shelf | None = None
+) -> Published:
     """Return a published shard of a round, received straight into the array it stays in."""
     manifest = Manifest.from_dict(_receive_document(link, _expect(link, Kind.MANIFEST, deadline), deadline))
     if manifest.round != round:  # the other side does not choose which layout we spend time on
         raise Refused(Reason.WRONG_ROUND, f"published in round {manifest.round}, not {round}", peer=link.peer.name)
     count, buffers = _published_size(manifest, recipe)
-    payload = _receive_payload(link, Kind.PUBLISHED, 4 * (count + buffers), deadline)
+    payload = (shelf or Shelf()).take(4 * (count + buffers))
+    _receive_payload(link, Kind.PUBLISHED, payload, deadline)
     return Published(manifest, *decode_published(payload, count=count, buffers=buffers))
 
 
@@ -151,10 +154,9 @@ def receive_snapshot(link: Link, expected: dict[str, int], deadline: float) -> S
     stand = read("snapshot", document, {"round": a_number, "chain": a_text, "sizes": dict})
     if stand["sizes"] != expected:
         raise Refused(Reason.WRONG_SPEC, "the snapshot is of another model", peer=link.peer.name)
-    state = {
-        name: _receive_payload(link, Kind.SNAPSHOT, 4 * size, deadline).view(np.float32)
-        for name, size in sorted(expected.items())
-    }
+    state = {name: np.empty(size, np.float32) for name, size in sorted(expected.items())}
+    for value in state.values():
+        _receive_payload(link, Kind.SNAPSHOT, value.view(np.uint8), deadline)
     return Snapshot(stand["round"], stand["chain"], state)
 
 
@@ -177,9 +179,9 @@ def _expect(link: Link, kind: Kind, deadline: float) -> Header:
     return frame
 
 
-def _receive_payload(link: Link, kind: Kind, total: int, deadline: float) -> NDArray[np.uint8]:
-    """Receive a message of exactly `total` bytes, chunk by chunk in order."""
-    payload, start = np.empty(total, np.uint8), 0
+def _receive_payload(link: Link, kind: Kind, payload: Bytes, deadline: float) -> None:
+    """Receive a message exactly as long as `payload` into it, chunk by chunk in order."""
+    total, start = payload.size, 0
     while start < total or total == 0:
         frame = _expect(link, kind, deadline)
         if frame.total != total or frame.offset != start:
@@ -188,7 +190,6 @@ def _receive_payload(link: Link, kind: Kind, total: int, deadline: float) -> NDA
         start += frame.length
         if total == 0:
             break
-    return payload
 
 
 def _send_document(link: Link, kind: Kind, document: dict[str, Any], deadline: float) -> None:

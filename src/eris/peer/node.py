@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from eris.aggregate.shelf import Shelf
+from eris.aggregate.staging import all_finite
 from eris.compose import compose, initial_seed, training_seed
 from eris.errors import CheckpointError, ErisError, Reason, Refused, RunStopped, TaskError
 from eris.events import RoleBytes
@@ -115,12 +117,21 @@ class Node:
         self.moments = Moments()
         self._book = Book(credentials)
         initial = as_vector(task.initial(initial_seed(federation.config.seed)), task.spec.n, what="initial model")
-        self._initial = hashlib.sha256(initial.tobytes()).hexdigest()
-        self.member = Member(self.number, self.recipe, initial, private, floor=settings.floor, verify=self._book.verify)
+        self._initial = hashlib.sha256(initial.data).hexdigest()
+        self._shelf = Shelf()
+        self.member = Member(
+            self.number,
+            self.recipe,
+            initial,
+            private,
+            floor=settings.floor,
+            verify=self._book.verify,
+            shelf=self._shelf,
+        )
         self.memory: Memory = task.memory(self.number)
         self._trained: Memory = {}
         self._client = ControlClient(credentials, federation.coordinator)
-        self._desk = Desk(Aggregator(self.number, self.recipe, sign=self._sign), self._tell_outcome)
+        self._desk = Desk(Aggregator(self.number, self.recipe, sign=self._sign, shelf=self._shelf), self._tell_outcome)
         self._limits = LinkLimits(
             HEADER_BYTES, LONGEST_CHUNK, connect=federation.settings.connect, idle=federation.settings.idle
         )
@@ -183,7 +194,7 @@ class Node:
 
     def model_digest(self) -> str:
         """Return the sha256 of the model in spec order."""
-        return hashlib.sha256(self.member.replica.model.astype("<f4").tobytes()).hexdigest()
+        return hashlib.sha256(self.member.replica.model.astype("<f4", copy=False).data).hexdigest()
 
     def dialled(self) -> list[Account]:
         """Return what went over links this peer dialled, for each aggregator."""
@@ -622,7 +633,14 @@ class Node:
     def _courier(self, peer: int) -> Courier:
         if peer not in self._couriers:
             self._couriers[peer] = Courier(
-                peer, self._book, self._credentials, self.recipe, self._limits, self._results.put, self.moments
+                peer,
+                self._book,
+                self._credentials,
+                self.recipe,
+                self._limits,
+                self._results.put,
+                self.moments,
+                self._shelf,
             )
         return self._couriers[peer]
 
@@ -651,7 +669,7 @@ def checked(result: LocalResult, n: int, peer: int, round: int) -> LocalResult:
         update = update.astype(np.float32)
     if update.dtype != np.float32 or update.shape != (n,):
         raise TaskError(f"the update is {update.dtype} {update.shape}, not float32 ({n},)", peer=peer, round=round)
-    if not np.isfinite(update).all():
+    if not all_finite(update):
         raise TaskError("the update is not finite", fix="look for a diverging loss", peer=peer, round=round)
     if result.samples <= 0:
         raise TaskError("training used no samples", fix="leave members without samples out", peer=peer, round=round)

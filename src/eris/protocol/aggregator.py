@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from eris.aggregate.mean import Mean
+from eris.aggregate.shelf import Shelf
 from eris.aggregate.spill import Bytes
 from eris.aggregate.staging import DEFAULT_BUDGET, Contents, Staging
 from eris.errors import Reason, Refused
@@ -49,8 +50,16 @@ class Aggregator:
     Bytes arrive in chunks: ask for `room`, fill it, say `filled`. Above `budget` bytes they are staged in a file.
     """
 
-    def __init__(self, peer: int, recipe: Recipe, *, sign: Sign = no_signature, budget: int = DEFAULT_BUDGET) -> None:
-        self.peer, self.recipe, self._sign, self._budget = peer, recipe, sign, budget
+    def __init__(
+        self,
+        peer: int,
+        recipe: Recipe,
+        *,
+        sign: Sign = no_signature,
+        budget: int = DEFAULT_BUDGET,
+        shelf: Shelf | None = None,
+    ) -> None:
+        self.peer, self.recipe, self._sign, self._budget, self._shelf = peer, recipe, sign, budget, shelf or Shelf()
         self.plan: RoundPlan | None = None
         self.refusals: Counter[Reason] = Counter()
         self._code = recipe.compressor.code(recipe.spec.trainable_sizes)
@@ -162,7 +171,8 @@ class Aggregator:
 
     def _staging(self, shard: int, plan: RoundPlan) -> Staging:
         expected, read = self._expected(shard, plan, bytes(16)), partial(self._read, shard)
-        return Staging(plan.participants, size=expected.length, limit=expected.longest, read=read, budget=self._budget)
+        size, limit = expected.length, expected.longest
+        return Staging(plan.participants, size=size, limit=limit, read=read, budget=self._budget, shelf=self._shelf)
 
     def _expected(self, shard: int, plan: RoundPlan, mask_key: bytes) -> Expected:
         """Return the form an upload must have; coordinates are shared, or redrawn from the member's secret, or sent."""
@@ -208,7 +218,8 @@ class Aggregator:
         if len(contributors) < max(plan.min_contributors, 1):
             return Withheld(plan.digest, shard.number, self.peer, Reason.TOO_FEW, contributors)
         layout, support = self.recipe.layout(plan.round), self.recipe.published_support(plan.round, shard.number)
-        values = np.zeros(int(layout.trainable.sizes[shard.number]) if support is None else support.size, np.float32)
+        count = int(layout.trainable.sizes[shard.number]) if support is None else support.size
+        values = self._shelf.vector(count)
         self.recipe.rule.fold(shard.staging.contributions(plan.weights), values)
         buffers = np.zeros(int(layout.buffers.sizes[shard.number]), np.float32)
         Mean().fold(shard.staging.buffers(plan.weights), buffers)  # plainly averaged, whatever the rule

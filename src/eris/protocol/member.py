@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from eris.aggregate.shelf import Shelf
 from eris.errors import Reason, Refused
 from eris.local.spec import Vector
 from eris.local.task import LocalResult
@@ -71,9 +72,11 @@ class Member:
         *,
         floor: Floor | None = None,
         verify: Verify = trust_everybody,
+        shelf: Shelf | None = None,
     ) -> None:
         self.peer, self.recipe = peer, recipe
         self.floor, self._verify, self._seed = floor or Floor(), verify, private.require_private("a member's root")
+        self._shelf = shelf or Shelf()
         self.replica = Replica.start(recipe, model)
         self.private: State = recipe.chain.private_state(recipe.spec.n_trainable)
         self.round, self.chain, self.reference_epoch = 0, GENESIS, 0
@@ -116,7 +119,8 @@ class Member:
 
     def start(self) -> Vector:
         """Return a copy of the model to begin local training with."""
-        model = self.replica.model.copy()
+        model = self._shelf.vector(self.replica.model.size)
+        np.copyto(model, self.replica.model)
         self.recipe.chain.start(model[: self.recipe.spec.n_trainable], self.private)
         return model
 
@@ -144,7 +148,8 @@ class Member:
             steps=result.steps,
         )
         self._outgoing = self.recipe.chain.outgoing(trainable, self.private, self.replica.public, context)
-        parts, rest = self._outgoing.packed.parts(layout.trainable), layout.buffers.split(buffers)
+        parts = self._outgoing.packed.parts(layout.trainable, memory=self._shelf.take)
+        rest = layout.buffers.split(buffers)
         header = (plan.run, plan.epoch, plan.round, plan.digest, plan.chain, self.peer)
         return [Upload(*header, part.shard, part, rest[part.shard], result.steps) for part in parts]
 

@@ -9,6 +9,7 @@ Random supports never travel: the receiver redraws them from a seed. Only data-d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,6 +21,8 @@ from eris.local.spec import Vector
 from eris.shards.plan import Coordinates, ShardPlan
 
 __all__ = ["Code", "Float32", "Packed", "Part"]
+
+Memory = Callable[[int], NDArray[np.uint8]]  # gives so many bytes
 
 NO_SCALES: Vector = np.empty(0, np.float32)
 
@@ -133,20 +136,22 @@ class Packed:
         vector[self.support] = values
         return vector
 
-    def parts(self, plan: ShardPlan) -> list[Part]:
-        """Cut into one part for each shard: one copy of the symbols in all."""
+    def parts(self, plan: ShardPlan, *, memory: Memory | None = None) -> list[Part]:
+        """Cut into one part for each shard: one copy of the symbols in all, into `memory` where all travel."""
         if plan.n != self.n:
             raise PlanError(f"a packed vector of {self.n} values meets a plan for {plan.n}", fix="use the round's plan")
         if self.support is None:
-            return [self._dense_part(plan, shard) for shard in range(plan.shards)]
+            return [self._dense_part(plan, shard, memory) for shard in range(plan.shards)]
         owners = plan.owners_of(self.support).astype(np.uint16 if plan.shards <= 2**16 else np.int64, copy=False)
         order = np.argsort(owners, kind="stable")  # sixteen bits at most: a radix sort, linear
         stops = np.cumsum(np.bincount(owners, minlength=plan.shards)).tolist()
         kept = [order[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
         return [self._part(plan, a, self.support[kept[a]], self.symbols[kept[a]]) for a in range(plan.shards)]
 
-    def _dense_part(self, plan: ShardPlan, shard: int) -> Part:
-        part = self._part(plan, shard, None, plan.gather(self.symbols, shard))
+    def _dense_part(self, plan: ShardPlan, shard: int, memory: Memory | None) -> Part:
+        kind, size = self.symbols.dtype, int(plan.sizes[shard])
+        room = None if memory is None else memory(kind.itemsize * size).view(kind)
+        part = self._part(plan, shard, None, plan.gather(self.symbols, shard, out=room))
         if isinstance(self.code, CodeByCoordinate) and self.scales.size > 1:
             return replace(part, code=self.code.restricted(plan.coordinates(shard)))
         return part
