@@ -20,6 +20,7 @@ from eris.protocol.round_plan import RosterEntry
 from eris.seeds import Seed, public_root
 from eris.shards.policy import ShardPolicy
 from eris.step.choose import optimizer_by_name
+from eris.step.schedule import schedule_by_name
 from eris.transforms import Chain, Transform, chain, noise_of, normalise_steps
 from eris.transforms.noise import GaussianNoise
 
@@ -66,6 +67,7 @@ def compose(config: Config, spec: ModelSpec, samples: list[int]) -> Composition:
         rule=rule_by_name(config.server.rule, **config.server.rule_options),
         optimizer=optimizer_by_name(config.server.optimizer, **config.server.optimizer_options),
         public=public,
+        schedule=schedule_by_name(config.server.schedule, **config.server.schedule_options),
     )
     recipe.chain.check_length(spec.n_trainable)
     noise = on_steps(config, samples)

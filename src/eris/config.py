@@ -140,6 +140,10 @@ class Compression(_Table):
         default="paper", description="reference step: paper, diana or a number (1 for biased compressors)"
     )
     shared_reference: bool = Field(default=False, description="one reference for all instead of one for each member")
+    gamma_schedule: str = Field(
+        default="constant", description="γ_t over the rounds: constant, cosine, inverse_sqrt, stepwise"
+    )
+    gamma_schedule_options: dict[str, float] = Field(default_factory=dict, description="arguments of that schedule")
 
 
 class Privacy(_Table):
@@ -187,6 +191,10 @@ class Server(_Table):
     weights: Literal["samples", "uniform"] = Field(default="samples", description="what a member counts")
     optimizer: str = Field(default="fedavg", description="a server optimizer by name")
     optimizer_options: dict[str, float] = Field(default_factory=dict, description="arguments of the optimizer")
+    schedule: str = Field(
+        default="constant", description="λ_t over the rounds: constant, cosine, inverse_sqrt, stepwise"
+    )
+    schedule_options: dict[str, float] = Field(default_factory=dict, description="arguments of the schedule")
     normalisation: Literal["contributors", "participation", "none"] = Field(
         default="contributors", description="how a mean treats missing members"
     )

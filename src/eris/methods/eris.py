@@ -10,6 +10,7 @@ from eris.config import Config
 from eris.methods.compressor import chosen_compressor
 from eris.methods.method import Method
 from eris.methods.noise_budget import with_noise
+from eris.step.schedule import schedule_by_name
 from eris.transforms import Transform, shift
 
 __all__ = ["ERIS", "ERIS_DSC", "ERIS_DSC_LDP", "ERIS_LDP"]
@@ -17,7 +18,12 @@ __all__ = ["ERIS", "ERIS_DSC", "ERIS_DSC_LDP", "ERIS_LDP"]
 
 def _shifted(config: Config) -> Transform:
     compression = config.compression
-    return shift(chosen_compressor(config), gamma=compression.gamma, shared_reference=compression.shared_reference)
+    return shift(
+        chosen_compressor(config),
+        gamma=compression.gamma,
+        shared_reference=compression.shared_reference,
+        schedule=schedule_by_name(compression.gamma_schedule, **compression.gamma_schedule_options),
+    )
 
 
 ERIS = Method("eris", "every aggregator sees one shard")

@@ -244,7 +244,7 @@ class Member:
         """Advance the reference by what was committed of ours; if we do not remember sending it, we have none."""
         missing = verdict.missing(self.peer)
         if self._outgoing is not None and self.plan is not None and verdict.plan == self.plan.digest:
-            accepted = Accepted(self.recipe.layout(verdict.round).trainable, missing)
+            accepted = Accepted(self.recipe.layout(verdict.round).trainable, missing, verdict.round)
             self.recipe.chain.settle(self._outgoing, self.private, accepted)
         elif len(missing) < len(verdict.shards):
             self.forget_reference()

@@ -17,6 +17,7 @@ from eris.seeds import Seed
 from eris.shards.plan import Coordinates
 from eris.shards.policy import Layout, ShardPolicy
 from eris.step.optimizer import ServerOptimizer
+from eris.step.schedule import Schedule, at_round
 from eris.transforms import Chain, Compress, Compressor, Shift
 
 __all__ = ["Recipe"]
@@ -32,6 +33,7 @@ class Recipe:
     rule: Rule
     optimizer: ServerOptimizer
     public: Seed  # the root everybody knows
+    schedule: Schedule | None = None  # λ_t/λ of the server's step
 
     def __post_init__(self) -> None:
         if self.public.private:
@@ -56,6 +58,10 @@ class Recipe:
     def scale(self, plan: RoundPlan, contributors: tuple[int, ...]) -> np.float32:
         """Return the scalar c of a shard; a median needs none."""
         return plan.scale(contributors) if self.rule.linear else np.float32(1.0)
+
+    def optimizer_at(self, round: int) -> ServerOptimizer:
+        """Return the server optimizer with the step λ_t of a round."""
+        return self.optimizer if self.schedule is None else at_round(self.optimizer, self.schedule, round)
 
     def layout(self, round: int) -> Layout:
         """Return the shards of a round."""

@@ -46,14 +46,14 @@ class Replica:
         """Take one step: correct the mean, run the server optimizer, average the buffers; freeze lost shards."""
         trainable, rest = np.split(self.model, [self.recipe.spec.n_trainable])
         frozen = _coordinates(layout, mean.lost)
-        places = stretches(trainable.size)
+        optimizer, places = self.recipe.optimizer_at(mean.round), stretches(trainable.size)
         values, direction = np.empty((2, places[0].stop if places else 0), np.float32)
         for place in places:
             size = place.stop - place.start
             part = mean.stretch(place, values[:size])
             moved = self.recipe.chain.incoming(part, _on(place, self.public), out=direction[:size])
             still = frozen[slice(*np.searchsorted(frozen, [place.start, place.stop]))] - place.start
-            apply_except(self.recipe.optimizer, trainable[place], moved, _on(place, self.optimizer), still)
+            apply_except(optimizer, trainable[place], moved, _on(place, self.optimizer), still)
         rest -= buffers.values
 
     def state(self) -> dict[str, Vector]:

@@ -30,7 +30,7 @@ class RoundMean:
     """v̄ of the committed shards, with the scalars c and τ_eff of each; where a shard was lost, v̄ is zero."""
 
     def __init__(self, shards: Sequence[Published], round: int, recipe: Recipe) -> None:
-        self._plan: ShardPlan = recipe.layout(round).trainable
+        self.round, self._plan = round, recipe.layout(round).trainable
         self._values = {published.manifest.shard: published.values for published in shards}
         self._c = _PerShard(self._plan, {p.manifest.shard: p.manifest.c for p in shards})
         self._steps = _PerShard(self._plan, {p.manifest.shard: p.manifest.steps for p in shards})
@@ -45,13 +45,13 @@ class RoundMean:
                 out.fill(0)
             for shard, values in self._values.items():
                 self._plan.scatter_stretch(values, shard, place, out)
-            return Mean(out, c, steps, lost=self.lost)
+            return Mean(out, c, steps, lost=self.lost, round=self.round, whole=self._plan.n)
         mask, values = self._kept
         first, last = np.searchsorted(mask, [place.start, place.stop])
         support = mask[first:last] - place.start
         out.fill(0)
         out[support] = values[first:last]
-        return Mean(out, c, steps, support, self.lost)
+        return Mean(out, c, steps, support, self.lost, self.round, self._plan.n)
 
 
 class _PerShard:

@@ -106,7 +106,7 @@ def do_job(job: Job, task: Task, recipe: Recipe, seed: int, model: Vector, publi
     shards = recipe.layout(job.round)
     context = _context(job, recipe, shards, private_seed, result)
     outgoing = recipe.chain.outgoing(trainable, private, public, context)
-    recipe.chain.settle(outgoing, private, Accepted(shards.trainable, job.missing))
+    recipe.chain.settle(outgoing, private, Accepted(shards.trainable, job.missing, job.round))
     packed = outgoing.packed
     values = packed.values()
     shared = recipe.compressor.shared_support

@@ -11,6 +11,7 @@ any peer can take over any shard. Membership or weight changes begin a reference
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -46,7 +47,14 @@ class Shift(Transform):
     packs = True
     needs_linear_rule = True  # s = Σ w_k s_k holds for means only
 
-    def __init__(self, compressor: Compressor, *, gamma: Gamma = "paper", shared_reference: bool = False) -> None:
+    def __init__(
+        self,
+        compressor: Compressor,
+        *,
+        gamma: Gamma = "paper",
+        shared_reference: bool = False,
+        schedule: Callable[[int], float] | None = None,
+    ) -> None:
         if isinstance(gamma, str) and gamma not in ("paper", "diana"):
             raise ConfigError(f"gamma is {gamma!r}", fix="use 'paper', 'diana' or a number in (0, 1]")
         if not isinstance(gamma, str) and not 0 < gamma <= 1:
@@ -54,19 +62,24 @@ class Shift(Transform):
         if not require_compressor(compressor).unbiased:
             _require_ef21(compressor, gamma, shared_reference)
         self.compressor, self.gamma, self.shared_reference = compressor, gamma, shared_reference
+        self._schedule = schedule  # factor of γ in a round; at most 1, so that no bound is broken
 
     def __repr__(self) -> str:
         shared = ", shared_reference=True" if self.shared_reference else ""
         return f"shift({self.compressor!r}, gamma={self.gamma}{shared})"
 
-    def reference_step(self, n: int) -> np.float32:
-        """Return γ for vectors of length n."""
+    def reference_step(self, n: int, round: int = 0) -> np.float32:
+        """Return γ_t for vectors of length n."""
+        factor = 1.0 if self._schedule is None else self._schedule(round)
+        return np.float32(self._constant_step(n) * factor)
+
+    def _constant_step(self, n: int) -> float:
         if not isinstance(self.gamma, str):
-            return np.float32(self.gamma)
+            return self.gamma
         omega = self.compressor.omega(n)
         if omega is None:
             raise ConfigError(f"{self.compressor!r} has no ω", fix="use gamma = 1")
-        return np.float32(gamma_paper(omega) if self.gamma == "paper" else gamma_diana(omega))
+        return gamma_paper(omega) if self.gamma == "paper" else gamma_diana(omega)
 
     def check_length(self, n: int) -> None:
         """Refuse a γ with which references run away: the squared error changes by 1 − 2γ + γ²(1+ω) each round."""
@@ -98,13 +111,13 @@ class Shift(Transform):
         if self.shared_reference:
             return
         assert isinstance(sent, Packed)
-        advance(private["reference"], sent, self.reference_step(sent.n), accepted)
+        advance(private["reference"], sent, self.reference_step(sent.n, accepted.round), accepted)
 
     def incoming(self, direction: Vector, public: State, mean: Mean) -> None:
         """Add s to the direction, then advance s; where nothing was sent or a shard was lost it stays, v̄ being zero."""
         reference = public["reference"]
         direction += reference
-        step = self.reference_step(reference.size)
+        step = self.reference_step(mean.whole or reference.size, mean.round)
         if mean.support is None:
             reference += step * mean.values
         else:
@@ -143,6 +156,12 @@ def _require_ef21(compressor: Compressor, gamma: Gamma, shared_reference: bool) 
         )
 
 
-def shift(compressor: Compressor, *, gamma: Gamma = "paper", shared_reference: bool = False) -> Shift:
-    """Shift by a reference, then compress with `compressor` (DSC)."""
-    return Shift(compressor, gamma=gamma, shared_reference=shared_reference)
+def shift(
+    compressor: Compressor,
+    *,
+    gamma: Gamma = "paper",
+    shared_reference: bool = False,
+    schedule: Callable[[int], float] | None = None,
+) -> Shift:
+    """Shift by a reference, then compress with `compressor` (DSC); `schedule` gives γ_t/γ for a round."""
+    return Shift(compressor, gamma=gamma, shared_reference=shared_reference, schedule=schedule)

@@ -56,6 +56,7 @@ class Accepted:
 
     plan: ShardPlan
     missing: tuple[int, ...] = ()  # shards that were lost, or came without this member
+    round: int = 0
 
     def selects(self, support: Coordinates | None) -> NDArray[np.bool_] | None:
         """Return which supported coordinates were accepted; None means all."""
@@ -81,6 +82,8 @@ class Mean:
     steps: np.float32 | Vector = ONE  # weighted mean of the members' local steps (FedNova)
     support: Coordinates | None = None  # where v̄ can be non-zero, if that is few
     lost: tuple[int, ...] = ()  # shards whose coordinates stay frozen
+    round: int = 0
+    whole: int | None = None  # length of the whole vector, where these values are only a stretch of it
 
 
 class Transform:
