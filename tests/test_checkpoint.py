@@ -53,7 +53,8 @@ def test_a_name_always_stands_for_a_whole_file(tmp_path, monkeypatch):
 
     path = tmp_path / "file"
     write_atomically(path, b"first")
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError("no space")))
-    with pytest.raises(OSError, match="no space"):
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "no space")))
+    with pytest.raises(CheckpointError, match="no space"):
         write_atomically(path, b"second")
     assert path.read_bytes() == b"first"
+    assert [found.name for found in tmp_path.iterdir()] == ["file"]
