@@ -51,17 +51,19 @@ def save_checkpoint(directory: Path, round: int, arrays: Arrays, facts: Mapping[
     text = json.dumps({**facts, "round": round}, sort_keys=True)
     header = {"facts": text, "digest": _digest(arrays, text)}
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"round-{round:06d}.safetensors"
+    path = _path(directory, round)
     write_atomically(path, save({name: np.ascontiguousarray(value) for name, value in arrays.items()}, header))
     for old in _newest_first(directory)[_GENERATIONS:]:
         old.unlink()
     return path
 
 
-def load_checkpoint(directory: Path) -> Checkpoint:
-    """Return the newest checkpoint that is whole."""
+def load_checkpoint(directory: Path, *, round: int | None = None) -> Checkpoint:
+    """Return the newest checkpoint that is whole, or the one of a round."""
     damaged = []
     for path in _newest_first(directory):
+        if round is not None and path != _path(directory, round):
+            continue
         try:
             return _load(path)
         except CheckpointError as error:
@@ -110,6 +112,10 @@ def _digest(arrays: Arrays, facts: str) -> str:
         hasher.update(name.encode())
         hasher.update(np.ascontiguousarray(arrays[name]).view(np.uint8).data)
     return str(hasher.hexdigest())
+
+
+def _path(directory: Path, round: int) -> Path:
+    return directory / f"round-{round:06d}.safetensors"
 
 
 def _newest_first(directory: Path) -> list[Path]:

@@ -120,6 +120,10 @@ class Fleet:
             self.check_references(pairs[-1][0])
         return pairs
 
+    def undisturbed(self) -> str:
+        """Return the digest that a simulation without faults comes to."""
+        return str(run(self.config, self.folder / "undisturbed").summaries[0]["model_digest"])
+
     def check_references(self, plan: RoundPlan) -> None:
         """Check s = Σ w_k s_k over what all members keep."""
         kept = {name: load_checkpoint(self.folder / "peers" / name / "checkpoint") for name in NAMES}

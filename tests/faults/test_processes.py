@@ -135,3 +135,36 @@ def test_a_coordinator_that_comes_back_goes_on_without_who_does_not(tmp_path: Pa
         made.start("coordinator")
         pairs = made.check(*others(MEMBER))
     assert not lost(pairs)
+
+
+@pytest.mark.parametrize(
+    ("method", "rounds"),
+    [("fedadam-dsc", 4), pytest.param("fedavg", 3, marks=slow), pytest.param("fedavg", 0, marks=slow)],
+)
+def test_after_the_death_of_all_the_run_ends_as_if_nothing_had_happened(
+    tmp_path: Path, method: str, rounds: int
+) -> None:
+    with fleet(tmp_path, method, quorum=len(NAMES)) as made:
+        made.start_all(coordinator=Fault("written", round=rounds))
+        made.wait_dead("coordinator")
+        made.kill(*NAMES)
+        made.start_all()
+        pairs = made.check(*NAMES)
+        assert not lost(pairs)
+        assert "the run goes on from round" in made.log("coordinator")
+        assert made.undisturbed() == made.events("amber", "end")[0]["model_digest"]
+
+
+@pytest.mark.parametrize("method", ["fedadam-dsc", pytest.param("fedavg", marks=slow)])
+def test_who_kept_more_than_the_others_goes_back_with_them(tmp_path: Path, method: str) -> None:
+    with fleet(tmp_path, method, quorum=len(NAMES)) as made:
+        made.start_all(**{MEMBER: Fault("checkpoint", round=5), "coordinator": Fault("written", round=5)})
+        made.wait_dead(MEMBER)
+        made.wait_dead("coordinator")
+        made.kill(*others(MEMBER))
+        made.start_all()
+        pairs = made.check(*NAMES)
+        assert not lost(pairs)
+        assert "the run goes on from round 3" in made.log("coordinator")
+        assert "this peer goes on from round 3" in made.log("amber")
+        assert made.undisturbed() == made.events("amber", "end")[0]["model_digest"]

@@ -240,3 +240,18 @@ def test_plans_and_verdicts_survive_plain_data() -> None:
     plan, verdict = made.plan(0.0), finish_round(made)
     assert RoundPlan.from_dict(plan.to_dict()).digest == plan.digest
     assert Verdict.from_dict(verdict.to_dict()).digest == verdict.digest
+
+
+def test_a_rewind_takes_rounds_back_and_begins_an_epoch_of_its_own() -> None:
+    made = world(2)
+    made.settle(rounds=4)
+    coordinator, taken_back = made.coordinator, made.verdicts[2]
+    assert coordinator is not None
+    coordinator.rewind(2)
+    assert (coordinator.round, coordinator.chain) == (2, made.verdicts[1][1].digest)
+    plan = coordinator.plan(made.now)
+    assert plan.chain == taken_back[0].chain
+    assert plan.epoch > taken_back[0].epoch
+    assert plan.digest != taken_back[0].digest
+    again = type(coordinator)(coordinator.recipe, coordinator.rules, made.roster, made.journal)
+    assert again.in_flight == plan  # a restart sees the same history

@@ -320,8 +320,19 @@ class CoordinatorNode:
                 self._coordinator.gone(entry.peer)
             else:
                 self._take_in(entry, present.wish)
+        self._rewind_if_nobody_knows(self._coordinator)
         _LOG.info("the run begins with %d peers at round %d", len(self._present), self._coordinator.round)
         self._announce_plan()
+
+    def _rewind_if_nobody_knows(self, coordinator: Coordinator) -> None:
+        """Go back to the newest round that is durable at all peers, if none of them has what came after it."""
+        wishes = [present.wish for present in self._present.values()]
+        if max(wish.private_round for wish in wishes) >= coordinator.round:
+            return
+        common = set.intersection(*({0, *wish.checkpoints} for wish in wishes))
+        target = max(round for round in common if round <= coordinator.round)
+        _LOG.warning("nobody has round %d any more: the run goes on from round %d", coordinator.round, target)
+        coordinator.rewind(target)
 
     def _verify(self, peer: int, message: bytes, signature: str) -> bool:
         certificate = self._certificates.get(peer)

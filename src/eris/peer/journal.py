@@ -10,14 +10,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from eris.protocol.coordinator import Entry, Membership
+from eris.protocol.coordinator import Entry, Membership, Rewind
 from eris.protocol.messages import Equivocation, Manifest
 from eris.protocol.round_plan import RosterEntry, RoundPlan
 from eris.protocol.verdict import Verdict
 
 __all__ = ["SqliteJournal"]
 
-_KINDS: dict[type, str] = {RoundPlan: "plan", Verdict: "verdict", Membership: "membership", Equivocation: "proof"}
+_KINDS: dict[type, str] = {
+    RoundPlan: "plan",
+    Verdict: "verdict",
+    Membership: "membership",
+    Equivocation: "proof",
+    Rewind: "rewind",
+}
 
 
 class SqliteJournal:
@@ -50,7 +56,8 @@ class SqliteJournal:
         """Return plan and verdict of every concluded round from `round` on."""
         with self._lock:
             rows = self._database.execute(
-                "SELECT kind, document FROM entries WHERE round >= ? AND kind IN ('plan', 'verdict') ORDER BY number",
+                "SELECT kind, document FROM entries "
+                "WHERE kind = 'rewind' OR (round >= ? AND kind IN ('plan', 'verdict')) ORDER BY number",
                 (round,),
             ).fetchall()
         pairs: list[tuple[RoundPlan, Verdict]] = []
@@ -58,6 +65,8 @@ class SqliteJournal:
         for kind, document in rows:
             if kind == "plan":
                 plan = RoundPlan.from_dict(json.loads(document))
+            elif kind == "rewind":
+                plan, pairs = None, [pair for pair in pairs if pair[0].round < json.loads(document)["round"]]
             elif plan is not None:
                 pairs.append((plan, Verdict.from_dict(json.loads(document))))
         return pairs
@@ -87,5 +96,6 @@ _READ: dict[str, Callable[[dict[str, Any]], Entry]] = {
     "plan": RoundPlan.from_dict,
     "verdict": Verdict.from_dict,
     "membership": _membership,
+    "rewind": lambda data: Rewind(**data),
     "proof": lambda data: Equivocation(_manifest(data["first"]), _manifest(data["second"])),
 }

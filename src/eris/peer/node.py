@@ -39,8 +39,9 @@ from eris.protocol.floor import Floor
 from eris.protocol.member import Member, Missing, Snapshot
 from eris.protocol.messages import Equivocation, Published, Upload, Withheld
 from eris.protocol.recipe import Recipe
+from eris.protocol.replica import Replica
 from eris.protocol.round_plan import RoundPlan
-from eris.protocol.verdict import Verdict
+from eris.protocol.verdict import GENESIS, Verdict
 from eris.seeds import Seed
 from eris.transport.board import Bulletin
 from eris.transport.control import ControlTraffic
@@ -117,6 +118,7 @@ class Node:
         self.moments = Moments()
         self._book = Book(credentials)
         initial = as_vector(task.initial(initial_seed(federation.config.seed)), task.spec.n, what="initial model")
+        self._start = initial
         self._initial = hashlib.sha256(initial.data).hexdigest()
         self._shelf = Shelf()
         self.member = Member(
@@ -143,6 +145,8 @@ class Node:
         self._closed, self._stopped = threading.Event(), threading.Event()
         self._joined, self._ended, self._heard = False, "", time.monotonic()
         self._turned_away: LinkRefused | None = None
+        self.checkpoints: Callable[[], list[int]] = list  # rounds that are kept on disk
+        self.go_back: Callable[[int], bool] = lambda _: False  # to one of them
         self._stepping = threading.Lock()
         self._reported_state = ""  # what we said of our replica in this round
         self._gone: set[int] = set()  # whom nobody waits for in this round
@@ -250,6 +254,7 @@ class Node:
                 # With a round open we still know what we sent in it, and will settle it by its verdict.
                 "private_round": self.member.round + (self.member.plan is not None),
                 "reference_epoch": self.member.reference_epoch,
+                "checkpoints": self.checkpoints(),
             },
             seconds=self.federation.settings.connect,
         )
@@ -358,7 +363,7 @@ class Node:
 
     def _play(self, plan: RoundPlan, initial: str) -> None:
         began, self._reported_state = time.monotonic(), ""
-        if plan.round < self.member.round or self._is_stale(plan):
+        if self._is_stale(plan) or (plan.round < self.member.round and not self._strayed()):
             return
         if initial and plan.round == 0 and initial != self._initial:
             self._fetch_initial(plan)
@@ -573,6 +578,8 @@ class Node:
 
     def _catch_up(self) -> None:
         """Follow the rounds that were missed by their verdicts, or take a snapshot of somebody further on."""
+        if self._strayed():
+            self._go_back()
         while pairs := self._missed():
             before = self.member.round
             if not self._take_snapshot(pairs):
@@ -582,6 +589,26 @@ class Node:
             for plan, verdict in pairs:
                 if self._on_missed is not None and verdict.round < self.member.round:
                     self._on_missed(plan, verdict)
+
+    def _strayed(self) -> bool:
+        """Whether the run went back behind where we stand: all were down, and we had kept more than the others."""
+        if self.member.round == 0:
+            return False
+        rounds = self._client.fetch({"since": self.member.round - 1})["rounds"]
+        return not rounds or Verdict.from_dict(rounds[0]["verdict"]).digest != self.member.chain
+
+    def _go_back(self) -> None:
+        """Stand at the newest checkpoint that the run still knows, or at its beginning."""
+        for round in sorted(self.checkpoints(), reverse=True):
+            with self._stepping:
+                found = self.go_back(round)
+            if found and not self._strayed():
+                _LOG.warning("the run went back: this peer goes on from round %d", round)
+                return
+        _LOG.warning("the run went back behind all that this peer kept: it begins anew")
+        with self._stepping:
+            self.member.restore(Snapshot(0, GENESIS, Replica.start(self.recipe, self._start).state()))
+            self.member.forget_reference()
 
     def _missed(self) -> list[tuple[RoundPlan, Verdict]]:
         """Return plan and verdict of every round since ours, page by page."""

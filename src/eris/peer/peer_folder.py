@@ -39,7 +39,7 @@ class PeerFolder:
 
     def __init__(self, path: Path, federation: Federation, peer: str) -> None:
         self.path, self._federation, self._peer = path, federation, peer
-        self._next = 0  # the first round whose verdict is not written
+        self._written: list[str] = []  # digests of the verdicts, a round each
 
     @property
     def checkpoints(self) -> Path:
@@ -56,18 +56,28 @@ class PeerFolder:
         write_atomically(config, text.encode())
         for name in _LINES:
             _mend(self.path / name)
-        rounds = [line["verdict"]["round"] for line in self.lines("verdicts.jsonl")]
-        self._next = rounds[-1] + 1 if rounds else 0
+        self._written = [Verdict.from_dict(line["verdict"]).digest for line in self.lines("verdicts.jsonl")]
 
     def lines(self, name: str) -> list[dict[str, Any]]:
         """Return what was written, a line a round."""
         return [json.loads(line) for line in (self.path / name).read_text(encoding="utf-8").splitlines()]
 
     def note_verdict(self, plan: RoundPlan, verdict: Verdict) -> None:
-        """Keep how a round ended; once, however often it is heard."""
-        if verdict.round >= self._next:
-            self._append("verdicts.jsonl", {"plan": plan.to_dict(), "verdict": verdict.to_dict()})
-            self._next = verdict.round + 1
+        """Keep how a round ended; once, however often it is heard. What the run took back is struck out."""
+        if verdict.digest in self._written[verdict.round : verdict.round + 1]:
+            return
+        if verdict.round < len(self._written):
+            self._strike_out(verdict.round)
+        self._append("verdicts.jsonl", {"plan": plan.to_dict(), "verdict": verdict.to_dict()})
+        self._written.append(verdict.digest)
+
+    def _strike_out(self, round: int) -> None:
+        """Forget the rounds from `round` on: the run went back behind them."""
+        for name, of in (("verdicts.jsonl", lambda line: line["verdict"]["round"]), ("metrics.jsonl", _round_of)):
+            kept = [line for line in self.lines(name) if of(line) < round]
+            text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in kept)
+            write_atomically(self.path / name, text.encode())
+        del self._written[round:]
 
     def note_metrics(self, line: Mapping[str, Any]) -> None:
         """Keep how a round went."""
@@ -87,11 +97,15 @@ class PeerFolder:
         }
         save_checkpoint(self.checkpoints, member.round, arrays, facts)
 
-    def restore(self, node: Node) -> bool:
-        """Stand where the last checkpoint stood; say whether there was one."""
-        if not any(self.checkpoints.glob("round-*.safetensors")):
+    def rounds(self) -> list[int]:
+        """Return the rounds this peer could go on from."""
+        return sorted(int(path.stem.removeprefix("round-")) for path in self.checkpoints.glob("round-*.safetensors"))
+
+    def restore(self, node: Node, round: int | None = None) -> bool:
+        """Stand where the last checkpoint (or that of a round) stood; say whether there was one."""
+        if not (round in self.rounds() if round is not None else self.rounds()):
             return False
-        checkpoint = load_checkpoint(self.checkpoints)
+        checkpoint = load_checkpoint(self.checkpoints, round=round)
         facts, member = checkpoint.facts, node.member
         if (facts["federation"], facts["peer"]) != (self._federation.digest, self._peer):
             raise CheckpointError("the checkpoint belongs to another run", fix="give another --out", path=self.path)
@@ -123,6 +137,10 @@ def without_nan(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [without_nan(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _round_of(line: Mapping[str, Any]) -> int:
+    return int(line["round"])
 
 
 def _mend(path: Path) -> None:

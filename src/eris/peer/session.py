@@ -61,6 +61,8 @@ class Session:
     def run(self) -> dict[str, Any]:
         """Join, or come back; stay until the run ends or somebody stops it; return the summary."""
         self._folder.open()
+        self.node.checkpoints = self._folder.rounds
+        self.node.go_back = lambda round: self._folder.restore(self.node, round)
         resumed = self._folder.restore(self.node)
         self._tell("start", round=self.node.member.round, resumed=resumed, pid=os.getpid())
         ended = self.node.run()

@@ -28,6 +28,7 @@ class Wish:
     initial: str  # digest of x⁰
     private_round: int
     reference_epoch: int
+    checkpoints: tuple[int, ...] = ()  # rounds it could go back to
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Wish:
@@ -41,6 +42,7 @@ class Wish:
             "initial": a_text,
             "private_round": a_number,
             "reference_epoch": _an_epoch,
+            "checkpoints": a_list(a_number),
         }
         return cls(**read("request to join", data, fields))
 

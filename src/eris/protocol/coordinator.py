@@ -23,7 +23,7 @@ from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import Deadlines, Normalisation, RosterEntry, RoundPlan
 from eris.protocol.verdict import GENESIS, ShardVerdict, Verdict
 
-__all__ = ["Coordinator", "Entry", "Journal", "Membership", "Rules"]
+__all__ = ["Coordinator", "Entry", "Journal", "Membership", "Rewind", "Rules"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,14 @@ class Membership:
     reference_epoch: int
 
 
-Entry = RoundPlan | Verdict | Membership | Equivocation
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """The run goes on from the beginning of an earlier round: all were down, and nobody has what came after it."""
+
+    round: int
+
+
+Entry = RoundPlan | Verdict | Membership | Equivocation | Rewind
 
 
 class Journal(Protocol):
@@ -94,7 +101,8 @@ class Coordinator:
     ) -> None:
         self.recipe, self.rules, self._journal, self._verify = recipe, rules, journal, verify
         self.epoch, self.round, self.chain, self.reference_epoch = epoch, 0, GENESIS, 0
-        self.roster = {entry.peer: entry for entry in roster}
+        self._first_roster = {entry.peer: entry for entry in roster}
+        self.roster = dict(self._first_roster)
         self.excluded: dict[int, Equivocation] = {}
         self.absent: set[int] = set()
         self.lost_reasons: Counter[str] = Counter()
@@ -205,22 +213,32 @@ class Coordinator:
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def rewind(self, round: int) -> None:
+        """Go back to the beginning of a round, in an epoch of its own; what came after it never counted."""
+        self._journal.append(Rewind(round))
+        self.round, self.chain, self.reference_epoch = 0, GENESIS, 0
+        self.roster, self._planned_reference, self._open = dict(self._first_roster), (0, 0), None
+        self._contributed.clear()
+        self.lost_reasons.clear()
+        self._resume()
+
     def _resume(self) -> None:
         """Go through the journal: the last plan without a verdict is still in flight."""
         last_plan: RoundPlan | None = None
-        for entry in self._journal:
+        entries = list(self._journal)
+        self.epoch = max([self.epoch, *(entry.epoch + 1 for entry in entries if isinstance(entry, RoundPlan))])
+        for entry in _in_force(entries):
             if isinstance(entry, RoundPlan):
                 last_plan = entry
                 self.roster = {member.peer: member for member in entry.roster}
                 self.reference_epoch = entry.reference_epoch
                 self._planned_reference = (entry.reference_epoch, entry.reference_begins)
-                self.epoch = max(self.epoch, entry.epoch + 1)
             elif isinstance(entry, Membership):
                 self.roster = {member.peer: member for member in entry.roster}
                 self.reference_epoch = entry.reference_epoch
             elif isinstance(entry, Equivocation):
                 self.excluded[entry.aggregator] = entry
-            elif last_plan is not None:
+            elif isinstance(entry, Verdict) and last_plan is not None:
                 self._conclude(entry)
                 last_plan = None
         if last_plan is not None:
@@ -332,6 +350,17 @@ class Coordinator:
             else:
                 self.lost_reasons[entry.lost] += 1
         self.round, self.chain, self._open = verdict.round + 1, verdict.digest, None
+
+
+def _in_force(entries: list[Entry]) -> list[Entry]:
+    """Return the entries without the rounds that a rewind took back."""
+    kept: list[Entry] = []
+    for entry in entries:
+        if isinstance(entry, Rewind):
+            kept = [e for e in kept if not isinstance(e, RoundPlan | Verdict) or e.round < entry.round]
+        else:
+            kept.append(entry)
+    return kept
 
 
 def _agreed_state(current: _Open) -> str:
