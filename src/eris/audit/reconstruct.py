@@ -57,7 +57,6 @@ class Reconstruction:
         self._shift = last if isinstance(last, Shift) else None
         self._by_steps = any(isinstance(transform, NormaliseSteps) for transform in recipe.chain.transforms)
         if self._shift is not None:
-            self._step = self._shift.reference_step(self._n)
             self._own, self._public, self._others = (np.zeros(self._n, np.float32) for _ in range(3))
         self._before: tuple[Vector, Vector] | None = None
 
@@ -74,6 +73,7 @@ class Reconstruction:
         means = self._unshifted_means(rest, others.values[rest], record)
         fresh = self._fresh(seen, update, rest, means)
         if self._shift is not None:
+            self._step = self._shift.reference_step(self._n, record.round)
             self._advance_public(record, others)
             self._advance_own(record, seen, sent, rest, others)
         return Estimate(view, seen, update, rest, means, others.share, *fresh)
