@@ -68,7 +68,8 @@ class Troupe:
             words += ["--out", str(self.folder / name), "--no-evaluate"]
         with (self.folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "eris", *words, "--json", "--log-json"],
+                [sys.executable, "-m", "eris", *words, "--json", "--log-json", "--with-parent"],
+                stdin=subprocess.PIPE,  # when we end, they do
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
