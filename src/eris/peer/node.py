@@ -169,7 +169,7 @@ class Node:
     def stop(self, how: str) -> None:
         """Let the run end for this peer before its next step; may be called from any thread."""
         self._stopped.set()
-        self._news.put(("end", {"how": how}))
+        self._take_up("end", {"how": how})
 
     def close(self) -> None:
         """Leave quietly: links, threads, sockets."""
@@ -313,6 +313,8 @@ class Node:
             elif kind == "gone":
                 self._gone.add(document["peer"])
                 self._desk.without(self._gone)
+            elif kind == "end":
+                self._desk.close()  # who waits for a shard of ours, we among them, waits in vain
             elif kind == "revoked":
                 self._credentials.adopt_revocations(base64.b64decode(document["list"]))
         except (KeyError, TypeError, ValueError, ErisError) as error:
