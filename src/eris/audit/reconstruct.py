@@ -73,7 +73,6 @@ class Reconstruction:
         means = self._unshifted_means(rest, others.values[rest], record)
         fresh = self._fresh(seen, update, rest, means)
         if self._shift is not None:
-            self._step = self._shift.reference_step(self._n, record.round)
             self._advance_public(record, others)
             self._advance_own(record, seen, sent, rest, others)
         return Estimate(view, seen, update, rest, means, others.share, *fresh)
@@ -160,17 +159,23 @@ class Reconstruction:
 
     def _advance_public(self, record: RoundRecord, others: _Others) -> None:
         """Advance the mean references as the peers do: on committed shards."""
+        step = self._reference_step(record)
         for mean in record.means.values():
-            self._public[mean.coordinates] += self._step * mean.values
-        self._others += self._step * others.sums
+            self._public[mean.coordinates] += step * mean.values
+        self._others += step * others.sums
 
     def _advance_own(
         self, record: RoundRecord, seen: Coordinates, sent: Vector, rest: Coordinates, others: _Others
     ) -> None:
         """Advance the victim's reference as it does itself, where it was seen and accepted."""
-        self._own[rest] += self._step * others.values[rest]  # a guess, for when a redrawn plan shows the coordinate
+        step = self._reference_step(record)
+        self._own[rest] += step * others.values[rest]  # a guess, for when a redrawn plan shows the coordinate
         accepted = np.isin(record.layout.trainable.owners_of(seen), record.accepted(self.victim))
-        self._own[seen[accepted]] += self._step * sent[accepted]
+        self._own[seen[accepted]] += step * sent[accepted]
+
+    def _reference_step(self, record: RoundRecord) -> np.float32:
+        assert self._shift is not None
+        return self._shift.reference_step(self._n, record.round)
 
     def _begin_references(self, record: RoundRecord) -> None:
         """Do what every member does in a new reference epoch: s_k := s."""
