@@ -175,6 +175,7 @@ class StreamLink:
     @contextlib.contextmanager
     def _step(self) -> Iterator[None]:
         if not self._turn.acquire(blocking=False):
+            self._require_open()  # another thread may be closing it
             raise InputError("two threads use one link at once", fix="give each link to one thread", peer=self._peer)
         try:
             self._require_open()
