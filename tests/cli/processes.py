@@ -45,7 +45,10 @@ class Running:
 
     def wait(self, code: int = 0, seconds: float = 60.0) -> str:
         """Wait for its end and return what it printed."""
-        ended = self.process.wait(seconds)
+        try:
+            ended: int | None = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            ended = None
         text = self.log.read_text()
         assert ended == code, f"ended with {ended}, not {code}:\n{text}"
         return text

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from eris.peer.federation import load_federation
 from eris.transport.authority import Authority
+from eris.transport.control_client import ControlClient
+from eris.transport.credentials import Credentials
+from eris.transport.link import LinkError
 from tests.cli.processes import Running, eris, running
 
 FILE = """
@@ -92,7 +95,7 @@ def test_everything_that_can_be_wrong_has_its_exit_code_and_says_what_it_is(grov
 def test_a_check_says_which_of_all_is_wrong(grove: Path) -> None:
     with ExitStack() as stack:
         start(stack, grove, "coordinator", log="clock.log")
-        _wait_for_status(grove)
+        _wait_for_round(grove, 0)
         join = ("join", "FEDERATION.toml", "--check")
         there = ("--listen", "127.0.0.1:0", "--advertise", "127.0.0.9")
         said = eris(*join, "--peer", "amber", "--max-share", "0.3", *there, cwd=grove, code=21)
@@ -117,23 +120,15 @@ def _address(grove: Path) -> str:
     return f"{host}:{port}"
 
 
-def _wait_for_status(grove: Path) -> None:
-    host, port = load_federation(grove / "FEDERATION.toml").coordinator
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
-        with socket.socket() as probe:
-            if probe.connect_ex((host, port)) == 0:
-                return
-        time.sleep(0.1)
-    raise AssertionError((grove / "clock.log").read_text())
-
-
 def _wait_for_round(grove: Path, round: int) -> dict:
-    _wait_for_status(grove)
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        status = json.loads(eris("status", "--json", cwd=grove))
-        if status["round"] >= round:
-            return dict(status)
-        time.sleep(0.2)
-    raise AssertionError("the run does not get on")
+    """Wait until the coordinator is there and the run has got that far."""
+    own, until = Credentials(grove / "certs/peers/coordinator"), time.monotonic() + 60
+    with ControlClient(own, load_federation(grove / "FEDERATION.toml").coordinator) as client:
+        while time.monotonic() < until:
+            with suppress(LinkError):
+                status = client.status(seconds=5.0)
+                if status["round"] >= round:
+                    return status
+            client.close()
+            time.sleep(0.1)
+    raise AssertionError((grove / "clock.log").read_text())

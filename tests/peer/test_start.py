@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from eris.peer.node import RoundReport
 from eris.protocol.round_plan import RoundPlan
 from eris.seeds import Seed
 from eris.transport.credentials import Credentials
-from eris.transport.identity import Refusal
+from eris.transport.identity import PeerIdentity, Refusal
 from eris.transport.link import LinkRefused
 from tests.peer.town import settings, simulated, town
 
@@ -77,3 +78,33 @@ def test_a_revoked_peer_is_out_from_the_next_round_on(tmp_path: Path, method: st
     assert members[:3] == [4, 4, 4]
     assert members[5:] == [3, 3, 3]  # revoked while the fourth round was under way, at the latest
     assert known.number > 1
+
+
+class Slow(Elsewhere):
+    """A task that does not come to an end before it is let go."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.training, self.let_go = threading.Event(), threading.Event()
+
+    def initial(self, seed: Seed) -> np.ndarray:
+        return self._task.initial(seed)
+
+    def train(self, *arguments: object, **options: object) -> object:
+        self.training.set()
+        assert self.let_go.wait(30)
+        return self._task.train(*arguments, **options)  # type: ignore[arg-type]
+
+
+def test_the_end_is_heard_in_the_middle_of_a_round(tmp_path: Path) -> None:
+    with town(tmp_path, settings("members=3", "rounds=9")) as place:
+        slow = Slow(place.task())
+        place.start("amber", place.node("amber").run)
+        place.start("birch", place.node("birch").run)
+        place.start("cedar", place.node("cedar", task=slow).run)
+        assert slow.training.wait(10)
+        time.sleep(0.2)  # the others now wait for its contribution to their own shards
+        place.coordinator.stop(PeerIdentity("birch"), {})
+        place.wait("amber", "birch", seconds=5.0)
+        slow.let_go.set()
+        place.wait("cedar", seconds=5.0)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
+_LINGER = 30.0  # seconds that a busy peer has to hear of the end; those that are gone are not waited for
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
@@ -86,7 +88,7 @@ def _serve_until_the_end(node: CoordinatorNode, metrics: int | None, *, as_json:
             while not away.is_set() and not (ended := node.wait(0.2)):
                 pass
             if ended:
-                node.linger()
+                node.linger(_LINGER)
     finally:
         node.close()
     _finish(ended, as_json=as_json)
