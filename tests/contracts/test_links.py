@@ -402,6 +402,25 @@ def test_buffers_that_cannot_be_used_are_named(pair: Pair) -> None:
     right.receive_header()
 
 
+def test_a_frame_that_more_follow_leaves_with_them(pair: Pair) -> None:
+    left, right = pair
+    left.send(head(3), b"abc", deadline=soon(), more=True)
+    left.send(head(0), deadline=soon())
+    assert right.receive_header(deadline=soon()) == head(3)
+    data = bytearray(3)
+    right.receive_into(memoryview(data), deadline=soon())
+    assert (bytes(data), right.receive_header(deadline=soon())) == (b"abc", head(0))
+
+
+def test_a_step_while_another_thread_closes_the_link_finds_it_closed(pair: Pair) -> None:
+    left, _ = pair
+    with left._turn:  # as close() has it while it says goodbye
+        left._closed = True
+        with pytest.raises(LinkClosed, match="this side"):
+            left.send(head(0))
+    left._closed = False
+
+
 def test_two_threads_cannot_share_an_end(pair: Pair, aside: ThreadPoolExecutor) -> None:
     left, right = pair
     waiting = aside.submit(right.receive_header, deadline=soon())

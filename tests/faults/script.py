@@ -54,7 +54,7 @@ class Recorder:
         self.frames: list[int] = []  # where each frame begins
         self.peer, self.limits = PeerIdentity("nobody", "test", "00"), LIMITS
 
-    def send(self, header: bytes, *buffers: object, deadline: float | None = None) -> None:
+    def send(self, header: bytes, *buffers: object, deadline: float | None = None, more: bool = False) -> None:
         self.frames.append(len(self.data))
         self.data += header
         for buffer in buffers:

@@ -137,14 +137,19 @@ class Courier:
     def _carry(self, errand: Errand, open_shards: dict[int, None]) -> None:
         link = self._connected()
         parts = [upload for upload in errand.uploads if upload.shard in open_shards]
-        refused = {upload.shard: self._upload(link, upload, errand.deadline) for upload in parts}
-        for shard in list(open_shards):
+        shards = list(open_shards)
+        for upload in parts:
+            letters.send_upload(link, upload, self._recipe, errand.deadline, self._moments, more=True)
+        for shard in shards:  # asked at once: the answer leaves the moment it is known, with no word between
+            question = {"plan": errand.plan.digest, "round": errand.plan.round, "shard": shard}
+            letters.ask(link, question, errand.deadline, more=shard != shards[-1])
+        refused = {upload.shard: self._hear_receipt(link, upload, errand.deadline) for upload in parts}
+        for shard in shards:
             result = self._collect(link, errand, shard, refused.get(shard))
             open_shards.pop(shard)
             self._deliver(result)
 
-    def _upload(self, link: StreamLink, upload: Upload, deadline: float) -> Reason | None:
-        letters.send_upload(link, upload, self._recipe, deadline, self._moments)
+    def _hear_receipt(self, link: StreamLink, upload: Upload, deadline: float) -> Reason | None:
         try:
             letters.receive_receipt(link, deadline)
         except Refused as refusal:
@@ -154,7 +159,6 @@ class Courier:
         return None
 
     def _collect(self, link: StreamLink, errand: Errand, shard: int, refused: Reason | None) -> Result:
-        letters.ask(link, {"plan": errand.plan.digest, "round": errand.plan.round, "shard": shard}, errand.deadline)
         try:
             published = letters.receive_published(
                 link, self._recipe, errand.deadline, round=errand.plan.round, shelf=self._shelf

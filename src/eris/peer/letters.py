@@ -1,6 +1,7 @@
 """Protocol messages ⇄ frames on a link.
 
-The member asks, the aggregator answers; a link is half duplex, so every exchange is one question and one answer:
+The member asks, the aggregator answers, one question after another. A member may ask the next one before it has heard
+the answer to the last, if what it asks is short and it goes on to read them all:
 
     CONTRIBUTION (in chunks)      → RECEIPT or REFUSAL
     FETCH {plan, round, shard}    → MANIFEST + PUBLISHED, or REFUSAL once it is known that nothing will come
@@ -11,7 +12,6 @@ The member asks, the aggregator answers; a link is half duplex, so every exchang
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,13 @@ __all__ = [
 
 
 def send_upload(
-    link: Link, upload: Upload, recipe: Recipe, deadline: float, moments: Callable[..., None] | None = None
+    link: Link,
+    upload: Upload,
+    recipe: Recipe,
+    deadline: float,
+    moments: Callable[..., None] | None = None,
+    *,
+    more: bool = False,
 ) -> None:
     """Send one contribution in chunks; values leave from the array they are in."""
     header = upload.header()
@@ -64,7 +70,7 @@ def send_upload(
     )
     payload = encode_upload(upload.part, upload.buffers, recipe.layout(upload.round).trainable)
     for number, (head, pieces) in enumerate(frames(frame, payload)):
-        link.send(head, *pieces, deadline=deadline)
+        link.send(head, *pieces, deadline=deadline, more=more)
         if moments is not None:
             moments("chunk", round=upload.round, shard=upload.shard, chunk=number)
 
@@ -93,21 +99,20 @@ def receive_header(link: Link, deadline: float) -> Header:
     return Header.decode(link.receive_header(deadline=deadline))
 
 
-def ask(link: Link, question: dict[str, Any], deadline: float) -> None:
+def ask(link: Link, question: dict[str, Any], deadline: float, *, more: bool = False) -> None:
     """Send a FETCH."""
-    _send_document(link, Kind.FETCH, question, deadline)
+    _send_document(link, Kind.FETCH, encode_document(question), deadline, more=more)
 
 
 def answer(link: Link, receipt: Receipt, deadline: float) -> None:
     """Send a receipt."""
-    _send_document(link, Kind.RECEIPT, asdict(receipt), deadline)
+    _send_document(link, Kind.RECEIPT, encode_document(receipt.to_dict()), deadline)
 
 
 def refuse(link: Link, refusal: Refused, deadline: float) -> None:
     """Say no, and why."""
-    _send_document(
-        link, Kind.REFUSAL, {"reason": refusal.reason.value, "what": refusal.what.partition(": ")[2]}, deadline
-    )
+    document = {"reason": refusal.reason.value, "what": refusal.what.partition(": ")[2]}
+    _send_document(link, Kind.REFUSAL, encode_document(document), deadline)
 
 
 def receive_receipt(link: Link, deadline: float) -> Receipt:
@@ -118,7 +123,7 @@ def receive_receipt(link: Link, deadline: float) -> Receipt:
 
 def send_published(link: Link, published: Published, deadline: float) -> None:
     """Send a manifest, then the values from the one buffer all members are served from."""
-    _send_document(link, Kind.MANIFEST, asdict(published.manifest), deadline)
+    _send_document(link, Kind.MANIFEST, published.manifest.spelled, deadline, more=True)
     payload = encode_published(published.values, published.buffers)
     frame = Header(kind=Kind.PUBLISHED, shard=published.manifest.shard, symbols=published.values.size)
     for head, pieces in frames(frame, payload):
@@ -142,7 +147,7 @@ def send_snapshot(link: Link, snapshot: Snapshot, deadline: float) -> None:
     """Send where a member stands: a document, then every vector by name."""
     sizes = {name: int(value.size) for name, value in snapshot.state.items()}
     document = {"round": snapshot.round, "chain": snapshot.chain, "sizes": sizes}
-    _send_document(link, Kind.SNAPSHOT, document, deadline)
+    _send_document(link, Kind.SNAPSHOT, encode_document(document), deadline)
     for _, value in sorted(snapshot.state.items()):
         for head, pieces in frames(Header(kind=Kind.SNAPSHOT), [value.view(np.uint8).data]):
             link.send(head, *pieces, deadline=deadline)
@@ -192,9 +197,8 @@ def _receive_payload(link: Link, kind: Kind, payload: Bytes, deadline: float) ->
             break
 
 
-def _send_document(link: Link, kind: Kind, document: dict[str, Any], deadline: float) -> None:
-    data = encode_document(document)
-    link.send(Header(kind=kind, total=len(data), length=len(data)).encode(), data, deadline=deadline)
+def _send_document(link: Link, kind: Kind, data: bytes, deadline: float, *, more: bool = False) -> None:
+    link.send(Header(kind=kind, total=len(data), length=len(data)).encode(), data, deadline=deadline, more=more)
 
 
 def _receive_document(link: Link, frame: Header, deadline: float) -> dict[str, Any]:

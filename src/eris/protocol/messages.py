@@ -17,7 +17,7 @@ from blake3 import blake3
 
 from eris.errors import Reason
 from eris.local.spec import Vector
-from eris.protocol.canonical import canonical_bytes, digest_of
+from eris.protocol.canonical import canonical_bytes, digest_of_bytes
 from eris.protocol.strict import a_list, a_mapping, a_number, a_real, a_reason, a_text, a_truth, read
 from eris.transforms.packed import Part
 
@@ -84,6 +84,10 @@ class Receipt:
     shard: int
     aggregator: int
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, for JSON."""
+        return {"plan": self.plan, "member": self.member, "shard": self.shard, "aggregator": self.aggregator}
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Receipt:
         """Read what came from outside; refuse what is not a receipt."""
@@ -105,15 +109,20 @@ class Manifest:
     hash: str  # of values and buffers
     signature: str = ""
 
-    @property
+    @cached_property
     def signed_bytes(self) -> bytes:
         """Everything but the signature."""
         return canonical_bytes(replace(self, signature=""))
 
     @cached_property
+    def spelled(self) -> bytes:
+        """All of it, as it travels: the same bytes for everybody."""
+        return canonical_bytes(self)
+
+    @cached_property
     def digest(self) -> str:
         """What members report; the signature does not count."""
-        return digest_of(replace(self, signature=""))
+        return digest_of_bytes(self.signed_bytes)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Manifest:

@@ -143,8 +143,11 @@ class Link(Protocol):
         """Whether its keys have encrypted so much that a new link should replace it between two rounds."""
         ...
 
-    def send(self, header: bytes, *buffers: Bytes, deadline: float | None = None) -> None:
-        """Send one frame, the buffers one after another; waits while the other side does not read."""
+    def send(self, header: bytes, *buffers: Bytes, deadline: float | None = None, more: bool = False) -> None:
+        """Send one frame, the buffers one after another; waits while the other side does not read.
+
+        If `more` follows at once, its end may be kept back until then.
+        """
         ...
 
     def receive_header(self, *, deadline: float | None = None) -> bytes:

@@ -22,7 +22,7 @@ class SocketStream:
     """A connected socket as a stream; in plain text, so what leaves the machine goes through `TlsStream`."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
+        self._socket, self._timeout = connection, 0.0
         self.wire_sent = self.wire_received = 0
         self._last_count: KernelCount | None = None
         _tune(connection)
@@ -49,7 +49,7 @@ class SocketStream:
     def write(self, data: memoryview, patience: Patience) -> None:
         """Send all of `data`."""
         while data.nbytes:
-            self._socket.settimeout(patience.left())
+            self._wait_for(patience.left())
             try:
                 count = self._socket.send(data)
             except OSError as error:
@@ -66,7 +66,7 @@ class SocketStream:
     def read_into(self, view: memoryview, patience: Patience) -> int:
         """Receive at least one byte; 0 if the other side has closed."""
         while True:
-            self._socket.settimeout(patience.left())
+            self._wait_for(patience.left())
             try:
                 count = self._socket.recv_into(view)
             except OSError as error:
@@ -75,6 +75,12 @@ class SocketStream:
             self.wire_received += count
             patience.moved(count)
             return count
+
+    def _wait_for(self, seconds: float) -> None:
+        """Let the next call wait so long, or somewhat less: setting it anew costs a call of its own."""
+        if not self._timeout <= seconds <= 2 * self._timeout:
+            self._socket.settimeout(seconds)
+            self._timeout = seconds
 
     def finish(self) -> None:
         """Announce that no more bytes come."""

@@ -107,8 +107,11 @@ class StreamLink:
         """Whether its keys have encrypted so much that a new link should replace it between two rounds."""
         return max(self._stream.wire_sent, self._stream.wire_received) > _WORN
 
-    def send(self, header: bytes, *buffers: Bytes, deadline: float | None = None) -> None:
-        """Send one frame, the buffers one after another; waits while the other side does not read."""
+    def send(self, header: bytes, *buffers: Bytes, deadline: float | None = None, more: bool = False) -> None:
+        """Send one frame, the buffers one after another; waits while the other side does not read.
+
+        If `more` follows at once, its end may be kept back until then.
+        """
         views = [_flat(buffer) for buffer in buffers]
         length = sum(view.nbytes for view in views)
         self._check_frame(header, length)
@@ -116,7 +119,8 @@ class StreamLink:
             patience = self._patience(deadline)
             for view in (memoryview(header), *views):
                 self._stream.write(view, patience)
-            self._stream.flush(patience)
+            if not more:
+                self._stream.flush(patience)
             self._sent += len(header) + length
             self._frames_sent += 1
 
@@ -126,7 +130,8 @@ class StreamLink:
         view = memoryview(header)
         with self._step():
             first = self._await_frame(view, deadline)
-            self._fill(view[first:], self._patience(deadline))
+            if first < len(header):
+                self._fill(view[first:], self._patience(deadline))
             self._received += len(header)
             self._frames_received += 1
         return bytes(header)

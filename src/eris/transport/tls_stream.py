@@ -95,14 +95,19 @@ class TlsStream:
             self._wire.write(memoryview(self._outgoing.read()), patience)
 
     def read_into(self, view: memoryview, patience: Patience) -> int:
-        """Decrypt at least one byte into `view`; 0 if the other side said goodbye."""
+        """Decrypt into `view` what is there, at least one byte; 0 if the other side said goodbye."""
+        count = 0
         while True:
             try:
-                return cast(int, self._tls.read(view.nbytes, view))  # with a buffer it returns a count
+                count += cast(int, self._tls.read(view.nbytes - count, view[count:]))  # a count, given a buffer
+                if count == view.nbytes or not self._incoming.pending:
+                    return count
             except ssl.SSLWantReadError:
+                if count:
+                    return count
                 self._receive(patience)
             except ssl.SSLZeroReturnError:
-                return 0
+                return count
             except ssl.SSLEOFError as error:
                 raise LinkClosed("the connection ended without a goodbye", clean=False) from error
             except ssl.SSLError as error:
