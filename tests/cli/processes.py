@@ -31,11 +31,11 @@ def eris(*words: object, cwd: Path, code: int = 0, seconds: float = 120.0) -> st
 class Running:
     """A command that goes on; its output is in a file."""
 
-    def __init__(self, words: tuple[object, ...], cwd: Path, log: Path) -> None:
-        self.log = log
+    def __init__(self, words: tuple[object, ...], cwd: Path, log: Path, inside: str = "") -> None:
+        self.log, prefix = log, ["ip", "netns", "exec", inside] if inside else []
         with log.open("wb") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "eris", *map(str, words)],
+                [*prefix, sys.executable, "-m", "eris", *map(str, words)],
                 cwd=cwd,
                 env=ENVIRONMENT,
                 stdin=subprocess.DEVNULL,
@@ -55,9 +55,9 @@ class Running:
 
 
 @contextmanager
-def running(*words: object, cwd: Path, log: Path) -> Iterator[Running]:
-    """Start a command; if it still runs at the end of the block, it is ended by its id."""
-    command = Running(words, cwd, log)
+def running(*words: object, cwd: Path, log: Path, inside: str = "") -> Iterator[Running]:
+    """Start a command (inside a network namespace); if it runs at the end of the block, it is ended by its id."""
+    command = Running(words, cwd, log, inside)
     try:
         yield command
     finally:
