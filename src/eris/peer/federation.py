@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from eris.config import Config, dump_config, load_config
+from eris.config import Config, Faults, dump_config, load_config
 from eris.errors import ConfigError
 from eris.methods import settled
 from eris.protocol.round_plan import Deadlines
@@ -68,6 +68,16 @@ class Federation:
         if len(config.methods) != 1:
             raise ConfigError(
                 f"method is {list(config.methods)}", fix="a federation runs one method at a time", key="method"
+            )
+        if config.members != len(self.settings.peers):
+            raise ConfigError(
+                f"members is {config.members}, but {len(self.settings.peers)} peers are listed",
+                fix="leave members out: it is the number of peers",
+                key="members",
+            )
+        if config.faults != Faults():
+            raise ConfigError(
+                "faults on purpose are for `eris run`; a real network has its own", fix="leave [faults] out", key="faults"
             )
         self.config = settled(config, config.methods[0])
 
