@@ -77,7 +77,9 @@ class Federation:
             )
         if config.faults != Faults():
             raise ConfigError(
-                "faults on purpose are for `eris run`; a real network has its own", fix="leave [faults] out", key="faults"
+                "faults on purpose are for `eris run`; a real network has its own",
+                fix="leave [faults] out",
+                key="faults",
             )
         self.config = settled(config, config.methods[0])
 
