@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,20 +106,21 @@ def register(app: typer.Typer) -> None:
         if check:
             _check(federation, own, settings, task, folder)
             return
-        session = _open(
-            federation,
-            own,
-            settings,
-            task,
-            folder,
-            reproducible=reproducible,
-            evaluate=evaluate,
-            metrics=metrics,
-            as_json=as_json,
-        )
-        _start_logging(session, as_json=log_json, quiet=not (log_json or as_json))
-        _warn(own, session, reproducible)
-        _finish(_run(session, with_parent=with_parent), folder, as_json=as_json)
+        with _listeners(federation, peer, metrics, as_json=as_json) as listeners:
+            session = _open(
+                federation,
+                own,
+                settings,
+                task,
+                folder,
+                reproducible=reproducible,
+                evaluate=evaluate,
+                listeners=listeners,
+            )
+            _start_logging(session, as_json=log_json, quiet=not (log_json or as_json))
+            _warn(own, session, reproducible)
+            summary = _run(session, with_parent=with_parent)
+        _finish(summary, folder, as_json=as_json)
 
 
 def _require_accepted(federation: Federation, accept: str | None) -> None:
@@ -152,8 +154,7 @@ def _open(
     *,
     reproducible: bool,
     evaluate: bool,
-    metrics: int | None,
-    as_json: bool,
+    listeners: list[Callable[[Notice], None]],
 ) -> Session:
     from eris.peer.own_task import task_for
     from eris.peer.peer_folder import PeerFolder
@@ -172,21 +173,33 @@ def _open(
         PeerFolder(folder, federation, settings.name),
         reproducible=reproducible,
         evaluate=evaluate,
-        listeners=_listeners(federation, settings.name, metrics, as_json=as_json),
+        listeners=listeners,
     )
 
 
+@contextmanager
 def _listeners(
     federation: Federation, peer: str, metrics: int | None, *, as_json: bool
-) -> list[Callable[[Notice], None]]:
-    from eris.cli.networking.live_view import PeerLines
+) -> Iterator[list[Callable[[Notice], None]]]:
+    """Open whatever shows what happens: lines or a live view, and metrics for who asked for them."""
+    from eris.cli.networking.live_view import LiveView, PeerLines
 
-    listeners: list[Callable[[Notice], None]] = [_print_json if as_json else PeerLines(federation, Console())]
-    if metrics is not None:
-        from eris.peer.gauges import PeerGauges
+    console = Console()
+    with ExitStack() as stack:
+        if as_json:
+            show: Callable[[Notice], None] = _print_json
+        elif console.is_terminal:
+            show = stack.enter_context(LiveView((peer,), federation.config.rounds, console))
+        else:
+            show = PeerLines(federation, console)
+        gauges: list[Callable[[Notice], None]] = []
+        if metrics is not None:
+            from eris.peer.gauges import PeerGauges
 
-        listeners.append(PeerGauges(federation.name, peer, metrics))
-    return listeners
+            served = PeerGauges(federation.name, peer, metrics)
+            stack.callback(served.close)
+            gauges.append(served)
+        yield [show, *gauges]
 
 
 def _print_json(notice: Notice) -> None:

@@ -44,7 +44,7 @@ class LiveView:
         self._console, self._peers = console, {name: _Row() for name in peers}
         self._progress = Progress(
             TextColumn("round"),
-            BarColumn(bar_width=32),
+            BarColumn(bar_width=16),
             MofNCompleteColumn(),
             TextColumn("{task.fields[facts]}"),
             TimeRemainingColumn(compact=True, elapsed_when_finished=True),
@@ -73,7 +73,7 @@ class LiveView:
         row.update(notice)
         if notice["event"] == "round" and notice["peer"] == self._leader:
             done = notice["round"] + 1
-            self._progress.update(self._bar, completed=done, facts=facts_of(notice))
+            self._progress.update(self._bar, completed=done, facts="  ".join((*_presence(notice), *_quality(notice))))
             if not self._console.is_terminal:
                 text = f"round {done}/{self._rounds}  {facts_of(notice)}"
                 self._console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -127,21 +127,21 @@ class _Row:
 
 def facts_of(notice: Notice) -> str:
     """Return a round in a line: shards, peers, bytes, seconds, and what the model is worth if that was measured."""
-    from eris.report.units import format_bytes, format_percent, format_seconds
+    from eris.report.units import format_bytes, format_seconds
 
     up, down = sum(notice["bytes_up"].values()), sum(notice["bytes_down"].values())
-    parts = [
-        _shards(notice),
-        f"{notice['peers'] - len(notice['late'])}/{notice['peers']} peers",
-        f"↑ {format_bytes(up)}  ↓ {format_bytes(down)}",
-        format_seconds(notice["seconds"]["round"]),
-    ]
+    moved = (f"↑ {format_bytes(up)}  ↓ {format_bytes(down)}", format_seconds(notice["seconds"]["round"]))
+    return "  ".join((*_presence(notice), *moved, *_quality(notice)))
+
+
+def _presence(notice: Notice) -> tuple[str, str]:
+    shards, peers = notice["shards"], notice["peers"]
+    return f"{shards - notice['lost_shards']}/{shards} shards", f"{peers - len(notice['late'])}/{peers} peers"
+
+
+def _quality(notice: Notice) -> tuple[str, ...]:
+    from eris.report.units import format_percent
+
     if notice.get("accuracy") is not None:
-        parts.append(f"accuracy {format_percent(notice['accuracy'])}")
-    elif notice.get("loss") is not None:
-        parts.append(f"loss {notice['loss']:.4g}")
-    return "  ".join(parts)
-
-
-def _shards(notice: Notice) -> str:
-    return f"{notice['shards'] - notice['lost_shards']}/{notice['shards']} shards"
+        return (f"accuracy {format_percent(notice['accuracy'])}",)
+    return (f"loss {notice['loss']:.4g}",) if notice.get("loss") is not None else ()
