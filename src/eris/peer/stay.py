@@ -64,6 +64,7 @@ def summarise_stay(stay: Stay) -> dict[str, Any]:
         "pid": os.getpid(),
         "versions": _versions(),
         "privacy": _privacy(stay),
+        "reproducible": stay.reproducible,  # whether this peer's randomness follows from the seed
         "notes": [NOISE_NOTE] if stay.reproducible and node.noise is not None else [],
         "model_digest": node.model_digest(),
     }

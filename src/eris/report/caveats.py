@@ -74,7 +74,7 @@ def caveats(results: Sequence[MethodResult], methods: Sequence[MethodFigures]) -
         (_COMPRESSED, any("dsc" in name or name in ("soteriafl", "priprune") for name in names)),
         (_OVER_ROUNDS, sharded),
         (_SIDE_SCALARS.format(" and ".join(scalars)), bool(scalars)),
-        (_REPRODUCIBLE, True),
+        (_REPRODUCIBLE, any(result.summary.get("reproducible", True) for result in results)),
         (_ESTIMATED, any(method.distribution_seconds is not None for method in methods)),
         (_ONE_SEED, len(methods) > 1),
     ]
