@@ -77,6 +77,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "a whole number"),
     "bool": ((bool,), "true or false"),
     "Gamma": ((str, int, float), "'paper', 'diana' or a number"),
+    "GammaSchedule | None": ((object,), "a function of the round"),
     "Compressor": ((object,), "a compressor: its name, or a table with its name and parameters"),
 }
 

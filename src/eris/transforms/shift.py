@@ -22,9 +22,10 @@ from eris.transforms.compress import CompressesDifference, Compressor, require_c
 from eris.transforms.packed import Packed
 from eris.transforms.transform import Accepted, Mean, SendContext, State, Transform
 
-__all__ = ["Gamma", "Shift", "gamma_diana", "gamma_paper", "shift"]
+__all__ = ["Gamma", "GammaSchedule", "Shift", "gamma_diana", "gamma_paper", "shift"]
 
 Gamma = Literal["paper", "diana"] | float
+GammaSchedule = Callable[[int], float]  # γ_t/γ as a function of the round
 
 
 def gamma_paper(omega: float) -> float:
@@ -53,7 +54,7 @@ class Shift(Transform):
         *,
         gamma: Gamma = "paper",
         shared_reference: bool = False,
-        schedule: Callable[[int], float] | None = None,
+        schedule: GammaSchedule | None = None,
     ) -> None:
         if isinstance(gamma, str) and gamma not in ("paper", "diana"):
             raise ConfigError(f"gamma is {gamma!r}", fix="use 'paper', 'diana' or a number in (0, 1]")
@@ -161,7 +162,7 @@ def shift(
     *,
     gamma: Gamma = "paper",
     shared_reference: bool = False,
-    schedule: Callable[[int], float] | None = None,
+    schedule: GammaSchedule | None = None,
 ) -> Shift:
     """Shift by a reference, then compress with `compressor` (DSC); `schedule` gives γ_t/γ for a round."""
     return Shift(compressor, gamma=gamma, shared_reference=shared_reference, schedule=schedule)
