@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.processes import eris
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "first-hour.md").read_text(encoding="utf-8")
 
@@ -71,3 +73,16 @@ def test_every_command_works_as_it_stands(tmp_path: Path) -> None:
     assert len(joined) == 1
     assert joined != {simulated}
     assert "wrong " not in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_network_of_the_readme_ends_with_the_model_it_promises(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").replace("\n", " ")
+    up = re.search(r"\$ eris (up [^`]+?) *`", readme)
+    run = re.search(r"the model of `eris (run [^`]+)`", readme)
+    assert up
+    assert run
+    networked = json.loads(eris(*up[1].split(), "--json", cwd=tmp_path, seconds=300))
+    simulated = json.loads(eris(*run[1].split(), "--json", cwd=tmp_path, seconds=300))
+    assert networked["model_digest"] == simulated["summaries"][0]["model_digest"]
