@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
+import struct
 import time
 
 from eris.transport.kernel_count import KernelCount, kernel_count
@@ -15,6 +17,7 @@ __all__ = ["Address", "SocketStream", "connect"]
 
 Address = tuple[str, int]
 
+_SHORT = 0.05  # seconds that are waited for exactly; of longer waits half at first
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 
 
@@ -22,7 +25,10 @@ class SocketStream:
     """A connected socket as a stream; in plain text, so what leaves the machine goes through `TlsStream`."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self._socket, self._timeout = connection, 0.0
+        self._socket = connection
+        self._wait = 0.0  # seconds the kernel lets us wait for bytes
+        self._room = select.poll()
+        self._room.register(connection, select.POLLOUT)
         self.wire_sent = self.wire_received = 0
         self._last_count: KernelCount | None = None
         _tune(connection)
@@ -49,11 +55,12 @@ class SocketStream:
     def write(self, data: memoryview, patience: Patience) -> None:
         """Send all of `data`."""
         while data.nbytes:
-            self._wait_for(patience.left())
+            seconds = patience.left()
             try:
-                count = self._socket.send(data)
+                count = self._socket.send(data, socket.MSG_DONTWAIT)
             except OSError as error:
                 _require_timeout(error)
+                self._room.poll(seconds * 1e3)
                 continue
             self.wire_sent += count
             patience.moved(count)
@@ -66,7 +73,7 @@ class SocketStream:
     def read_into(self, view: memoryview, patience: Patience) -> int:
         """Receive at least one byte; 0 if the other side has closed."""
         while True:
-            self._wait_for(patience.left())
+            self._limit(patience.left())
             try:
                 count = self._socket.recv_into(view)
             except OSError as error:
@@ -76,11 +83,14 @@ class SocketStream:
             patience.moved(count)
             return count
 
-    def _wait_for(self, seconds: float) -> None:
-        """Let the next call wait so long, or somewhat less: setting it anew costs a call of its own."""
-        if not self._timeout <= seconds <= 2 * self._timeout:
-            self._socket.settimeout(seconds)
-            self._timeout = seconds
+    def _limit(self, seconds: float) -> None:
+        """Let the kernel wait for bytes no longer than that, or somewhat less: it need not be told every time.
+
+        A timeout of Python's own would cost a poll before every call, and the interpreter's lock once more.
+        """
+        if not self._wait <= seconds <= 4 * self._wait:
+            self._wait = max(seconds / 2, min(seconds, _SHORT))
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(self._wait))
 
     def finish(self) -> None:
         """Announce that no more bytes come."""
@@ -134,13 +144,19 @@ def _connect_within(seconds: float, connection: socket.socket, place: tuple[obje
 
 
 def _require_timeout(error: OSError) -> None:
-    # A wait that ran out has no error number; ETIMEDOUT from the kernel (a dead peer) has one and is final.
-    if isinstance(error, TimeoutError) and error.errno is None:
+    # A wait that ran out is no more than that; ETIMEDOUT from the kernel (a dead peer) is final.
+    if isinstance(error, BlockingIOError):
         return
     raise LinkClosed(f"the connection broke: {error.strerror or error}", clean=False) from error
 
 
+def _timeval(seconds: float) -> bytes:
+    whole = int(seconds)
+    return struct.pack("@ll", whole, max(1, int((seconds - whole) * 1e6)))  # zero would mean for ever
+
+
 def _tune(connection: socket.socket) -> None:
+    connection.settimeout(None)
     # Buffer sizes are left to the kernel: setting them turns its own tuning off, and 1 or 2 MiB gained nothing.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # links rest between rounds; firewalls forget

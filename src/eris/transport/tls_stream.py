@@ -21,6 +21,8 @@ from eris.transport.socket_stream import SocketStream
 __all__ = ["TlsStream"]
 
 CHUNK = 256 * 1024  # encrypted at once and handed to the kernel at once
+_SMALL = 64 * 1024  # what is less waits for more, or for the end of the frame
+_RECORD = 16 * 1024  # the longest that TLS knows
 _GOODBYE = 0.2  # seconds a goodbye may wait for room in the socket's buffer
 
 # What the other side's TLS library says when it refuses us, and what ours says when we refuse it.
@@ -46,7 +48,8 @@ class TlsStream:
         self._wire = wire
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
-        self._buffer = memoryview(bytearray(CHUNK))
+        self._buffer, self._record = memoryview(bytearray(CHUNK)), memoryview(bytearray(_RECORD))
+        self._unsent, self._unread = bytearray(), self._record[:0]
 
     @property
     def wire_sent(self) -> int:
@@ -82,7 +85,11 @@ class TlsStream:
         return certificate
 
     def write(self, data: memoryview, patience: Patience) -> None:
-        """Encrypt all of `data`; a full chunk leaves at once."""
+        """Encrypt all of `data`; a full chunk leaves at once, small pieces are put together first."""
+        if len(self._unsent) + data.nbytes <= _SMALL:
+            self._unsent += data
+            return
+        self._encrypt_unsent()
         while data.nbytes:
             count = self._tls.write(data[:CHUNK])
             data = data[count:]
@@ -90,15 +97,27 @@ class TlsStream:
                 self.flush(patience)
 
     def flush(self, patience: Patience) -> None:
-        """Send what is encrypted."""
+        """Encrypt and send what was kept back."""
+        self._encrypt_unsent()
         if self._outgoing.pending:
             self._wire.write(memoryview(self._outgoing.read()), patience)
 
     def read_into(self, view: memoryview, patience: Patience) -> int:
         """Decrypt into `view` what is there, at least one byte; 0 if the other side said goodbye."""
+        if not self._unread.nbytes and view.nbytes < _RECORD:  # headers and other small pieces: a record at a time
+            self._unread = self._record[: self._decrypt_into(self._record, patience)]
+        if not self._unread.nbytes:
+            return 0 if view.nbytes < _RECORD else self._decrypt_into(view, patience)
+        count = min(view.nbytes, self._unread.nbytes)
+        view[:count], self._unread = self._unread[:count], self._unread[count:]
+        return count
+
+    def _decrypt_into(self, view: memoryview, patience: Patience) -> int:
         count = 0
         while True:
             try:
+                if not count and not self._incoming.pending and not self._tls.pending():
+                    self._receive(patience)
                 count += cast(int, self._tls.read(view.nbytes - count, view[count:]))  # a count, given a buffer
                 if count == view.nbytes or not self._incoming.pending:
                     return count
@@ -128,6 +147,11 @@ class TlsStream:
     def shut(self) -> None:
         """Close the socket."""
         self._wire.shut()
+
+    def _encrypt_unsent(self) -> None:
+        if self._unsent:
+            self._tls.write(self._unsent)  # into memory: all of it is taken
+            self._unsent.clear()
 
     def _shake(self, patience: Patience) -> None:
         while True:
