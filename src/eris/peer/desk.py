@@ -22,6 +22,7 @@ class Desk:
     def __init__(self, aggregator: Aggregator, on_cut: Callable[[Outcome], None]) -> None:
         self._aggregator, self._on_cut = aggregator, on_cut
         self._changed = threading.Condition()
+        self._abstained: dict[int, Withheld] = {}  # shards of a round that is sat out
         self._closed = False
 
     @property
@@ -33,12 +34,14 @@ class Desk:
         """Open a round."""
         with self._changed:
             self._aggregator.begin(plan, time.monotonic())
+            self._abstained = {}
             self._changed.notify_all()
 
     def abstain(self, plan: RoundPlan) -> list[Withheld]:
         """Sit a round out, after a restart in its middle."""
         with self._changed:
             notices = self._aggregator.abstain(plan)
+            self._abstained = {notice.shard: notice for notice in notices}
             self._changed.notify_all()
         return notices
 
@@ -95,7 +98,7 @@ class Desk:
             with self._changed:
                 if self._closed or not self._has(plan):
                     raise Refused(Reason.WRONG_PLAN, "this round is not open here", shard=shard)
-                if (found := self._aggregator.outcome(shard)) is not None:
+                if (found := self._aggregator.outcome(shard) or self._abstained.get(shard)) is not None:
                     return found
                 if shard not in self._aggregator.plan.shards_of(self._aggregator.peer):  # type: ignore[union-attr]
                     raise Refused(Reason.WRONG_SHARD, "this peer does not own the shard", shard=shard)
