@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import stat
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eris.config import load_config
-from eris.errors import CheckpointError, ConfigError
+from eris.errors import CheckpointError, ConfigError, Reason
+from eris.peer.desk import Desk
 from eris.peer.peer_folder import PeerFolder
 from eris.peer.private_file import PRIVATE_ROOT, private_root_in
+from eris.peer.rehearsal import first_plan
+from eris.protocol.aggregator import Aggregator
+from eris.protocol.messages import Withheld
 from eris.simulate.run import run
 from eris.transport.identity import PeerIdentity
 from tests.peer.town import Town, settings, simulated, town
@@ -162,3 +167,16 @@ def test_a_folder_of_another_run_is_refused_and_half_a_line_is_cut_off(tmp_path:
         other = PeerFolder(tmp_path / "amber", place.federation(config=settings("members=3", "seed=9")), "amber")
         with pytest.raises(CheckpointError, match="another run"):
             other.open()
+
+
+def test_a_peer_that_sits_a_round_out_says_so_at_once(tmp_path: Path) -> None:
+    with town(tmp_path, settings("members=3")) as place:
+        node = place.node("birch")
+        able = first_plan(place.federation(), node.recipe)
+        desk = Desk(Aggregator(node.number, node.recipe), lambda outcome: None)
+        assert [notice.shard for notice in desk.abstain(able)] == [1]
+        began = time.monotonic()
+        outcome = desk.outcome(able.digest, 1, began + 30.0)
+        assert time.monotonic() - began < 1.0
+    assert isinstance(outcome, Withheld)
+    assert outcome.reason is Reason.RESTARTED
