@@ -426,8 +426,9 @@ class CoordinatorNode:
         verdict = self._coordinator.decide(time.monotonic())
         if verdict is not None:
             self.moments("written", round=verdict.round)
-            self._tell(verdict)
-            self._announce_plan()
+            with self.board.together():
+                self._tell(verdict)
+                self._announce_plan()
 
     def _tell(self, verdict: Verdict) -> None:
         for entry in verdict.shards:

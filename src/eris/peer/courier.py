@@ -24,7 +24,7 @@ from eris.protocol.messages import Published, Upload
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
 from eris.transport.identity import PeerIdentity
-from eris.transport.link import LinkError, LinkLimits
+from eris.transport.link import LinkError, LinkLimits, Traffic
 from eris.transport.stream_link import StreamLink
 from eris.transport.tls_link import Plaintext, Security, dial
 
@@ -101,6 +101,12 @@ class Courier:
     def account(self) -> Account:
         """What has gone over this courier's links."""
         return self._past.plus(self._link)
+
+    @property
+    def carried(self) -> tuple[int, int]:
+        """Bytes sent and received so far, without asking the kernel."""
+        now = self._link.traffic if self._link is not None else Traffic()
+        return self._past.sent + now.sent, self._past.received + now.received
 
     def close(self) -> None:
         """End thread and link."""

@@ -19,7 +19,7 @@ from eris.peer.moments import Moments
 from eris.protocol.member import Snapshot
 from eris.protocol.messages import Published, Receipt, UploadHeader, Withheld
 from eris.transport.identity import PeerIdentity, Refusal
-from eris.transport.link import Link, LinkClosed, LinkError, LinkTimeout
+from eris.transport.link import Link, LinkClosed, LinkError, LinkTimeout, Traffic
 from eris.transport.listener import Listener
 from eris.transport.stream_link import StreamLink
 from eris.wire import Header, Kind
@@ -86,6 +86,12 @@ class Host:
             for link in self._links:
                 totals[link.peer.name] = totals.get(link.peer.name, Account(link.peer.name)).plus(link)
         return [totals[name] for name in sorted(totals)]
+
+    def carried(self) -> tuple[int, int]:
+        """Return the bytes sent and received so far, without asking the kernel."""
+        with self._lock:
+            counts: list[Traffic | Account] = [*(link.traffic for link in self._links), *self._past.values()]
+        return sum(count.sent for count in counts), sum(count.received for count in counts)
 
     def _accept(self) -> None:
         while not self._closed.is_set():

@@ -307,7 +307,9 @@ class Node:
         """Do at once what cannot wait for the main thread; then let it hear."""
         try:
             if kind == "plan":
-                self._open_round(RoundPlan.from_dict(document["plan"]), document["book"])
+                plan = RoundPlan.from_dict(document["plan"])
+                document = {**document, "read": plan}
+                self._open_round(plan, document["book"])
                 self._gone = set(document["absent"])
                 self._desk.without(self._gone)
             elif kind == "gone":
@@ -354,7 +356,7 @@ class Node:
         if kind == "end":
             self._ended = str(document["how"])
         elif kind == "plan":
-            plan = RoundPlan.from_dict(document["plan"])
+            plan: RoundPlan = document["read"]
             if self.number in {entry.peer for entry in plan.roster}:
                 self._play(plan, document["initial"])
             else:
@@ -530,7 +532,7 @@ class Node:
                 with self._news.mutex:
                     self._news.queue.appendleft((kind, document))
                 return self._verdict_of(plan)  # it was written, but never announced
-            if kind == "plan" and RoundPlan.from_dict(document["plan"]).digest == plan.digest:
+            if kind == "plan" and document["read"].digest == plan.digest:
                 self._report(plan)
             if kind == "gone":
                 self._report_without(plan)
@@ -678,17 +680,15 @@ class Node:
 
     def _traffic(self) -> tuple[RoleBytes, RoleBytes]:
         """Return what went over links so far: those this peer dialled, and those others did."""
-        return _total(self.dialled()), _total(self.accepted())
+        dialled = [courier.carried for courier in self._couriers.values()]
+        accepted = self._host.carried() if self._host is not None else (0, 0)
+        return RoleBytes(sum(sent for sent, _ in dialled), sum(heard for _, heard in dialled)), RoleBytes(*accepted)
 
 
 def _planned_round(bulletin: Bulletin) -> int:
     plan = bulletin.document.get("plan") if bulletin.kind == "plan" else None
     round = plan.get("round") if isinstance(plan, dict) else None
     return round if isinstance(round, int) else -1
-
-
-def _total(accounts: list[Account]) -> RoleBytes:
-    return RoleBytes(sum(account.sent for account in accounts), sum(account.received for account in accounts))
 
 
 def checked(result: LocalResult, n: int, peer: int, round: int) -> LocalResult:

@@ -10,6 +10,7 @@ import secrets
 import threading
 import time
 from collections import deque
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,10 @@ class Board:
         self._bulletins: deque[Bulletin] = deque(maxlen=keep)
         self._next, self._closed = 0, False
         self._changed = threading.Condition()
+
+    def together(self) -> AbstractContextManager[object]:
+        """Return a block in which all that is posted is heard at once: one call tells it instead of several."""
+        return self._changed
 
     def post(self, kind: str, document: dict[str, Any]) -> int:
         """Put up a bulletin and return its sequence."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from eris.errors import ConfigError, ErisError, Refused
-from eris.transport.board import Board
+from eris.transport.board import Board, Bulletin
 from eris.transport.control import (
     HEALTH,
     LONGEST_WAIT,
@@ -52,6 +52,7 @@ class ControlServer:
         self._credentials, self._service = credentials, service
         self._grpc = load_grpc()
         self.board = Board()
+        self._last_news: tuple[list[int], bytes] = [-1], b""
         self._traffic, self._counting = ControlTraffic(), threading.Lock()
         # A call for news holds its thread while it waits, so there must be one for every peer and some to spare.
         self._threads = ThreadPoolExecutor(capacity, thread_name_prefix="eris-control")
@@ -110,28 +111,36 @@ class ControlServer:
         calls["Next"] = self._handler(self._next, watched=True)
         return {f"/{SERVICE}/{method}": call for method, call in calls.items()} | {HEALTH: self._health}
 
-    def _next(self, caller: PeerIdentity, request: Document) -> Document:
+    def _next(self, caller: PeerIdentity, request: Document) -> bytes:
         del caller
         known = request.get("board")
         after = int(request["after"]) if known == self.board.identity else -1
         # Who read another board must hear at once that this is a new one: it has to join again.
         wait = float(request.get("wait", 0.0)) if known in ("", self.board.identity) else 0.0
-        news = self.board.after(after, seconds=min(wait, LONGEST_WAIT))
-        bulletins = [{"sequence": b.sequence, "kind": b.kind, "document": b.document} for b in news]
-        return {"board": self.board.identity, "bulletins": bulletins}
+        return self._spelled(self.board.after(after, seconds=min(wait, LONGEST_WAIT)))
+
+    def _spelled(self, news: list[Bulletin]) -> bytes:
+        """Write an answer to a call for news; nearly everybody gets the last one again."""
+        key, (known, answer) = [bulletin.sequence for bulletin in news], self._last_news
+        if key != known:
+            bulletins = [{"sequence": b.sequence, "kind": b.kind, "document": b.document} for b in news]
+            answer = encode_document({"board": self.board.identity, "bulletins": bulletins})
+            self._last_news = key, answer
+        return answer
 
     def _health(self, data: bytes, context: Any) -> bytes:
         del data
         self._caller(context)
         return _SERVING if self._service.healthy() else _NOT_SERVING
 
-    def _handler(self, call: Callable[[PeerIdentity, Document], Document], *, watched: bool = False) -> Handler:
+    def _handler(self, call: Callable[[PeerIdentity, Document], Document | bytes], *, watched: bool = False) -> Handler:
         def handle(data: bytes, context: Any) -> bytes:
             caller, answered = self._caller(context), threading.Event()
             if watched:
                 self._watch(caller, context, answered)
             try:
-                answer = encode_document(call(caller, decode_document(data)))
+                said = call(caller, decode_document(data))
+                answer = said if isinstance(said, bytes) else encode_document(said)
             except Exception as error:  # noqa: BLE001 - a caller hears what it may hear, the log the rest
                 self._abort(context, caller, error)
             answered.set()

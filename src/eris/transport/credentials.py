@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -107,7 +108,7 @@ class Credentials:
 
     def identify(self, certificate: bytes) -> PeerIdentity:
         """Return whose certificate (DER) this is, in the eyes of this federation."""
-        return identity_of(read_certificate(certificate, where="handshake"), self.federation)
+        return _identity(certificate, self.federation)
 
     def vouches_for(self, certificate: bytes, name: str) -> bool:
         """Return whether the CA issued this certificate (DER) to that peer, and it is good now."""
@@ -151,6 +152,11 @@ class Credentials:
             return False
         write_atomically(self.folder / REVOKED, data)
         return self.refresh()
+
+
+@lru_cache(maxsize=1024)  # the same few certificates are shown with every call
+def _identity(certificate: bytes, federation: str) -> PeerIdentity:
+    return identity_of(read_certificate(certificate, where="handshake"), federation)
 
 
 def _load(folder: Path) -> _Loaded:
