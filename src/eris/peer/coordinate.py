@@ -79,7 +79,8 @@ class CoordinatorNode:
         self._composition: Composition | None = None
         self._coordinator: Coordinator | None = None
         self._ended, self._closed = "", False
-        self._credentials, self._told = credentials, 0  # number of the list of revocations everybody has heard of
+        self._credentials, self._known_revocations = credentials, 0
+        self._told = 0  # number of the list of revocations everybody has heard of
         self._journal = SqliteJournal(folder / "coordinator.sqlite")
         self._server = ControlServer(credentials, listen, self)
         self._clock = threading.Thread(target=self._tick, name="eris-clock", daemon=True)
@@ -402,6 +403,7 @@ class CoordinatorNode:
     def _give_up_lost(self) -> None:
         """Go on without peers whose connection stays broken: nobody waits for their contribution or their shard."""
         assert self._coordinator is not None
+        self._give_up_revoked()
         now = time.monotonic()
         for number, present in self._present.items():
             if number in self._coordinator.absent or not present.silent(now):
@@ -409,6 +411,16 @@ class CoordinatorNode:
             _LOG.warning("%s is gone: the round goes on without it", present.entry.name)
             self._coordinator.gone(number)
             self.board.post("gone", {"peer": number})
+
+    def _give_up_revoked(self) -> None:
+        """Count peers as gone as soon as the CA withdraws their certificate; the next plan is without them."""
+        self._credentials.refresh()
+        if self._credentials.revocations.number == self._known_revocations:
+            return
+        self._known_revocations = self._credentials.revocations.number
+        for present in self._present.values():
+            if self._credentials.refusal(self._credentials.identify(present.certificate)) is not None:
+                present.lost = -math.inf
 
     def _begin_again(self) -> None:
         """Go on, after a restart, with a quorum of the members if the others do not come back in time."""

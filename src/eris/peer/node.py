@@ -55,6 +55,7 @@ from eris.wire.frame import LONGEST_CHUNK
 __all__ = ["Node", "NodeSettings", "RoundReport"]
 
 _LOG = logging.getLogger(__name__)
+_REPORT_PAUSES = (0.2, 0.5, 1.0, 2.0)  # a coordinator that is away longer asks again when it is back
 _NEWS_SECONDS = 5.0  # the coordinator misses a peer that does not ask again
 
 
@@ -483,13 +484,22 @@ class Node:
         self._reported_state = report.state
         held = {str(shard): digest for shard, digest in report.held.items()}
         document = {"plan": report.plan, "held": held, "complete": report.complete, "state": report.state}
-        try:
-            wanted = self._client.report({"report": document})["wanted"]
-            for shard in wanted:
-                if (manifest := self.member.manifest(int(shard))) is not None:
-                    self._client.report({"manifest": asdict(manifest)})
-        except ErisError as error:
-            _LOG.warning("round %d: the report did not arrive: %s", plan.round, error)
+        for pause in _REPORT_PAUSES:
+            try:
+                self._send_report(document)
+                return
+            except LinkRefused as refused:
+                self._turned_away = refused
+                return
+            except ErisError as error:
+                _LOG.warning("round %d: the report did not arrive: %s", plan.round, error)
+                if not isinstance(error, LinkError) or self._is_over(plan) or self._closed.wait(pause):
+                    return
+
+    def _send_report(self, document: dict[str, Any]) -> None:
+        for shard in self._client.report({"report": document})["wanted"]:
+            if (manifest := self.member.manifest(int(shard))) is not None:
+                self._client.report({"manifest": asdict(manifest)})
 
     def _tell_outcome(self, outcome: Published | Withheld) -> None:
         """Send the coordinator what became of one of our shards; called by whichever thread cut it."""

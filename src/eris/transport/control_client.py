@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 from typing import Any, Self
 
 from eris.errors import ErisError, Reason, Refused
 from eris.transport.board import Bulletin
-from eris.transport.control import COORDINATOR, HEALTH, MESSAGE_LIMIT, SERVICE, ControlTraffic, Document, load_grpc
+from eris.transport.control import (
+    COORDINATOR,
+    HEALTH,
+    LONGEST_WAIT,
+    MESSAGE_LIMIT,
+    SERVICE,
+    ControlTraffic,
+    Document,
+    load_grpc,
+)
 from eris.transport.credentials import CERTIFICATE, KEY, ROOT, Credentials
 from eris.transport.identity import Refusal
 from eris.transport.link import LinkClosed, LinkError, LinkRefused, LinkTimeout
@@ -31,6 +41,7 @@ class ControlClient:
         self._grpc = load_grpc()
         self._lock = threading.Lock()
         self._channel: Any = None
+        self._retired: list[tuple[float, Any]] = []
         self._board, self._heard = "", -1
         self._traffic = ControlTraffic()
 
@@ -87,9 +98,10 @@ class ControlClient:
     def close(self) -> None:
         """End the connection."""
         with self._lock:
-            if self._channel is not None:
-                self._channel.close()
-            self._channel = None
+            for channel in (self._channel, *(old for _, old in self._retired)):
+                if channel is not None:
+                    channel.close()
+            self._channel, self._retired = None, []
 
     def __enter__(self) -> Self:
         return self
@@ -114,11 +126,19 @@ class ControlClient:
     def _open(self) -> Any:
         with self._lock:
             if self._credentials.refresh() and self._channel is not None:
-                self._channel.close()
-                self._channel = None
+                self._retire(time.monotonic())
             if self._channel is None:
                 self._channel = self._new_channel()
             return self._channel
+
+    def _retire(self, now: float) -> None:
+        """Make room for a channel with new certificates; the old one stays until calls under way must have ended."""
+        self._retired.append((now, self._channel))
+        self._channel = None
+        for since, channel in list(self._retired):
+            if since < now - LONGEST_WAIT - _SLACK:
+                channel.close()
+                self._retired.remove((since, channel))
 
     def _new_channel(self) -> Any:
         key, certificate, root = (self._credentials.read(file) for file in (KEY, CERTIFICATE, ROOT))
