@@ -1,0 +1,51 @@
+"""What every audit can be told on the command line: settings, attack, folder, form of the answer."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from eris.audit.attack import Attack
+    from eris.config import Config
+
+__all__ = ["AttackName", "Canaries", "Changes", "Json", "Out", "Views", "attacks", "settings", "stamped_folder"]
+
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. data.samples=64.")
+]
+AttackName = Annotated[
+    str,
+    typer.Option("--attack", help="adaptive, or one score alone: loss, calibrated, dot, cosine, regression, paper."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON, nothing else.")]
+Canaries = Annotated[int, typer.Option(min=4, help="Most canaries a member (half of its samples at most).")]
+Views = Annotated[int, typer.Option(min=1, help="Most places to look at a member from.")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the results (default: audits/<time>).")]
+
+
+def settings(source: Path | None, changes: list[str]) -> Config:
+    """Return the settings of a file or a finished run, or those of the small preset."""
+    from eris.audit.trial import SMALL
+    from eris.config import load_config
+
+    sys.path.insert(0, str(Path.cwd()))  # a model of the user's own, by import path
+    if source is None:
+        return load_config(changes=[*SMALL, *changes])
+    return load_config(source / "config.toml" if source.is_dir() else source, changes=changes)
+
+
+def attacks(name: str) -> tuple[Attack, ...]:
+    """Return the attack asked for, and the paper's for comparison."""
+    from eris.audit.attack import attack_by_name
+
+    return tuple(attack_by_name(each) for each in dict.fromkeys((name, "paper")))
+
+
+def stamped_folder() -> Path:
+    """Return a folder named after the time."""
+    return Path("audits") / time.strftime("%Y%m%d-%H%M%S")

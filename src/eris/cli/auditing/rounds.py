@@ -1,0 +1,38 @@
+"""A bar of the rounds of all trainings that an audit needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from eris.events import Event
+
+__all__ = ["Rounds"]
+
+
+class Rounds:
+    """Shows how many rounds of all trainings are done."""
+
+    def __init__(self, total: int, *, visible: bool) -> None:
+        from rich.progress import Progress
+
+        self._progress = Progress(console=Console(stderr=True), disable=not visible)
+        self._row = self._progress.add_task("rounds, attacked", total=total)
+
+    def __enter__(self) -> Rounds:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Count a round that is over."""
+        from eris.events import RoundEnded, RunStarted
+
+        if isinstance(event, RunStarted):
+            self._progress.update(self._row, description=f"{event.method:<9} rounds, attacked")
+        elif isinstance(event, RoundEnded):
+            self._progress.advance(self._row)
