@@ -63,10 +63,11 @@ def get_set(
 
 
 def _require_known(name: str) -> None:
+    from eris.audit.networks import NETWORKS
     from eris.data.catalogue import entry_by_name
     from eris.models.pretrained import PRETRAINED
 
-    if name not in PRETRAINED:
+    if name not in PRETRAINED and name not in NETWORKS:
         entry_by_name(name)
 
 
@@ -74,6 +75,7 @@ def _fetch(name: str, path: Path | None, *, quiet: bool) -> Manifest:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+    from eris.audit.networks import NETWORKS, get_network
     from eris.data.fetch import get
     from eris.models.pretrained import PRETRAINED, get_pretrained
 
@@ -86,10 +88,13 @@ def _fetch(name: str, path: Path | None, *, quiet: bool) -> Manifest:
 
         if name in PRETRAINED:
             return get_pretrained(name, progress)
+        if name in NETWORKS:
+            return get_network(name, progress)
         return get(name, path=path, progress=progress)
 
 
 def _rows() -> list[dict[str, Any]]:
+    from eris.audit.networks import NETWORKS
     from eris.data.cache import manifest_of
     from eris.data.catalogue import CATALOGUE
     from eris.models.pretrained import PRETRAINED
@@ -112,8 +117,10 @@ def _rows() -> list[dict[str, Any]]:
             "source": "made up from a seed",
         },
     ]
+    wanted: list[tuple[str, str, tuple[object, ...]]]
     wanted = [(entry.name, entry.about, entry.sources) for entry in CATALOGUE.values()]
     wanted += [(model.name, model.about, (model.package,)) for model in PRETRAINED.values()]
+    wanted += [(network.name, network.about, (network.source,)) for network in NETWORKS.values()]
     for name, about, sources in wanted:
         row: dict[str, Any] = {"name": name, "about": about, "present": False}
         if (manifest := manifest_of(name)) is not None:

