@@ -64,6 +64,7 @@ class RoundStarted(Event):
     participants: tuple[int, ...]
     assignment: tuple[int, ...]  # shard → aggregating peer
     model: NDArray[np.float32] | None = field(default=None, repr=False)  # x^t, which everybody has
+    models: NDArray[np.float32] | None = field(default=None, repr=False)  # or each member's own, members × n
 
 
 @dataclass(frozen=True, slots=True)

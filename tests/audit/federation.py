@@ -17,7 +17,9 @@ from eris.config import load_config
 from eris.events import Event, RoundStarted, Sent, ShardPublished
 from eris.local.numpy_task import Descent, LogisticTask
 from eris.local.spec import Vector
+from eris.methods import settled
 from eris.simulate.clock import links_of
+from eris.simulate.decentralised import DecentralisedSimulation
 from eris.simulate.inline_engine import InlineEngine
 from eris.simulate.script import LiveScript
 from eris.simulate.simulation import Simulation
@@ -31,7 +33,7 @@ class Audited:
     composition: Composition
     problem: Problem
     events: list[Event]
-    simulation: Simulation
+    simulation: Simulation | DecentralisedSimulation
     updates: dict[tuple[int, int], Vector]  # (round, member) → g, which no observer is given
 
     def audit(self, *observers: str, events: Sequence[Event] | None = None, views: int = 8) -> MembershipAudit:
@@ -60,7 +62,7 @@ def train(
 ) -> Audited:
     """Train softmax regression with canaries and keep every event."""
     few = ["data.name=synthetic-clouds", f"members={MEMBERS}", "rounds=3", f"seed={seed}", "workers=1"]
-    config = load_config(changes=[*few, f"method={method}", *changes])
+    config = settled(load_config(changes=[*few, f"method={method}", *changes]), method)
     rows = [_noise(samples, features, 100 * seed + member) for member in range(config.members)]
     task = LogisticTask(rows, _noise(10, features, 7), classes=3, descent=Descent(lr, momentum))
     problem = plant_in(task, config.seed)
@@ -69,14 +71,12 @@ def train(
     links = links_of(config.network, config.members, [], 1.0)
     events: list[Event] = []
     updates = _spied(problem.task)
-    simulation = Simulation(
-        composition,
-        InlineEngine(problem.task),
-        LiveScript(composition, links),
-        StateStore(folder, config.members),
-        links,
-        listeners=[lambda event: events.append(_kept(event))],
-    )
+    engine, states = InlineEngine(problem.task), StateStore(folder, config.members)
+    listeners = [lambda event: events.append(_kept(event))]
+    if composition.method.exchange is None:
+        simulation = Simulation(composition, engine, LiveScript(composition, links), states, links, listeners=listeners)
+    else:
+        simulation = DecentralisedSimulation(composition, engine, states, links, listeners=listeners)
     simulation.play(config.rounds)
     return Audited(composition, problem, events, simulation, updates)
 
@@ -105,6 +105,8 @@ def _kept(event: Event) -> Event:
         return replace(event, values=event.values.copy(), buffers=event.buffers.copy())
     if isinstance(event, RoundStarted) and event.model is not None:
         return replace(event, model=event.model.copy())
+    if isinstance(event, RoundStarted) and event.models is not None:
+        return replace(event, models=event.models.copy())
     if isinstance(event, ShardPublished) and event.values is not None:
         return replace(event, values=event.values.copy())
     return event

@@ -46,8 +46,8 @@ def test_an_audit_ends_with_a_table_a_file_and_a_picture(invoke, tmp_path):
             assert result["figures"]["auc"]["chance"] == pytest.approx(0.5, abs=0.03)
     assert (tmp_path / "first" / "membership.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "first" / "runs" / "eris" / "summary.json").exists()
-    with pytest.raises(ConfigError, match="already"):
-        invoke("audit", "membership", *FAST, "--out", "first")
+    with pytest.raises(ConfigError, match="other settings"):
+        invoke("audit", "membership", *FAST, "--out", "first", "--views", "3")
 
 
 def test_several_observers_and_one_attack_as_json(invoke):

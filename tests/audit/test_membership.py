@@ -9,7 +9,6 @@ import pytest
 
 from eris.audit.attack import ATTACKS, attack_by_name
 from eris.audit.canaries import toss
-from eris.audit.membership import MembershipAudit
 from eris.audit.observer import parse_observer
 from eris.audit.statistic import Sheet, figures
 from eris.errors import ConfigError, InputError
@@ -24,7 +23,7 @@ ADAPTIVE = ATTACKS["adaptive"]
 def scrambled(events, audit, victim, observer):
     """Return the events with the victim's values replaced wherever the observer's views do not reach."""
     generator, found, assignment = np.random.default_rng(0), [], ()
-    watchers = audit._watchers[observer][victim]
+    watchers = audit.watch.watchers[observer][victim]
     assert len(watchers) == 1
     for event in events:
         if isinstance(event, RoundStarted):
@@ -162,20 +161,13 @@ def test_events_without_the_model_are_refused(tmp_path):
         audited.audit("aggregator", events=[replace(audited.events[0], model=None)])
 
 
-@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.exchange is None])
-def test_every_method_with_a_common_model_can_be_audited(tmp_path, method):
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_can_be_audited(tmp_path, method):
     audited = train(tmp_path, "rounds=2", "local.batch=full", method=method)
-    result = audited.audit("aggregator", "broadcast").result(AGGREGATOR, ADAPTIVE, tosses=19, resamples=5)
+    result = audited.audit("aggregator", "wire").result(AGGREGATOR, ADAPTIVE, tosses=19, resamples=5)
     assert 0 <= result.figures["auc"].value <= 1
     seen = result.visible_share
     assert seen == 0 if METHODS[method].trusted else 0 < seen <= 1
-
-
-def test_methods_with_models_of_their_own_are_refused(tmp_path):
-    audited = train(tmp_path)
-    gossip = replace(audited.composition, method=METHODS["gossip"])
-    with pytest.raises(ConfigError, match="models of their own"):
-        MembershipAudit(gossip, audited.problem, [AGGREGATOR])
 
 
 def test_attacks_have_names():

@@ -72,22 +72,24 @@ class Problem:
     canaries: Canaries
 
 
-def plant(samples: Sequence[int], seed: int, *, share: float = 0.5, most: int | None = None) -> Canaries:
-    """Choose canaries among each member's samples and toss their coins.
+def plant(samples: Sequence[int], seed: int, *, fold: int = 0, share: float = 0.5, most: int | None = None) -> Canaries:
+    """Choose canaries among each member's samples and toss their coins, other ones in every fold of the data.
 
     `share` of a member's samples become canaries, but not more than `most`.
     """
+    address = ("canaries", fold) if fold else ("canaries",)
     planted = [
-        _of_member(count, private_root(seed, member).child("canaries"), share, most)
+        _of_member(count, private_root(seed, member).child(*address), share, most)
         for member, count in enumerate(samples)
     ]
     places, coins, kept = zip(*planted, strict=True)
     return Canaries(places, coins, kept)
 
 
-def plant_in(task: AuditableTask, seed: int, *, share: float = 0.5, most: int | None = None) -> Problem:
+def plant_in(task: AuditableTask, seed: int, *, fold: int = 0, share: float = 0.5, most: int | None = None) -> Problem:
     """Plant canaries in a task."""
-    canaries = plant([task.samples(member) for member in range(task.members)], seed, share=share, most=most)
+    samples = [task.samples(member) for member in range(task.members)]
+    canaries = plant(samples, seed, fold=fold, share=share, most=most)
     return Problem(task.restricted(canaries.kept), task.restricted(canaries.places), canaries)
 
 

@@ -1,4 +1,4 @@
-"""Who looks at a member: one aggregator, a coalition, the server, any peer through broadcasts alone, or the wire.
+"""Who looks at a member: an aggregator, a coalition, the server, a neighbour, any peer through broadcasts, or the wire.
 
 >>> parse_observer("coalition:3")
 Observer(kind='coalition', size=3)
@@ -21,7 +21,7 @@ from eris.view import View, view_of
 
 __all__ = ["Kind", "Observer", "Vantage", "parse_observer"]
 
-Kind = Literal["aggregator", "coalition", "server", "broadcast", "wire"]
+Kind = Literal["aggregator", "coalition", "server", "neighbour", "broadcast", "wire"]
 Reach = Literal["own", "all", "sent", "none"]
 
 
@@ -31,7 +31,7 @@ class Vantage:
 
     ``own``: the shards they aggregate. ``all``: every shard (the server). ``sent``: every shard that left the member
     (the wire without encryption; its own shard stays at home). ``none``: nothing but what is published. The peers know
-    their own updates besides.
+    their own updates besides. Where members talk to each other, ``own`` is what was sent to the peers.
     """
 
     peers: tuple[int, ...]
@@ -44,6 +44,10 @@ class Vantage:
         if self.reach == "own":
             return tuple(shard for shard in sent.reached if assignment[shard] in self.peers)
         return sent.reached if self.reach == "all" else ()
+
+    def hears(self, sent: Sent) -> bool:
+        """Return whether a message among members comes here."""
+        return bool(sent.reached) if self.reach == "sent" else not set(sent.reached).isdisjoint(self.peers)
 
     def view(self, sent: Sent, layout: Layout, assignment: tuple[int, ...]) -> View:
         """Return what is seen of one member in one round."""
@@ -78,6 +82,10 @@ class Observer:
         """
         if self.kind == "wire":
             return [Vantage((), "sent")]
+        if self.kind == "neighbour":
+            raise ConfigError(
+                "members of this method have no neighbours", fix="use --observer aggregator, or coalition:C"
+            )
         if self.kind == "server" and not server:
             raise ConfigError("this method has no server", fix="use --observer aggregator, or coalition:C")
         if server and self.kind != "broadcast":
@@ -89,6 +97,19 @@ class Observer:
         if self.kind == "aggregator":
             return [Vantage((peer,), "own") for peer in _order(aggregators, victim, seed, 0)[:limit]]
         return self._coalitions(victim, aggregators, seed, limit)
+
+    def places_among(self, victim: int, members: int, seed: Seed, *, limit: int) -> list[Vantage]:
+        """Return up to `limit` places to look from where members talk to each other and nobody aggregates."""
+        if self.kind == "wire":
+            return [Vantage((), "sent")]
+        if self.kind in ("server", "broadcast"):
+            raise ConfigError(
+                f"members of this method talk to each other: there is no {self.kind}",
+                fix="use --observer neighbour, coalition:C or wire",
+            )
+        if self.kind != "coalition":
+            return [Vantage((peer,), "own") for peer in _order(range(members), victim, seed, 0)[:limit]]
+        return self._coalitions(victim, range(members), seed, limit)
 
     def _coalitions(self, victim: int, aggregators: Sequence[int], seed: Seed, limit: int) -> list[Vantage]:
         if self.size > len(aggregators):
@@ -107,7 +128,7 @@ def parse_observer(text: str) -> Observer:
     kind, _, size = text.partition(":")
     if kind not in get_args(Kind) or (kind == "coalition") != bool(size) or (size and not size.isdecimal()):
         raise ConfigError(
-            f"there is no observer {text!r}", fix="use aggregator, coalition:C, server, broadcast or wire"
+            f"there is no observer {text!r}", fix="use aggregator, coalition:C, server, neighbour, broadcast or wire"
         )
     if size and int(size) < 1:
         raise ConfigError("a coalition of nobody sees nothing", fix="use coalition:1 or more")

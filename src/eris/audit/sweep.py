@@ -106,10 +106,11 @@ def run_sweep(
     stopped: Callable[[], bool] = lambda: False,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """Train every point, write sweep-NAME.json and return its points as plain data, one for each label."""
+    """Train every point, write sweep-NAME.json and return its points as plain data, one for each label.
+
+    The same again goes on where it was.
+    """
     path = out / f"sweep-{sweep.name}.json"
-    if path.exists():
-        raise ConfigError("this sweep is in the folder already", fix="choose another --out", path=out)
     found: list[dict[str, Any]] = []
     for number, (point, config) in enumerate(configurations(sweep, base)):
         plan = Plan(point.observers, attacks, **options)

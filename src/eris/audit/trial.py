@@ -7,20 +7,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from eris.audit.attack import Attack
-from eris.audit.canaries import AuditableTask, plant_in
-from eris.audit.membership import Membership, MembershipAudit
-from eris.audit.observer import Observer
+from eris.audit.attempt import Attempt, Plan
+from eris.audit.membership import Membership
 from eris.checkpoint import write_atomically
-from eris.compose import compose
 from eris.config import Config
-from eris.errors import ConfigError, InputError, RunStopped
-from eris.events import Listener
-from eris.methods import method_by_name
+from eris.errors import RunStopped
+from eris.events import Listener, RunEnded
+from eris.methods import settled
 from eris.simulate.run import run
-from eris.tasks import build_task
 
 __all__ = ["NOTES", "SMALL", "Plan", "Trial", "audit_membership", "try_config", "write_json"]
 
@@ -35,19 +31,6 @@ NOTES = (
     "ε is a lower bound for one sample more or less, from one view and round chosen beforehand; it is no guarantee",
     "coins and noise come from the run's seed here, so that the audit can be repeated",
 )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is measured, whatever is trained."""
-
-    observers: tuple[Observer, ...]
-    attacks: tuple[Attack, ...]
-    canaries: int = 64  # at most so many a member
-    views: int = 8  # at most so many places to look at a member from
-    masks_known: bool = False  # let the attacker know what each member kept under independent masks
-    tosses: int = 1000
-    resamples: int = 200
 
 
 @dataclass(frozen=True)
@@ -75,9 +58,10 @@ def audit_membership(
     listeners: Sequence[Listener] = (),
     stopped: Callable[[], bool] = lambda: False,
 ) -> list[Trial]:
-    """Audit every method of a configuration; write membership.json, and each training's folder, below `out`."""
-    if (out / "membership.json").exists():
-        raise ConfigError("there is an audit in this folder already", fix="choose another --out", path=out)
+    """Audit every method of a configuration; write membership.json, and each training's folder, below `out`.
+
+    The same again goes on where it was.
+    """
     trials = [
         try_config(config.for_method(method), out / "runs" / method, plan, listeners=listeners, stopped=stopped)
         for method in config.methods
@@ -95,29 +79,20 @@ def try_config(
     listeners: Sequence[Listener] = (),
     stopped: Callable[[], bool] = lambda: False,
 ) -> Trial:
-    """Train one method with canaries and attack it."""
-    if method_by_name(config.methods[0]).exchange is not None:
-        raise ConfigError(
-            f"members of {config.methods[0]} have models of their own: nobody aggregates, so there is nobody to audit",
-            fix="audit a method with a server or aggregators",
-            key="method",
-        )
-    task = build_task(config.model_dump(mode="json", exclude_none=True))
-    if not hasattr(task, "sample_gradients"):
-        raise InputError(f"{config.data.name} has no samples to ask about", fix="audit a data set with samples")
-    problem = plant_in(cast(AuditableTask, task), config.seed, most=plan.canaries)
-    samples = [problem.task.samples(member) for member in range(config.members)]
-    composition = compose(config, problem.task.spec, samples)
-    audit = MembershipAudit(composition, problem, plan.observers, views=plan.views, masks_known=plan.masks_known)
-    result = run(config, folder, task=problem.task, listeners=[audit, *listeners], stopped=stopped)
-    if not result.finished:
+    """Train one method with canaries and attack it; where that was done before, only the attack is asked again."""
+    attempt = Attempt(settled(config, config.methods[0]), folder, plan)
+    if attempt.finished:
+        _pass_over(attempt, listeners)
+    elif not run(config, folder, task=attempt.task, listeners=[attempt, *listeners], stopped=stopped).finished:
         raise RunStopped("the training was stopped, so there is nothing to report", fix="run the audit again")
-    found = [
-        audit.result(observer, attack, delta=config.privacy.delta, tosses=plan.tosses, resamples=plan.resamples)
-        for observer in plan.observers
-        for attack in plan.attacks
-    ]
-    return Trial(config.methods[0], result.summaries[0].get("final_accuracy"), found)
+    return Trial(config.methods[0], attempt.summary.get("final_accuracy"), attempt.results())
+
+
+def _pass_over(attempt: Attempt, listeners: Sequence[Listener]) -> None:
+    """Tell those who show progress that all rounds are done."""
+    summary = attempt.summary
+    for listener in listeners:
+        listener(RunEnded(attempt.config.rounds, True, str(summary.get("model_digest", "")), 0.0))
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:

@@ -65,4 +65,4 @@ def _make(config: Config, spec: ModelSpec, public: Seed) -> Ako:
     return Ako(contiguous(n, partitions), members, weight, np.zeros((members, n), np.float32))
 
 
-AKO = Method("ako", "all members see 1/p of the accumulated gradient", exchange=_make)
+AKO = Method("ako", "all members see 1/p of the accumulated gradient", exchange=_make, sends_models=False)

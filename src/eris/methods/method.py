@@ -34,6 +34,7 @@ class Method:
     trusted: bool = False
     settle: Callable[[Config], Config] = _as_it_is
     exchange: MakeExchange | None = None
+    sends_models: bool = True  # what goes through the exchange; else gradients
 
     def aggregators(self, config: Config) -> int:
         """Return the number of shards A."""

@@ -129,7 +129,7 @@ class DecentralisedSimulation:
     def _play_round(self, *, last: bool) -> None:
         seconds: dict[str, float] = {}
         members = tuple(range(self.composition.config.members))
-        self._emit(RoundStarted(self.round, members, members))
+        self._emit(RoundStarted(self.round, members, members, models=self.replica.models))
         began = time.perf_counter()
         updates, states, loss = self._train()
         seconds["train"] = time.perf_counter() - began

@@ -20,6 +20,7 @@ class Rounds:
 
         self._progress = Progress(console=Console(stderr=True), disable=not visible)
         self._row = self._progress.add_task("rounds, attacked", total=total)
+        self._before = 0  # rounds of the trainings that are over
 
     def __enter__(self) -> Rounds:
         self._progress.start()
@@ -30,9 +31,12 @@ class Rounds:
 
     def __call__(self, event: Event) -> None:
         """Count a round that is over."""
-        from eris.events import RoundEnded, RunStarted
+        from eris.events import RoundEnded, RunEnded, RunStarted
 
         if isinstance(event, RunStarted):
             self._progress.update(self._row, description=f"{event.method:<9} rounds, attacked")
         elif isinstance(event, RoundEnded):
-            self._progress.advance(self._row)
+            self._progress.update(self._row, completed=self._before + event.round + 1)
+        elif isinstance(event, RunEnded):  # perhaps of a training that was done in an earlier call
+            self._before += event.rounds
+            self._progress.update(self._row, completed=self._before)

@@ -1,0 +1,109 @@
+"""An audit that was interrupted goes on where it was, and comes to the same."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from eris.audit.attack import ATTACKS
+from eris.audit.attempt import Attempt, Plan
+from eris.audit.observer import parse_observer
+from eris.audit.sweep import run_sweep, sweep_by_name
+from eris.audit.trial import audit_membership
+from eris.config import load_config
+from eris.errors import ConfigError, RunStopped
+from eris.events import RoundEnded, RunEnded
+from eris.simulate.run import run
+
+FEW = ["data.name=synthetic-clouds", "data.samples=16", "members=5", "rounds=3", "workers=1"]
+OBSERVERS = (parse_observer("aggregator"),)
+PLAN = Plan(OBSERVERS, (ATTACKS["adaptive"],), views=2, tosses=19, resamples=5)
+
+
+def configured(*changes):
+    return load_config(changes=[*FEW, *changes])
+
+
+class Rounds:
+    """Counts rounds, and asks to stop after some."""
+
+    def __init__(self, most=10**9):
+        self.done, self.most, self.runs = 0, most, 0
+
+    def __call__(self, event):
+        self.done += isinstance(event, RoundEnded)
+        self.runs += isinstance(event, RunEnded)
+
+    def stopped(self):
+        return self.done >= self.most
+
+
+@pytest.mark.parametrize("method", ["eris", "gossip"])
+def test_what_was_finished_is_not_trained_again(tmp_path, method):
+    config = configured(f'method=["fedavg", "{method}"]')
+    whole = audit_membership(config, tmp_path / "whole", PLAN)
+    first = Rounds(most=4)
+    with pytest.raises(RunStopped):
+        audit_membership(config, tmp_path / "part", PLAN, listeners=[first], stopped=first.stopped)
+    assert not (tmp_path / "part" / "membership.json").exists()
+    second = Rounds()
+    found = audit_membership(config, tmp_path / "part", PLAN, listeners=[second])
+    assert second.done == 3  # the second method alone, from its first round
+    assert second.runs == 2
+    assert [trial.plain() for trial in found] == [trial.plain() for trial in whole]
+    third = Rounds()
+    audit_membership(config, tmp_path / "part", PLAN, listeners=[third])
+    assert third.done == 0
+
+
+def test_another_attack_needs_no_training(tmp_path):
+    config = configured("method=eris")
+    audit_membership(config, tmp_path, PLAN)
+    listener = Rounds()
+    other = Plan(OBSERVERS, (ATTACKS["paper"],), views=2, tosses=19, resamples=5)
+    (trial,) = audit_membership(config, tmp_path, other, listeners=[listener])
+    assert listener.done == 0
+    assert trial.results[0].attack == "paper"
+
+
+def test_other_settings_are_refused(tmp_path):
+    audit_membership(configured("method=eris"), tmp_path, PLAN)
+    for config, plan in (
+        (configured("method=eris", "seed=9"), PLAN),
+        (configured("method=eris"), Plan(OBSERVERS, PLAN.attacks, views=1)),
+    ):
+        with pytest.raises(ConfigError, match="other settings"):
+            audit_membership(config, tmp_path, plan)
+
+
+def test_a_run_that_is_no_audit_is_left_alone(tmp_path):
+    config = configured("method=eris")
+    run(config, tmp_path / "runs" / "eris")
+    with pytest.raises(ConfigError, match="something else"):
+        audit_membership(config, tmp_path, PLAN)
+    assert (tmp_path / "runs" / "eris" / "summary.json").exists()
+
+
+def test_a_sweep_goes_on(tmp_path):
+    sweep, few = sweep_by_name("rotation"), Rounds(most=4)
+    options = {"views": 1, "tosses": 19, "resamples": 5}
+    with pytest.raises(RunStopped):
+        run_sweep(sweep, FEW, tmp_path, PLAN.attacks, listeners=[few], stopped=few.stopped, **options)
+    again = Rounds()
+    points = run_sweep(sweep, FEW, tmp_path, PLAN.attacks, listeners=[again], **options)
+    assert again.done == 6
+    assert [point["label"] for point in points] == ["fixed", "redraw", "rotate"]
+    written = json.loads((tmp_path / "sweep-rotation.json").read_text())
+    assert written["points"][0]["results"][0]["figures"] == points[0]["results"][0]["figures"]
+
+
+def test_fewer_rounds_can_be_asked_about(tmp_path):
+    """The scores of the first rounds are those of a shorter training."""
+    short, long = (configured("method=eris", f"rounds={rounds}") for rounds in (2, 3))
+    for config, name in ((short, "short"), (long, "long")):
+        attempt = Attempt(config, tmp_path / name, PLAN)
+        run(config, tmp_path / name, task=attempt.task, listeners=[attempt])
+    found = [Attempt(config, tmp_path / name, PLAN) for config, name in ((short, "short"), (long, "long"))]
+    assert found[1].results(2)[0].by_round == found[0].results()[0].by_round
+    assert found[1].results(2)[0].rounds == 2
