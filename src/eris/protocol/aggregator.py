@@ -39,6 +39,7 @@ class _Shard:
     """One shard of this round: what is staged, and what became of it."""
 
     number: int
+    expected: Expected  # of every member; where masks differ, of one with the key zero
     staging: Staging
     headers: dict[int, UploadHeader] = field(default_factory=dict)
     outcome: Published | Withheld | None = None
@@ -72,7 +73,7 @@ class Aggregator:
     def begin(self, plan: RoundPlan, now: float) -> None:
         """Open a round: forget the last one, expect uploads for the shards this plan gives us."""
         self.plan, self._cut_at, self._gone = plan, now + plan.deadlines.contribute, set()
-        self._shards = {shard: _Shard(shard, self._staging(shard, plan)) for shard in plan.shards_of(self.peer)}
+        self._shards = {shard: self._open(shard, plan) for shard in plan.shards_of(self.peer)}
 
     def abstain(self, plan: RoundPlan) -> list[Withheld]:
         """Sit this round out, after a restart in its middle.
@@ -169,10 +170,11 @@ class Aggregator:
             self.refusals[refusal.reason] += 1
             raise
 
-    def _staging(self, shard: int, plan: RoundPlan) -> Staging:
+    def _open(self, shard: int, plan: RoundPlan) -> _Shard:
         expected, read = self._expected(shard, plan, bytes(16)), partial(self._read, shard)
-        size, limit = expected.length, expected.longest
-        return Staging(plan.participants, size=size, limit=limit, read=read, budget=self._budget, shelf=self._shelf)
+        size, limit, budget = expected.length, expected.longest, self._budget
+        staging = Staging(plan.participants, size=size, limit=limit, read=read, budget=budget, shelf=self._shelf)
+        return _Shard(shard, expected, staging)
 
     def _expected(self, shard: int, plan: RoundPlan, mask_key: bytes) -> Expected:
         """Return the form an upload must have; coordinates are shared, or redrawn from the member's secret, or sent."""
@@ -206,10 +208,12 @@ class Aggregator:
         """Turn a member's complete bytes into values, their positions inside the shard, and buffers."""
         plan, header = self.plan, self._shards[shard].headers[member]
         assert plan is not None
-        expected = self._expected(shard, plan, header.mask_key)
+        shared, expected = self.recipe.compressor.shared_support, self._shards[shard].expected
+        if not shared:
+            expected = self._expected(shard, plan, header.mask_key)
         part, buffers = expected.decode(payload, symbols=header.count, mask_key=header.mask_key)
         positions = None
-        if not self.recipe.compressor.shared_support and part.coordinates is not None:
+        if not shared and part.coordinates is not None:
             positions = expected.plan.positions_of(shard, part.coordinates)
         return Contents(part.values(), positions, buffers)
 

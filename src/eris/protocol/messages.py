@@ -8,7 +8,7 @@ member ──Report──▶ coordinator ──Verdict──▶ everybody
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -112,17 +112,21 @@ class Manifest:
     @cached_property
     def signed_bytes(self) -> bytes:
         """Everything but the signature."""
-        return canonical_bytes(replace(self, signature=""))
+        return canonical_bytes({**self.to_dict(), "signature": ""})
 
     @cached_property
     def spelled(self) -> bytes:
         """All of it, as it travels: the same bytes for everybody."""
-        return canonical_bytes(self)
+        return canonical_bytes(self.to_dict())
 
     @cached_property
     def digest(self) -> str:
         """What members report; the signature does not count."""
         return digest_of_bytes(self.signed_bytes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, for JSON."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Manifest:

@@ -65,7 +65,11 @@ class Recipe:
 
     def layout(self, round: int) -> Layout:
         """Return the shards of a round."""
-        return self.policy.layout(round)
+        return self._layout(self.policy.draw(round))
+
+    @lru_cache(maxsize=2)  # noqa: B019 - asked for many times a round, and a policy takes long to hash
+    def _layout(self, draw: int) -> Layout:
+        return self.policy.drawn(draw)
 
     def published_support(self, round: int, shard: int) -> Coordinates | None:
         """Return which coordinates a published shard carries: the round's shared support, or None for all."""

@@ -95,6 +95,10 @@ class RoundPlan:
         weights = roster_weights([entry.weight for entry in self.roster])
         return {entry.peer: weight for entry, weight in zip(self.roster, weights, strict=True)}
 
+    @cached_property
+    def _scales(self) -> dict[tuple[int, ...], np.float32]:
+        return {}
+
     def shards_of(self, peer: int) -> tuple[int, ...]:
         """Return the shards a peer aggregates in this round."""
         return tuple(shard for shard, owner in enumerate(self.assignment) if owner == peer)
@@ -105,8 +109,10 @@ class RoundPlan:
             return np.float32(1.0)
         if self.normalisation == "participation":
             return np.float32(1.0 / self.participation)
-        total = math.fsum(float(self.weights[peer]) for peer in contributors)
-        return np.float32(1.0 / total) if total > 0 else np.float32(1.0)
+        if contributors not in self._scales:  # most shards have the same ones
+            total = math.fsum(float(self.weights[peer]) for peer in contributors)
+            self._scales[contributors] = np.float32(1.0 / total) if total > 0 else np.float32(1.0)
+        return self._scales[contributors]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, for JSON."""

@@ -77,7 +77,11 @@ class ShardPolicy:
 
     def layout(self, round: int) -> Layout:
         """Return the shards of a round."""
-        return _layout(self, self.draw(round))
+        return self.drawn(self.draw(round))
+
+    def drawn(self, draw: int) -> Layout:
+        """Return the shards of a draw."""
+        return _layout(self, draw)
 
     def assignment(self, round: int, aggregators: Sequence[int]) -> tuple[int, ...]:
         """Return which of the aggregating peers gets each shard."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 
 from eris.transport.certificates import PrivateKey, read_certificate
 
@@ -18,7 +21,7 @@ def sign_message(key: PrivateKey, purpose: str, message: bytes) -> bytes:
 
 def verify_message(certificate: bytes, purpose: str, message: bytes, signature: bytes) -> bool:
     """Return whether the key of a certificate (DER) signed the message for this purpose."""
-    key = read_certificate(certificate, where="signature").public_key()
+    key = _key_of(certificate)
     if not isinstance(key, ec.EllipticCurvePublicKey):
         return False
     try:
@@ -26,6 +29,11 @@ def verify_message(certificate: bytes, purpose: str, message: bytes, signature: 
     except InvalidSignature:
         return False
     return True
+
+
+@lru_cache(maxsize=1024)  # the same few peers sign in every round
+def _key_of(certificate: bytes) -> CertificatePublicKeyTypes:
+    return read_certificate(certificate, where="signature").public_key()
 
 
 def _purposed(purpose: str, message: bytes) -> bytes:

@@ -5,10 +5,8 @@ A `Stream` moves bytes and knows nothing of frames; `StreamLink` knows nothing o
 
 from __future__ import annotations
 
-import contextlib
 import math
 import threading
-from collections.abc import Iterator
 from typing import Any, Protocol, Self, cast
 
 from eris.errors import InputError, Reason, Refused
@@ -72,7 +70,7 @@ class StreamLink:
 
     def __init__(self, stream: Stream, peer: PeerIdentity, limits: LinkLimits) -> None:
         self._stream, self._peer, self._limits, self._label = stream, peer, limits, str(peer)
-        self._turn = threading.Lock()
+        self._turn, self._step = threading.Lock(), _Step(self)
         self._closed = self._broken = False
         self._frames_sent = self._frames_received = self._sent = self._received = 0
 
@@ -115,7 +113,7 @@ class StreamLink:
         views = [_flat(buffer) for buffer in buffers]
         length = sum(view.nbytes for view in views)
         self._check_frame(header, length)
-        with self._step():
+        with self._step:
             patience = self._patience(deadline)
             for view in (memoryview(header), *views):
                 self._stream.write(view, patience)
@@ -128,7 +126,7 @@ class StreamLink:
         """Return the header of the next frame; the first byte may take until the deadline (without: the idle time)."""
         header = bytearray(self._limits.header_size)
         view = memoryview(header)
-        with self._step():
+        with self._step:
             first = self._await_frame(view, deadline)
             if first < len(header):
                 self._fill(view[first:], self._patience(deadline))
@@ -142,7 +140,7 @@ class StreamLink:
         self._check_payload(view.nbytes)
         if view.nbytes and view.readonly:
             raise InputError("cannot receive into a read-only buffer", fix="give a writable array or bytearray")
-        with self._step():
+        with self._step:
             self._fill(view, self._patience(deadline))
             self._received += view.nbytes
 
@@ -150,7 +148,7 @@ class StreamLink:
         """Read the next `length` bytes of a payload that is not wanted, so that the link can go on."""
         self._check_payload(length)
         scratch = memoryview(bytearray(min(length, _SCRATCH)))
-        with self._step():
+        with self._step:
             patience = self._patience(deadline)
             for start in range(0, length, _SCRATCH):
                 self._fill(scratch[: length - start], patience)
@@ -177,23 +175,25 @@ class StreamLink:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    @contextlib.contextmanager
-    def _step(self) -> Iterator[None]:
+    def _begin_step(self) -> None:
         if not self._turn.acquire(blocking=False):
             self._require_open()  # another thread may be closing it
             raise InputError("two threads use one link at once", fix="give each link to one thread", peer=self._peer)
         try:
             self._require_open()
-            yield
-        except BaseException as error:
-            self._broken |= not (isinstance(error, LinkTimeout) and error.between_frames)
-            if self._closed and isinstance(error, LinkError):
-                raise LinkClosed("this side closed the link", clean=False, peer=self._peer) from error
+        except LinkClosed:
+            self._end_step(None)
             raise
-        finally:
-            self._turn.release()
-            if self._closed:
-                self._stream.shut()
+
+    def _end_step(self, error: BaseException | None) -> None:
+        closed = self._closed
+        if error is not None:
+            self._broken |= not (isinstance(error, LinkTimeout) and error.between_frames)
+        self._turn.release()
+        if self._closed:
+            self._stream.shut()
+        if closed and isinstance(error, LinkError):
+            raise LinkClosed("this side closed the link", clean=False, peer=self._peer) from error
 
     def _require_open(self) -> None:
         if self._closed or self._broken:
@@ -231,6 +231,19 @@ class StreamLink:
         if not 0 <= length <= self._limits.max_payload:
             what = f"payload has {length} bytes, the link takes {self._limits.max_payload}"
             raise Refused(Reason.WRONG_SIZE, what, peer=self._peer)
+
+
+class _Step:
+    """One use of a link, by one thread at a time; what goes wrong in it breaks the link."""
+
+    def __init__(self, link: StreamLink) -> None:
+        self._link = link
+
+    def __enter__(self) -> None:
+        self._link._begin_step()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._link._end_step(error)
 
 
 def _flat(buffer: Bytes) -> memoryview:

@@ -78,7 +78,7 @@ class Expected:
     def _code(self) -> Code:
         """The code as the sender's part has it (see `Packed.parts`)."""
         dense = self.coordinates is None and not self.explicit
-        if dense and isinstance(self.code, CodeByCoordinate) and self.code.scale_count > 1:
+        if dense and self.code.scale_count > 1 and isinstance(self.code, CodeByCoordinate):
             return self.code.restricted(self.plan.coordinates(self.shard))
         return self.code
 

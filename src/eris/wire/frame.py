@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 
 from blake3 import blake3
@@ -68,6 +68,10 @@ class Header:
 
     def encode(self) -> bytes:
         """Return the 160 bytes."""
+        return self.framing(self.total, self.offset, self.length)
+
+    def framing(self, total: int, offset: int, length: int) -> bytes:
+        """Return the 160 bytes for one chunk of the message."""
         if len(self.mask_key) not in (0, 16) or (len(self.run), len(self.plan), len(self.chain)) != (16, 32, 32):
             raise InputError("a header field has the wrong length", fix="mask key 0 or 16, run 16, digests 32 bytes")
         flags = _EXPLICIT * self.explicit | _COMPACT * self.compact | _KEYED * bool(self.mask_key)
@@ -76,7 +80,7 @@ class Header:
             return _LAYOUT.pack(
                 _MAGIC, VERSION, self.kind, flags,
                 self.epoch, self.round, self.shard, self.member, self.steps,
-                self.total, self.offset, self.length, self.symbols,
+                total, offset, length, self.symbols,
                 key, self.run, self.plan, self.chain,
             )  # fmt: skip
         except struct.error as error:
@@ -124,7 +128,7 @@ def frames(
     total, offset = sum(piece.nbytes for piece in payload), 0
     for pieces in _chunks(payload, chunk):
         length = sum(piece.nbytes for piece in pieces)
-        yield replace(header, total=total, offset=offset, length=length).encode(), pieces
+        yield header.framing(total, offset, length), pieces
         offset += length
 
 
