@@ -63,6 +63,27 @@ class TestWhatArrives:
         assert staging.filled(3, 0, 200)
         assert np.shares_memory(staging.contributions({3: np.float32(1)})[0].values, staging.payload(3))
 
+    def test_a_whole_message_is_taken_where_it_lies(self) -> None:
+        staging, data = Staging([3, 4], size=200), np.frombuffer(values_of(3).tobytes(), np.uint8)
+        staging.adopt(3, data)
+        assert staging.complete == (3,)
+        assert np.shares_memory(staging.contributions({3: np.float32(1)})[0].values, data)
+        assert refused(staging, 3, 0, data.tobytes(), 200) is Reason.DUPLICATE
+        assert refused(staging, 3, 0, values_of(4).tobytes(), 200) is Reason.CONFLICT
+
+    def test_a_whole_message_that_does_not_fit_is_refused(self) -> None:
+        staging, wrong = Staging([3], size=200), np.full(50, np.nan, np.float32).view(np.uint8)
+        for member, data, reason in (
+            (4, wrong, Reason.NOT_A_MEMBER), (3, wrong[:196], Reason.WRONG_SIZE), (3, wrong, Reason.NON_FINITE),
+        ):  # fmt: skip
+            with pytest.raises(Refused) as caught:
+                staging.adopt(member, data)
+            assert caught.value.reason is reason
+        assert staging.space.in_memory == 0
+        staging.adopt(3, np.zeros(200, np.uint8))  # what was refused left nothing behind
+        with pytest.raises(Refused, match="on their way"):
+            staging.adopt(3, np.zeros(200, np.uint8))
+
     def test_an_empty_message_is_complete_at_once(self) -> None:
         staging = Staging([0], size=0)
         assert staging.write(0, 0, b"", total=0)

@@ -30,7 +30,7 @@ __all__ = ["Bytes", "Shelf"]
 Bytes = NDArray[np.uint8]
 
 _SMALL = 1 << 16  # bytes; below that the allocator of the language does as well
-_STEPS = 8  # sizes between two powers of two: shards of nearly the same length share their memory
+_STEPS = 32  # sizes between two powers of two: shards of nearly the same length share their memory
 
 
 class Shelf:

@@ -132,6 +132,16 @@ class Staging:
         self.room(member, start, stop, total=total)[:] = data
         return self.filled(member, start, stop)
 
+    def adopt(self, member: int, payload: Bytes) -> None:
+        """Take a whole message where it lies, without a copy; whoever hands it over changes it no more."""
+        self._check(member, 0, payload.size, payload.size, self.size)
+        if member in self._arriving:
+            raise Refused(Reason.CONFLICT, "the same bytes are on their way already", member=member)
+        entry = self._arriving[member] = _Arriving(payload, Coverage(payload.size))
+        self.space.in_memory += payload.size
+        entry.coverage.add(0, payload.size)
+        self._finish(member, entry)
+
     def forget(self, member: int) -> None:
         """Drop what a member sent so far, unless it is complete (a broken link begins again from nothing)."""
         entry = self._arriving.get(member)
@@ -163,23 +173,22 @@ class Staging:
         return [(member, entry.contents) for member, entry in entries if entry.contents is not None]
 
     def _entry(self, member: int, start: int, stop: int, total: int) -> _Arriving:
+        entry = self._arriving.get(member)
+        self._check(member, start, stop, total, self.size if entry is None else entry.payload.size)
+        if entry is None:
+            entry = self._arriving[member] = _Arriving(self.space.take(total), Coverage(total))
+        return entry
+
+    def _check(self, member: int, start: int, stop: int, total: int, expected: int | None) -> None:
         if member not in self.members:
             raise Refused(Reason.NOT_A_MEMBER, "this peer does not contribute in this round", member=member)
-        entry = self._arriving.get(member)
-        if self._cut and entry is None:
+        if self._cut and member not in self._arriving:
             raise Refused(Reason.LATE, "the shard was cut before this was complete", member=member)
-        expected = self.size if entry is None else entry.payload.size
         if expected not in (None, total) or not 0 <= start <= stop <= total:
             what = f"bytes {start} to {stop} of {total}, {expected} are expected"
             raise Refused(Reason.WRONG_SIZE, what, member=member)
-        if entry is None:
-            entry = self._arriving[member] = self._open(member, total)
-        return entry
-
-    def _open(self, member: int, total: int) -> _Arriving:
         if self.limit is not None and total > self.limit:
             raise Refused(Reason.WRONG_SIZE, f"{total} bytes, at most {self.limit} are accepted", member=member)
-        return _Arriving(self.space.take(total), Coverage(total))
 
     def _finish(self, member: int, entry: _Arriving) -> None:
         try:
@@ -218,5 +227,5 @@ def _merge(entry: _Arriving, chunk: Bytes, start: int, stop: int, member: int) -
     for begin, end in there:
         if not np.array_equal(chunk[begin - start : end - start], entry.payload[begin:end]):
             raise Refused(Reason.CONFLICT, "other bytes came before for the same contribution", member=member)
-    if there:
+    if there and not entry.coverage.complete:
         entry.payload[start:stop] = chunk

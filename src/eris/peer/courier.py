@@ -127,6 +127,7 @@ class Courier:
                 pause = min(2 * pause, _LONGEST_PAUSE)
             for shard in open_shards:
                 self._deliver(Result(errand.plan.digest, shard))
+            del errand  # its parts are as long as our update: the next round wants that memory before the next errand
 
     def _try(self, errand: Errand, open_shards: dict[int, None]) -> bool:
         """Go once; a link that breaks is dialled anew, and what has arrived before is not sent twice in vain."""

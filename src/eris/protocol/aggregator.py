@@ -129,8 +129,11 @@ class Aggregator:
         if not 0 <= upload.shard < trainable.shards:
             with self._counted():
                 raise Refused(Reason.WRONG_SHARD, "there is no such shard", **_place(header))
+        pieces = encode_upload(upload.part, upload.buffers, trainable)
+        if len(pieces) == 1 and self._adopt(header, pieces[0], sender):
+            return Receipt(header.plan, header.member, header.shard, self.peer)
         memory = self.room(header, 0, header.total, sender=sender)
-        for piece in encode_upload(upload.part, upload.buffers, trainable):
+        for piece in pieces:
             memory[start : start + piece.nbytes] = piece
             start += piece.nbytes
         receipt = self.filled(header, 0, header.total)
@@ -161,6 +164,20 @@ class Aggregator:
         return self._cut_at
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _adopt(self, header: UploadHeader, payload: memoryview, sender: int) -> bool:
+        """Stage a contribution where it lies; False if one has begun to arrive, with which it must be compared."""
+        with self._counted():
+            shard = self._admit(header, sender)
+            if header.member in shard.headers:
+                return False
+            shard.headers[header.member] = header
+            try:
+                shard.staging.adopt(header.member, np.frombuffer(payload, np.uint8))
+            except Refused:
+                del shard.headers[header.member]
+                raise
+            return True
 
     @contextmanager
     def _counted(self) -> Iterator[None]:

@@ -137,20 +137,24 @@ class Packed:
         return vector
 
     def parts(self, plan: ShardPlan, *, memory: Memory | None = None) -> list[Part]:
-        """Cut into one part for each shard: one copy of the symbols in all, into `memory` where all travel."""
+        """Cut into one part for each shard: one copy of the symbols, into one piece of `memory` where all travel."""
         if plan.n != self.n:
             raise PlanError(f"a packed vector of {self.n} values meets a plan for {plan.n}", fix="use the round's plan")
         if self.support is None:
-            return [self._dense_part(plan, shard, memory) for shard in range(plan.shards)]
+            return self._dense_parts(plan, memory)
         owners = plan.owners_of(self.support).astype(np.uint16 if plan.shards <= 2**16 else np.int64, copy=False)
         order = np.argsort(owners, kind="stable")  # sixteen bits at most: a radix sort, linear
         stops = np.cumsum(np.bincount(owners, minlength=plan.shards)).tolist()
         kept = [order[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
         return [self._part(plan, a, self.support[kept[a]], self.symbols[kept[a]]) for a in range(plan.shards)]
 
-    def _dense_part(self, plan: ShardPlan, shard: int, memory: Memory | None) -> Part:
-        kind, size = self.symbols.dtype, int(plan.sizes[shard])
-        room = None if memory is None else memory(kind.itemsize * size).view(kind)
+    def _dense_parts(self, plan: ShardPlan, memory: Memory | None) -> list[Part]:
+        kind, stops = self.symbols.dtype, np.cumsum(plan.sizes).tolist()
+        room = np.empty(self.n, kind) if memory is None else memory(kind.itemsize * self.n).view(kind)
+        places = enumerate(zip([0, *stops], stops, strict=False))
+        return [self._dense_part(plan, shard, room[start:stop]) for shard, (start, stop) in places]
+
+    def _dense_part(self, plan: ShardPlan, shard: int, room: NDArray[Any]) -> Part:
         part = self._part(plan, shard, None, plan.gather(self.symbols, shard, out=room))
         if isinstance(self.code, CodeByCoordinate) and self.scales.size > 1:
             return replace(part, code=self.code.restricted(plan.coordinates(shard)))
