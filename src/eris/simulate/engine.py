@@ -45,7 +45,7 @@ class Engine(Protocol):
         ...
 
     def train(self, jobs: Sequence[Job], read: ReadState) -> Iterator[Work]:
-        """Do the jobs and yield their results in order; arrays of one are valid until the next is asked for."""
+        """Begin the jobs; give their results in order. Arrays of one are valid until the next is asked for."""
         ...
 
     def evaluate(self) -> Pending:

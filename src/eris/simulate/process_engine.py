@@ -1,18 +1,19 @@
 """The local engine: worker processes of one thread each, vectors in shared memory.
 
-Jobs are given out in ascending member id and their results handed on in that order. A slot is free again when its
-result has been folded; there are only a few, so memory does not grow with the number of members, and a fast worker can
-run ahead of a slow one by that much and no more.
+Jobs are given out in ascending member id and their results handed on in that order. Short jobs go out in small groups:
+waking somebody up for each of them would take as long as a tenth of its work. A slot is free again when its result has
+been folded; there are only a few, so memory does not grow with the number of members, and a fast worker can run ahead
+of a slow one by that much and no more.
 """
 
 from __future__ import annotations
 
+import selectors
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -30,16 +31,23 @@ from eris.simulate.worker_process import TaskSource, WorkerProcess
 
 __all__ = ["ProcessEngine"]
 
+_GROUP, _GROUP_BYTES = 8, 1 << 21  # jobs handed out together: so many, if their vectors are no larger than that
+
 
 class ProcessEngine:
     """Do jobs in worker processes."""
 
     def __init__(self, source: TaskSource, workers: int) -> None:
         self._workers = [WorkerProcess(number) for number in range(workers)]
-        self._slots_wanted = 3 * workers + 2  # being worked on, waiting at a worker, done but not their turn
+        self._groups = 3 * workers + 2  # being worked on, waiting at a worker, done but not their turn
+        self._group = 1
         self._desk: Desk | None = None
         self._model = 0  # which of the two places holds the published one
         self._evaluations: deque[_Evaluation] = deque()
+        self._done: dict[Job, tuple[int, Message]] = {}  # with slots and answers, until it is their turn
+        self._selector = selectors.DefaultSelector()
+        for worker in self._workers:
+            self._selector.register(worker.connection, selectors.EVENT_READ, worker)
         try:
             self.facts = self._build(source)
         except BaseException:
@@ -66,7 +74,11 @@ class ProcessEngine:
 
     def begin(self, composition: Composition) -> None:
         """Lay out the shared memory and tell every worker the recipe."""
-        plan = DeskPlan.of(composition.recipe, self._slots_wanted, max(self.facts.memory_sizes, default=0))
+        self._finish()  # a run that was stopped leaves work behind
+        self._done.clear()
+        plan = DeskPlan.of(composition.recipe, self._groups, max(self.facts.memory_sizes, default=0))
+        self._group = max(1, min(_GROUP, _GROUP_BYTES // plan.slot_bytes))
+        plan = replace(plan, slots=self._groups * self._group)
         memory = SharedBytes.create(plan.size)
         config = composition.config.model_dump(mode="json", exclude_none=True)
         request = {"do": "begin", "config": config, "desk": plan.to_dict(), "memory": str(memory.path)}
@@ -89,16 +101,19 @@ class ProcessEngine:
             np.copyto(value, replica.public[name])
 
     def train(self, jobs: Sequence[Job], read: ReadState) -> Iterator[Work]:
-        """Keep every worker busy; yield results in the order of the jobs."""
-        desk = self._open_desk()
-        waiting, free = deque(jobs), list(range(desk.plan.slots))
-        done: dict[Job, tuple[int, Message]] = {}
+        """Keep every worker busy, from now on; return results in the order of the jobs."""
+        waiting, free = deque(jobs), list(range(self._open_desk().plan.slots))
         self._give(waiting, free, read)
+        return self._results(jobs, waiting, free, read)
+
+    def _results(self, jobs: Sequence[Job], waiting: deque[Job], free: list[int], read: ReadState) -> Iterator[Work]:
+        desk = self._open_desk()
         for job in jobs:
-            while job not in done:
-                done |= {training.job: (training.slot, answer) for training, answer in self._collect()}
+            while job not in self._done:
+                self._give(waiting, free, read)  # slots have come free since, and perhaps nobody is at work
+                self._collect()
                 self._give(waiting, free, read)  # before the result is worked on: nobody waits for that
-            slot, answer = done.pop(job)
+            slot, answer = self._done.pop(job)
             yield _work(job, desk, slot, answer)
             free.append(slot)
 
@@ -110,16 +125,21 @@ class ProcessEngine:
 
     def peak_memory(self) -> int:
         """Return the largest resident sizes of this process and all workers, added up."""
-        while any(worker.purposes for worker in self._workers):
-            self._collect()
+        self._finish()
         for worker in self._workers:
             worker.ask({"do": "memory"})
         return peak_memory() + sum(int(worker.answer()[1]["bytes"]) for worker in self._workers)
 
     def close(self) -> None:
         """End the workers."""
+        self._selector.close()
         for worker in self._workers:
             worker.close()
+
+    def _finish(self) -> None:
+        """Wait for everything that workers were asked."""
+        while any(worker.purposes for worker in self._workers):
+            self._collect()
 
     def _open_desk(self) -> Desk:
         assert self._desk is not None
@@ -131,20 +151,22 @@ class ProcessEngine:
             evaluation = self._evaluations.popleft()
             worker.ask({"do": "evaluate", "model": evaluation.model}, evaluation)
         while waiting and free:
-            many = len(waiting) > 2 * len(self._workers)  # towards the end nobody should sit on two jobs
-            if (worker := self._least_busy(below=2 if many else 1)) is None:
+            left = len(waiting) // (2 * len(self._workers))  # groups get smaller towards the end
+            if (worker := self._least_busy(below=2 if left else 1)) is None:
                 return
-            self._give_training(worker, waiting.popleft(), free.pop(), read)
+            count = min(max(left, 1), self._group, len(free))
+            group = {waiting.popleft(): free.pop() for _ in range(count)}
+            jobs = [self._described(job, slot, read(job.member)) for job, slot in group.items()]
+            worker.ask({"do": "train", "model": self._model, "jobs": jobs}, _Training(group))
 
-    def _give_training(self, worker: WorkerProcess, job: Job, slot: int, read: ReadState) -> None:
-        state = read(job.member)
+    def _described(self, job: Job, slot: int, state: Vector | None) -> Message:
+        """Put the member's state into the slot and return what a worker has to know."""
         if state is not None:
             self._open_desk().slots[slot].state[: state.size] = state
-        request = {
-            "do": "train", "round": job.round, "member": job.member, "missing": job.missing, "reset": job.reset,
-            "slot": slot, "model": self._model, "state": 0 if state is None else state.size,
+        return {
+            "round": job.round, "member": job.member, "missing": job.missing, "reset": job.reset,
+            "slot": slot, "state": 0 if state is None else state.size,
         }  # fmt: skip
-        worker.ask(request, _Training(job, slot))
 
     def _least_busy(self, below: int) -> WorkerProcess | None:
         """Return the worker with the fewest requests, if they are fewer than that; one that evaluates is left alone."""
@@ -152,17 +174,16 @@ class ProcessEngine:
         worker = min(able, key=lambda worker: len(worker.purposes), default=None)
         return worker if worker is not None and len(worker.purposes) < below else None
 
-    def _collect(self) -> list[tuple[_Training, Message]]:
-        """Wait until a worker is done; return the jobs that are."""
-        done = []
-        busy = {worker.connection: worker for worker in self._workers if worker.purposes}
-        for connection in wait(list(busy)):
-            purpose, answer = busy[cast(Connection, connection)].answer()
+    def _collect(self) -> None:
+        """Wait until a worker is done, and keep what it has done."""
+        assert any(worker.purposes for worker in self._workers), "nobody was asked: this would be a wait without end"
+        for key, _ in self._selector.select():
+            purpose, answer = key.data.answer()
             if isinstance(purpose, _Evaluation):
                 purpose.metrics = answer["metrics"]
             elif isinstance(purpose, _Training):
-                done.append((purpose, answer))
-        return done
+                for (job, slot), part in zip(purpose.group.items(), answer["works"], strict=True):
+                    self._done[job] = slot, part
 
     def _finished(self, evaluation: _Evaluation) -> dict[str, Any]:
         while evaluation.metrics is None:
@@ -186,8 +207,7 @@ class _Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class _Training:
-    job: Job
-    slot: int
+    group: dict[Job, int]  # each with its slot
 
 
 def _nothing(member: int) -> None:

@@ -2,6 +2,7 @@
 
     plan → faults → train (engine) → fold → cut → verdict → step
 
+What listeners are told of a round (and write) is told while the next one's training has begun already: nobody waits.
 Plans, verdicts, scaling, reassembly and the step are the protocol's own code, the same that real peers run. Only the
 middle is a shortcut: contributions are folded whole instead of shard by shard (`fold`), and nothing is put into
 messages. A test holds it to the message path bit for bit.
@@ -14,7 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from eris.compose import Composition
 from eris.errors import RunStopped
@@ -38,7 +39,7 @@ from eris.simulate.engine import Engine, Pending
 from eris.simulate.intake import Intake
 from eris.simulate.script import Script
 from eris.simulate.state_store import StateStore
-from eris.simulate.work import Job
+from eris.simulate.work import Job, Work
 
 __all__ = ["Simulation", "StoppedByHand"]
 
@@ -75,13 +76,15 @@ class Simulation:
         """Go on until `rounds` rounds are done; raise StoppedByHand if asked to."""
         self._engine.begin(self.composition)
         self._engine.publish(self.replica)
-        while self.round < rounds:
-            ended = self._play_round()
-            self.settle_evaluation()
+        begun = self._begin_round() if self.round < rounds else None
+        while begun is not None:
+            played = self._play_round(begun)
             self._engine.publish(self.replica)
-            self._open = ended
-            if self._due(rounds):
-                ended.pending = self._engine.evaluate()
+            pending = self._engine.evaluate() if self._due(rounds) else None
+            begun = self._begin_round() if self.round < rounds else None  # the workers are busy while we write
+            ended = self._announce(played)
+            self.settle_evaluation()
+            self._open = replace(ended, pending=pending)
             after_round()
         self.settle_evaluation()
 
@@ -109,7 +112,8 @@ class Simulation:
     def _due(self, rounds: int) -> bool:
         return self.round % self.composition.config.evaluate_every == 0 or self.round == rounds
 
-    def _play_round(self) -> _Ended:
+    def _begin_round(self) -> _Round:
+        """Plan the next round and hand out its work."""
         seconds: dict[str, float] = defaultdict(float)
         with _timed(seconds, "plan"):
             plan = self._script.plan()
@@ -117,9 +121,13 @@ class Simulation:
             intake = Intake(plan, self.composition, outages)
             if plan.reference_epoch != self.reference_epoch:
                 self._begin_reference_epoch(plan.reference_epoch)
+            return _Round(intake, self._engine.train(intake.jobs, self.states.read), seconds)
+
+    def _play_round(self, current: _Round) -> _Played:
+        intake, seconds, plan = current.intake, current.seconds, current.intake.plan
         self._emit(RoundStarted(plan.round, plan.participants, plan.assignment, self.replica.model))
         with _timed(seconds, "train"):
-            self._train(intake)
+            self._take(current)
         with _timed(seconds, "aggregate"):
             published, withheld = intake.cut()
             verdict = self._script.conclude(plan, published, withheld)
@@ -127,10 +135,11 @@ class Simulation:
             self._settle(intake, verdict)
         with _timed(seconds, "step"):
             self._step(plan, published, verdict)
-        return self._ended(intake, published, withheld, verdict, seconds)
+        return _Played(current, published, withheld, verdict)
 
-    def _train(self, intake: Intake) -> None:
-        for work in self._engine.train(intake.jobs, self.states.read):
+    def _take(self, current: _Round) -> None:
+        intake = current.intake
+        for work in current.works:
             if self._stopped():
                 self.states.discard()
                 raise StoppedByHand("stopped by hand", fix="go on with `eris run --resume`", round=self.round)
@@ -166,17 +175,12 @@ class Simulation:
         self.states.commit()
         self.reference_epoch = epoch
 
-    def _ended(
-        self,
-        intake: Intake,
-        published: list[Published],
-        withheld: list[Withheld],
-        verdict: Verdict,
-        seconds: dict[str, float],
-    ) -> _Ended:
-        sizes = {p.manifest.shard: 4 * (p.values.size + p.buffers.size) for p in published}
-        means = {p.manifest.shard: p.values for p in published}
-        held_back = {notice.shard: notice.contributors for notice in withheld}
+    def _announce(self, played: _Played) -> _Ended:
+        """Tell the listeners what was published and decided, and sum the round up."""
+        intake, verdict = played.round.intake, played.verdict
+        sizes = {p.manifest.shard: 4 * (p.values.size + p.buffers.size) for p in played.published}
+        means = {p.manifest.shard: p.values for p in played.published}
+        held_back = {notice.shard: notice.contributors for notice in played.withheld}
         for entry in verdict.shards:
             size = intake.bytes.published(entry.shard, sizes[entry.shard]) if entry.shard in sizes else 0
             who = entry.contributors or held_back.get(entry.shard, ())
@@ -184,14 +188,33 @@ class Simulation:
             self._emit(ShardPublished(verdict.round, entry.shard, entry.aggregator, who, size, entry.lost, mean))
         self._emit(VerdictWritten(verdict.round, plain(intake.plan), plain(verdict)))
         traffic = intake.bytes.total(self._links)
-        return _Ended(verdict.round, traffic, dict(seconds), intake.mean_loss, len(verdict.lost_shards))
+        return _Ended(verdict.round, traffic, played.round.seconds, intake.mean_loss, len(verdict.lost_shards))
 
     def _emit(self, event: Event) -> None:
         for listener in self._listeners:
             listener(event)
 
 
-@dataclass
+@dataclass(frozen=True)
+class _Round:
+    """A round whose work has been handed out."""
+
+    intake: Intake
+    works: Iterator[Work]
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class _Played:
+    """A round that has been stepped over but not told of yet."""
+
+    round: _Round
+    published: list[Published]
+    withheld: list[Withheld]
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
 class _Ended:
     """A round that is over but perhaps not evaluated yet."""
 

@@ -78,9 +78,12 @@ class Worker:
         return {}
 
     def _train(self, request: Message) -> Message:
+        return {"works": [self._work(job, request["model"]) for job in request["jobs"]]}
+
+    def _work(self, request: Message, place: int) -> Message:
         composition, desk = self._ready()
         slot = desk.slots[request["slot"]]
-        model, public = desk.models[request["model"]]
+        model, public = desk.models[place]
         job = Job(request["round"], request["member"], tuple(request["missing"]), request["reset"])
         state = slot.state[: request["state"]] if request["state"] else None
         work = do_job(job, self._ready_task(), composition.recipe, composition.config.seed, model, public, state)
