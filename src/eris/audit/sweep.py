@@ -9,7 +9,8 @@ from typing import Any
 
 from eris.audit.attack import Attack
 from eris.audit.observer import Observer
-from eris.audit.trial import NOTES, SMALL, Plan, Trial, try_config, write_json
+from eris.audit.plain import write_json
+from eris.audit.trial import NOTES, SMALL, Plan, Trial, try_config
 from eris.config import Config, load_config
 from eris.errors import ConfigError
 from eris.events import Listener

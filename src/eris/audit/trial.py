@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from eris.audit.attempt import Attempt, Plan
 from eris.audit.membership import Membership
-from eris.checkpoint import write_atomically
+from eris.audit.plain import write_json
 from eris.config import Config
 from eris.errors import RunStopped
 from eris.events import Listener, RunEnded
 from eris.methods import settled
 from eris.simulate.run import run
 
-__all__ = ["NOTES", "SMALL", "Plan", "Trial", "audit_membership", "try_config", "write_json"]
+__all__ = ["NOTES", "SMALL", "Plan", "Trial", "audit_membership", "try_config"]
 
 SMALL = (
     "members=8", "rounds=10", "evaluate_every=10", "data.samples=32", "data.validation=0.0", "data.test_samples=500",
@@ -93,17 +91,3 @@ def _pass_over(attempt: Attempt, listeners: Sequence[Listener]) -> None:
     summary = attempt.summary
     for listener in listeners:
         listener(RunEnded(attempt.config.rounds, True, str(summary.get("model_digest", "")), 0.0))
-
-
-def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Write plain data for people and programs; what JSON has no word for becomes null."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, (json.dumps(_sayable(data), indent=2, allow_nan=False) + "\n").encode())
-
-
-def _sayable(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _sayable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_sayable(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

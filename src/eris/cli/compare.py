@@ -18,11 +18,15 @@ from eris.errors import ConfigError, MissingExtra
 if TYPE_CHECKING:
     from eris.config import Config
     from eris.events import Event, Listener
-    from eris.simulate.comparison import Arm, Watch
+    from eris.simulate.comparison import Arm, Watch, Witness
 
 __all__ = ["register"]
 
 _DEFAULT = ("fedavg", "eris", "eris+dsc")
+_ABOUT_THE_AUDIT = (
+    "Trained with canaries. AUC: how well an aggregator (server, neighbour) tells which of them were trained on;\n"
+    "chance: the same on coins tossed again. ★ no other method is better in both accuracy and 1 − AUC."
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -45,6 +49,9 @@ def register(app: typer.Typer) -> None:
         changes: Annotated[
             list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting for all methods.")
         ] = None,
+        audit: Annotated[
+            str, typer.Option(help="membership: train with canaries, attack every method, and mark the Pareto front.")
+        ] = "",
         names_only: Annotated[bool, typer.Option("--list", help="Print all methods, run nothing.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Print compare.json, nothing else.")] = False,
         quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
@@ -60,7 +67,7 @@ def register(app: typer.Typer) -> None:
         arms = [arm(name) for name in names]
         folder = out or _stamped()
         budget = Budget(fedavg_best=rounds == "fedavg-best")
-        comparison = Comparison(config, arms, folder, folds=folds, budget=budget)
+        comparison = Comparison(config, arms, folder, folds=folds, budget=budget, witness=_witness(audit))
         with _progress(arms, folds, config.rounds, visible=not (as_json or quiet)) as watch:
             result = comparison.run(watch)
         if as_json:
@@ -90,6 +97,19 @@ def _settings(arguments: Sequence[str], changes: list[str], rounds: str) -> tupl
         changes = [*changes, f"rounds={rounds}"]
     config = load_config(files[0] if files else None, changes=changes)
     return names or list(config.methods if files else _DEFAULT), config
+
+
+def _witness(audit: str) -> Witness | None:
+    if not audit:
+        return None
+    if audit != "membership":
+        raise ConfigError(f"--audit is {audit!r}", fix="use membership")
+    from eris.audit.attack import ATTACKS
+    from eris.audit.attempt import Plan
+    from eris.audit.compared import MembershipWitness
+    from eris.audit.observer import Observer
+
+    return MembershipWitness(Plan((Observer("aggregator"),), (ATTACKS["adaptive"], ATTACKS["paper"])))
 
 
 def _stamped() -> Path:
@@ -164,6 +184,8 @@ def _show(result: dict[str, Any], folder: Path, pictures: list[Path] | str) -> N
     for line in result["methods"]:
         if line["privacy"]:
             console.print(f"{line['label']}: {line['privacy']['text']}", soft_wrap=True, highlight=False)
+    if "audit" in result:
+        console.print(_ABOUT_THE_AUDIT, style="dim")
     for note in sorted({note for line in result["methods"] for note in line["notes"]}):
         console.print(note, style="yellow")
     shown = (

@@ -1,4 +1,4 @@
-"""The picture of `eris compare`: accuracy against rounds, against bytes, and against exposure."""
+"""The picture of `eris compare`: accuracy against rounds, bytes and exposure; where it was audited, against leakage."""
 
 from __future__ import annotations
 
@@ -29,22 +29,25 @@ def write_compare_plots(result: Mapping[str, Any], folder: Path) -> list[Path]:
     if not lines:
         return []
     with drawing("compare"):
-        figure = _figure(lines, int(result["folds"]))
+        figure = _figure(lines, int(result["folds"]), result.get("audit"))
         paths = [folder / "compare.svg", folder / "compare.png"]
         for path in paths:
             figure.savefig(path, facecolor=LIGHT["surface"], dpi=110)
         return paths
 
 
-def _figure(lines: Lines, folds: int) -> Figure:
+def _figure(lines: Lines, folds: int, audit: Mapping[str, Any] | None) -> Figure:
     from matplotlib.figure import Figure
 
     rows = -(-len(lines) // _NAMES_IN_A_ROW)
-    figure = Figure(figsize=(_SIZE[0], _SIZE[1] + 0.24 * rows))
-    left, middle, right = figure.subplots(1, 3, sharey=True)
+    panels = 4 if audit else 3
+    figure = Figure(figsize=(_SIZE[0] * panels / 3, _SIZE[1] + 0.24 * rows))
+    left, middle, right, *last = figure.subplots(1, panels, sharey=True)
     titles = ("rounds", "bytes a member has sent", "largest share of an update any one saw in a round")
     for axes, title in zip((left, middle, right), titles, strict=True):
         _dress(axes, title)
+    if audit:
+        _draw_trade(last[0], lines, audit)
     for slot, line in enumerate(lines):
         _draw_curve(left, slot, line, [round + 1 for round in line["curve"]["round"]])
         _draw_curve(middle, slot, line, line["curve"]["uploaded"])
@@ -107,6 +110,31 @@ def _draw_point(axes: Axes, slot: int, line: Mapping[str, Any]) -> None:
         share["mean"], accuracy["mean"], yerr=accuracy["std"] or None, xerr=share["std"] or None, markersize=8,
         linestyle="none", elinewidth=1.2, **_mark(slot),
     )  # fmt: skip
+
+
+def _draw_trade(axes: Axes, lines: Lines, audit: Mapping[str, Any]) -> None:
+    """Draw accuracy against 1 − AUC of the membership attack, the front, and where chance is."""
+    _dress(axes, "1 − AUC of the membership attack (dashed: chance)")
+    front = sorted((audit["points"][label]["one_minus_leak"], audit["points"][label]["accuracy"])
+                   for label in audit["front"])  # fmt: skip
+    axes.plot(*zip(*front, strict=True), drawstyle="steps-pre", color=LIGHT["muted"], linewidth=1.2, zorder=1)
+    axes.axvline(0.5, color=LIGHT["muted"], linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
+    for slot, line in enumerate(lines):
+        figure, accuracy = audit["methods"][line["label"]][0]["figures"][audit["figure"]], line["table"]["accuracy"]
+        chosen = line["label"] in audit["front"]
+        axes.errorbar(
+            1 - figure["mean"], accuracy["mean"], yerr=accuracy["std"] or None, xerr=_leak_spread(figure),
+            markersize=11 if chosen else 7, linestyle="none", elinewidth=1.0, **_mark(slot),
+        )  # fmt: skip
+
+
+def _leak_spread(figure: Mapping[str, Any]) -> Any:
+    """Return the deviation over folds, or the interval of the only one."""
+    if figure["std"] is not None:
+        return figure["std"]
+    if figure["low"] is None:
+        return None
+    return [[max(0.0, figure["high"] - figure["mean"])], [max(0.0, figure["mean"] - figure["low"])]]
 
 
 def _scales(left: Axes, middle: Axes, right: Axes, lines: Lines) -> None:

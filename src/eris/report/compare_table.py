@@ -54,7 +54,18 @@ def compare_table(result: Mapping[str, Any]) -> Table:
     table.add_column("method", vertical="bottom", overflow="fold", min_width=13)
     for title, _, _ in _COLUMNS:
         table.add_column(title, justify="right", vertical="bottom", no_wrap=True)
+    audit = result.get("audit")
+    for title in ("AUC of\nattack", "chance", "p", "front") if audit else ():
+        table.add_column(title, justify="right", vertical="bottom", no_wrap=True)
     for line in result["methods"]:
         cells = [with_deviation(line["table"][key], form) for _, key, form in _COLUMNS]
+        cells += _attacked(audit, line["label"]) if audit else []
         table.add_row(Text(label_of(line["label"])), *cells)
     return table
+
+
+def _attacked(audit: Mapping[str, Any], label: str) -> list[str]:
+    """Say how well the membership attack did, what chance would have done, and whether the method is on the front."""
+    figure = audit["methods"][label][0]["figures"][audit["figure"]]
+    value = with_deviation(figure, lambda share: MISSING if share is None else f"{share:.2f}")
+    return [value, f"{figure['chance']:.2f}", f"{figure['p_value']:.3f}", "★" if label in audit["front"] else ""]

@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from eris.checkpoint import write_atomically
 from eris.compose import compose
@@ -26,7 +26,7 @@ from eris.methods import method_by_name, settled
 from eris.simulate.method_run import MethodRun
 from eris.simulate.run import Engines
 
-__all__ = ["Arm", "Budget", "Comparison", "Watch", "arm", "nobody"]
+__all__ = ["Arm", "Budget", "Comparison", "Watch", "Witness", "arm", "nobody"]
 
 Watch = Callable[[str, int], Sequence[Listener]]  # label and fold → who listens
 
@@ -65,6 +65,30 @@ class Arm:
         return re.sub(r"[^a-zA-Z0-9.+_=-]+", "-", self.label)
 
 
+class Witness(Protocol):
+    """Attends every training of a comparison, an audit for instance.
+
+    It may change the learning problem, so its trainings have a folder of their own.
+    """
+
+    @property
+    def place(self) -> str:
+        """The folder of the trainings, below that of the comparison."""
+        ...
+
+    def attend(self, config: Config, folder: Path) -> tuple[Task, Listener]:
+        """Return what is trained, and who listens; called before every training, finished or not."""
+        ...
+
+    def found(self, config: Config, folder: Path, rounds: int) -> dict[str, Any]:
+        """Return what came of a finished training up to so many rounds, as plain data."""
+        ...
+
+    def gathered(self, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what follows from all trainings: each line has `label`, `table` and, in `witnessed`, its folds."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """How many rounds: those of the configuration, or fewer: up to where FedAvg's validation loss is lowest."""
@@ -101,13 +125,14 @@ class Comparison:
         folds: int = 1,
         budget: Budget | None = None,
         task: Task | None = None,
+        witness: Witness | None = None,
     ) -> None:
         if len({each.folder for each in arms}) < len(arms):
             raise ConfigError("a method is named twice", fix="give each once, or with other settings", key="method")
         if folds < 1:
             raise ConfigError(f"number of folds is {folds}", fix="use 1 or more")
         self._config, self._arms, self._out, self._folds = config, tuple(arms), out, folds
-        self._budget, self._task = budget or Budget(), task
+        self._budget, self._task, self._witness = budget or Budget(), task, witness
         for each in arms:
             self._settings(each, 0, config.rounds)  # refuses settings that are none
 
@@ -141,13 +166,18 @@ class Comparison:
         return int(best) + 1
 
     def _play(self, each: Arm, fold: int, rounds: int, engines: Engines, watch: Watch) -> _Fold:
-        folder = self._out / f"fold-{fold}" / each.folder
+        place = self._out / self._witness.place if self._witness else self._out
+        folder = place / f"fold-{fold}" / each.folder
         whole = self._budget.fedavg_best and each == Arm("fedavg", "fedavg")
         config = self._settings(each, fold, self._config.rounds if whole else rounds)
-        listeners = watch(each.label, fold)
-        run = MethodRun(config, folder, engines.for_config(config), listeners=listeners)
+        engine, listeners = engines.for_config, [*watch(each.label, fold)]
+        if self._witness is not None:
+            task, listener = self._witness.attend(config, folder)
+            engine, listeners = Engines(task).for_config, [listener, *listeners]
+        run = MethodRun(config, folder, engine(config), listeners=listeners)
         summary = run.run(resume=True)
-        return _Fold(fold, str(folder.relative_to(self._out)), summary, run.folder.rounds()[:rounds])
+        witnessed = self._witness.found(config, folder, rounds) if self._witness else None
+        return _Fold(fold, str(folder.relative_to(self._out)), summary, run.folder.rounds()[:rounds], witnessed)
 
     def _settings(self, each: Arm, fold: int, rounds: int) -> Config:
         plain = self._config.model_dump(mode="json", exclude_none=True)
@@ -156,13 +186,16 @@ class Comparison:
         return settled(changed.model_copy(update={"data": data, "rounds": rounds}), each.method)
 
     def _gathered(self, found: Mapping[str, list[_Fold]], rounds: list[int]) -> dict[str, Any]:
+        lines = [_line(each, found[each.label]) for each in self._arms]
+        extra = self._witness.gathered(lines) if self._witness else {}
         return {
             "config": self._config.model_dump(mode="json", exclude_none=True),
             "folds": self._folds,
             "stop": "fedavg-best" if self._budget.fedavg_best else "rounds",
             "rounds": rounds,
             "deviation": "sample standard deviation over folds",
-            "methods": [_line(each, found[each.label]) for each in self._arms],
+            "methods": lines,
+            **extra,
         }
 
 
@@ -174,10 +207,12 @@ class _Fold:
     path: str
     summary: Mapping[str, Any]
     rounds: Sequence[Mapping[str, Any]]
+    witnessed: Mapping[str, Any] | None = None
 
 
 def _line(each: Arm, folds: Sequence[_Fold]) -> dict[str, Any]:
     first = folds[0].summary
+    witnessed = [fold.witnessed for fold in folds if fold.witnessed is not None]
     return {
         "label": each.label,
         "method": each.method,
@@ -187,6 +222,7 @@ def _line(each: Arm, folds: Sequence[_Fold]) -> dict[str, Any]:
         "curve": _curve(folds),
         "privacy": first["privacy"],
         "notes": first["notes"],
+        **({"witnessed": witnessed} if witnessed else {}),
         "folds": [
             {"fold": fold.fold, "path": fold.path, "rounds": len(fold.rounds), "digest": fold.summary["model_digest"]}
             for fold in folds
