@@ -1,7 +1,7 @@
 """The contract of an attack that recovers samples from an update: a sight goes in, pictures come out.
 
-An attack is registered by name, so that the command and the sweeps find it; attacks with a learned prior (ROG, GGL) are
-registered in the same way.
+An attack is registered by name, so that the command and the sweeps find it; an import path will do, so that torch is
+only imported by whoever attacks.
 
 >>> class Grey:
 ...     name = "grey"
@@ -15,6 +15,7 @@ registered in the same way.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.audit.inversion.sight import Sight
-from eris.errors import ConfigError
+from eris.errors import ConfigError, MissingExtra
 from eris.seeds import Seed
 
 if TYPE_CHECKING:
@@ -70,11 +71,17 @@ class Inversion(Protocol):
         ...
 
 
-INVERSIONS: dict[str, Callable[..., Inversion]] = {}
+INVERSIONS: dict[str, Callable[..., Inversion] | str] = {
+    "boxed": "eris.audit.inversion.boxed:Boxed",
+    "dlg": "eris.audit.inversion.dlg:DLG",
+    "idlg": "eris.audit.inversion.dlg:IDLG",
+    "inverting-gradients": "eris.audit.inversion.inverting_gradients:InvertingGradients",
+    "rank-one": "eris.audit.inversion.rank_one:RankOne",
+}
 
 
-def register_inversion(name: str, build: Callable[..., Inversion]) -> None:
-    """Make an attack known by name; `build` takes its options as keywords."""
+def register_inversion(name: str, build: Callable[..., Inversion] | str) -> None:
+    """Make an attack known by name; `build`, or what lies at its import path, takes its options as keywords."""
     INVERSIONS[name] = build
 
 
@@ -82,4 +89,12 @@ def inversion_by_name(name: str, **options: Any) -> Inversion:
     """Return the attack of that name."""
     if name not in INVERSIONS:
         raise ConfigError(f"there is no inversion {name!r}", fix=f"use one of {', '.join(sorted(INVERSIONS))}")
-    return INVERSIONS[name](**options)
+    build = INVERSIONS[name]
+    if not isinstance(build, str):
+        return build(**options)
+    module, _, attribute = build.partition(":")
+    try:
+        inversion: Inversion = getattr(importlib.import_module(module), attribute)(**options)
+    except ModuleNotFoundError as error:
+        raise MissingExtra(error.name or "torch", "torch", "inverting updates") from error
+    return inversion

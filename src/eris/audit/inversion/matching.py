@@ -40,9 +40,14 @@ class Matching:
         self._length = max(float(self._target.norm()), 1e-30)
 
     @property
+    def noise_ratio(self) -> float:
+        """The noise on each value, relative to the length of what was seen."""
+        return self._sight.handling.noise / self._length
+
+    @property
     def floor(self) -> float:
-        """The distance that noise alone leaves at the true samples: a better match explains noise."""
-        return self._target.numel() * (self._sight.handling.noise / self._length) ** 2
+        """The squared distance that noise alone leaves at the true samples: a better match explains noise."""
+        return self._target.numel() * self.noise_ratio**2
 
     def residual(self, pictures: Tensor, labels: Tensor) -> Tensor:
         """Return the candidate's update less what was seen, relative to the length of the latter."""
@@ -51,10 +56,12 @@ class Matching:
     def loss(self, pictures: Tensor, labels: Tensor) -> Tensor:
         """Return the distance of a candidate: ‖·‖² relative to what was seen, or one less the cosine."""
         if self._distance == "squared":
-            return self.residual(pictures, labels).square().sum()
+            residual = self.residual(pictures, labels)
+            return torch.dot(residual, residual)
         shown = self._shown(pictures, labels)
         lengths = shown.norm().clamp(min=1e-30) * self._length
-        return torch.ones_like(lengths) - torch.dot(shown, self._target) / lengths
+        distance: Tensor = 1 - torch.dot(shown, self._target) / lengths
+        return distance
 
     def _shown(self, pictures: Tensor, labels: Tensor) -> Tensor:
         update = self._public.update(pictures, labels, self._sight.local, self._sight.handling)
