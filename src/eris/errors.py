@@ -10,6 +10,7 @@
     ├── DataError          a data set is missing, damaged or not what it claims to be
     ├── TaskError          the user's own training code failed
     ├── CheckpointError    saved state is missing, damaged or belongs to another run
+    ├── DiskError          a disk has too little room for what must lie on it
     ├── RunStopped         the run ended early and says why (quorum lost, stopped by hand)
     ├── LinkError          a link between two peers could not be made or kept (its tree: eris.transport.link)
     └── MissingExtra       an optional dependency is needed for what was asked
@@ -28,6 +29,7 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "DataError",
+    "DiskError",
     "ErisError",
     "FloorError",
     "InputError",
@@ -97,6 +99,7 @@ class Reason(StrEnum):
     NOT_A_MEMBER = "not-a-member"  # the sender is not a participant of this round
     NON_FINITE = "non-finite"
     MALFORMED = "malformed"
+    NO_ROOM = "no-room"  # the receiver's disk is full
     TOO_FEW = "too-few"  # fewer contributors than min_contributors
     GONE = "gone"  # the aggregator cannot be reached
     RESTARTED = "restarted"  # the aggregator came back in the middle of the round and publishes nothing twice
@@ -126,6 +129,10 @@ class TaskError(ErisError):
 
 class CheckpointError(ErisError):
     """Saved state is missing, damaged or belongs to another run."""
+
+
+class DiskError(ErisError):
+    """A disk has too little room for what must lie on it."""
 
 
 class RunStopped(ErisError):

@@ -151,8 +151,9 @@ class TestMemory:
 
     def test_a_folder_without_room_is_named(self, tmp_path: Path) -> None:
         staging = Staging([0], size=200, budget=0, folder=tmp_path / "missing")
-        with pytest.raises(InputError, match="cannot be staged on disk") as caught:
+        with pytest.raises(Refused, match="cannot be kept on disk") as caught:
             staging.write(0, 0, bytes(200), total=200)
+        assert caught.value.reason is Reason.NO_ROOM
         assert "missing" in str(caught.value)
 
     def test_refuses_a_negative_budget(self) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from eris.protocol import round_mean
+from eris.local import stretch
 
 
 @pytest.fixture(autouse=True, scope="package")
 def short_stretches() -> Iterator[None]:
-    before, round_mean.STRETCH = round_mean.STRETCH, 11
+    before, stretch.STRETCH = stretch.STRETCH, 11
     yield
-    round_mean.STRETCH = before
+    stretch.STRETCH = before

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from eris.aggregate.mean import Mean
-from eris.protocol import round_mean
+from eris.local import stretch
 from eris.protocol.recipe import Recipe
 from eris.seeds import public_root
 from eris.shards.policy import ShardPolicy
@@ -30,7 +30,7 @@ def trained(compressor: Compressor, gamma: str, *, schedules: bool = False) -> d
 @pytest.mark.parametrize("schedules", [False, True])
 def test_short_stretches_give_the_bits_of_one_long_one(compressor, gamma, schedules, monkeypatch) -> None:
     whole = trained(compressor, gamma, schedules=schedules)
-    monkeypatch.setattr(round_mean, "STRETCH", 7)
+    monkeypatch.setattr(stretch, "STRETCH", 7)
     short = trained(compressor, gamma, schedules=schedules)
     for peer in whole:
         assert whole[peer].member.replica.digest() == short[peer].member.replica.digest()
@@ -38,7 +38,7 @@ def test_short_stretches_give_the_bits_of_one_long_one(compressor, gamma, schedu
 
 @pytest.mark.parametrize("schedules", [False, True])
 def test_the_reference_is_the_mean_of_the_members_references_however_the_step_is_cut(schedules, monkeypatch) -> None:
-    monkeypatch.setattr(round_mean, "STRETCH", 7)
+    monkeypatch.setattr(stretch, "STRETCH", 7)
     peers = trained(qsgd(4), "paper", schedules=schedules)
     weights = np.array([1.0 + peer for peer in peers]) / sum(1.0 + peer for peer in peers)
     total = sum(w * p.member.private["0.reference"] for w, p in zip(weights, peers.values(), strict=True))

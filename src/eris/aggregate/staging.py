@@ -33,7 +33,7 @@ from eris.aggregate.coverage import Coverage
 from eris.aggregate.rule import Contribution
 from eris.aggregate.shelf import Shelf
 from eris.aggregate.spill import Bytes, Room
-from eris.errors import InputError, Reason, Refused
+from eris.errors import DiskError, InputError, Reason, Refused
 from eris.local.spec import Vector
 from eris.shards.plan import Coordinates
 
@@ -138,7 +138,7 @@ class Staging:
         if member in self._arriving:
             raise Refused(Reason.CONFLICT, "the same bytes are on their way already", member=member)
         entry = self._arriving[member] = _Arriving(payload, Coverage(payload.size))
-        self.space.in_memory += payload.size
+        self.space.count(payload)
         entry.coverage.add(0, payload.size)
         self._finish(member, entry)
 
@@ -176,8 +176,15 @@ class Staging:
         entry = self._arriving.get(member)
         self._check(member, start, stop, total, self.size if entry is None else entry.payload.size)
         if entry is None:
-            entry = self._arriving[member] = _Arriving(self.space.take(total), Coverage(total))
+            entry = self._arriving[member] = _Arriving(self._take(total, member), Coverage(total))
         return entry
+
+    def _take(self, size: int, member: int) -> Bytes:
+        """Return room for a message; a disk that is full costs that message, not the peer."""
+        try:
+            return self.space.take(size)
+        except DiskError as error:
+            raise Refused(Reason.NO_ROOM, error.what, fix=error.fix, member=member, **error.where) from error
 
     def _check(self, member: int, start: int, stop: int, total: int, expected: int | None) -> None:
         if member not in self.members:
@@ -194,16 +201,17 @@ class Staging:
         try:
             contents = self._read(member, entry.payload)
             _require_finite(contents, member)
+            kept = self._kept(contents.values, entry.payload, member)
         except Refused:
             self.forget(member)
             raise
-        entry.contents = contents._replace(values=self._kept(contents.values, entry.payload))
+        entry.contents = contents._replace(values=kept)
 
-    def _kept(self, values: Vector, payload: Bytes) -> Vector:
+    def _kept(self, values: Vector, payload: Bytes, member: int) -> Vector:
         """Put decoded values (not a view of the payload) under the same budget."""
         if np.may_share_memory(values, payload):
             return values
-        place: Vector = self.space.take(values.nbytes).view(np.float32)
+        place: Vector = self._take(values.nbytes, member).view(np.float32)
         place[:] = values
         return place
 

@@ -7,6 +7,7 @@ from enum import IntEnum
 from eris.errors import (
     CheckpointError,
     DataError,
+    DiskError,
     ErisError,
     FloorError,
     MissingExtra,
@@ -36,6 +37,7 @@ class ExitCode(IntEnum):
     MODELS_DIFFER = 19
     PEER_FAILED = 20
     UNHEALTHY = 21  # what `eris doctor` and `eris join --check` found
+    NO_ROOM = 22
     INTERRUPTED = 130
 
 
@@ -46,6 +48,7 @@ _CODES: tuple[tuple[type[ErisError], ExitCode], ...] = (
     (TaskError, ExitCode.TASK_FAILED),
     (CheckpointError, ExitCode.CHECKPOINT),
     (DataError, ExitCode.NO_DATA),
+    (DiskError, ExitCode.NO_ROOM),
     (MissingExtra, ExitCode.MISSING_EXTRA),
 )
 

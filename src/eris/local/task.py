@@ -2,17 +2,23 @@
 
 A task knows the model's spec, how many samples each member has, how to train locally and how to evaluate. It holds no
 state between rounds: what an optimizer must remember (momentum) lives in `memory`, which the engine stores for it.
+
+Where a model is too long for memory, a task may be a `BlockTask` as well: a peer then asks it for blocks instead of
+whole vectors. The bits are the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+import numpy as np
 
 from eris.local.spec import ModelSpec, Vector
 from eris.seeds import Seed
 
-__all__ = ["LocalResult", "Memory", "Task"]
+__all__ = ["BlockResult", "BlockTask", "LocalResult", "Memory", "Task"]
 
 Memory = dict[str, Vector]
 
@@ -26,6 +32,29 @@ class LocalResult:
     steps: float = 1.0
     loss: float = float("nan")
     metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockResult:
+    """What local training gives where the update is too long for memory: blocks of it in order, of any lengths.
+
+    They are asked for one after another and not kept; the next one may be made in the place of the last.
+    """
+
+    blocks: Iterator[Vector] = field(repr=False)
+    samples: int
+    steps: float = 1.0
+    loss: float = float("nan")
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    def whole(self) -> LocalResult:
+        """Return the same with the update in one piece.
+
+        >>> BlockResult(iter([np.float32([1, 2]), np.float32([3])]), samples=5).whole().update.tolist()
+        [1.0, 2.0, 3.0]
+        """
+        update = np.concatenate([block.copy() for block in self.blocks])
+        return LocalResult(update, self.samples, self.steps, self.loss, self.metrics)
 
 
 class Task(Protocol):
@@ -59,4 +88,17 @@ class Task(Protocol):
 
     def evaluate(self, model: Vector) -> dict[str, float]:
         """Return metrics of a model on held-out data (loss, accuracy, …)."""
+        ...
+
+
+@runtime_checkable
+class BlockTask(Protocol):
+    """What a task can do besides, so that no peer has to hold a whole model or update in memory."""
+
+    def initial_blocks(self, seed: Seed) -> Iterator[Vector]:
+        """Return the values of `initial(seed)` in blocks."""
+        ...
+
+    def train_blocks(self, member: int, model: Vector, memory: Memory, *, round: int, seed: Seed) -> BlockResult:
+        """Train as `train` does; `model` may lie in a file and cannot be written to, the update comes in blocks."""
         ...

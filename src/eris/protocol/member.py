@@ -8,7 +8,7 @@ One that lost its place (another chain) takes a snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,12 +16,14 @@ import numpy as np
 
 from eris.aggregate.shelf import Shelf
 from eris.errors import Reason, Refused
+from eris.local.mapped import release
 from eris.local.spec import Vector
-from eris.local.task import LocalResult
+from eris.local.task import BlockResult, LocalResult
+from eris.protocol.block_update import BlockUpdate
 from eris.protocol.floor import Floor
 from eris.protocol.messages import Equivocation, Manifest, Published, Report, Upload, Withheld, payload_hash
 from eris.protocol.recipe import Recipe
-from eris.protocol.replica import BufferMean, Replica
+from eris.protocol.replica import BufferMean, Replica, copy_over, initial_state
 from eris.protocol.round_mean import RoundMean
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import GENESIS, Verdict
@@ -67,7 +69,7 @@ class Member:
         self,
         peer: int,
         recipe: Recipe,
-        model: Vector,
+        model: Vector | Iterable[Vector],
         private: Seed,
         *,
         floor: Floor | None = None,
@@ -77,8 +79,8 @@ class Member:
         self.peer, self.recipe = peer, recipe
         self.floor, self._verify, self._seed = floor or Floor(), verify, private.require_private("a member's root")
         self._shelf = shelf or Shelf()
-        self.replica = Replica.start(recipe, model)
-        self.private: State = recipe.chain.private_state(recipe.spec.n_trainable)
+        self.replica = Replica.start(recipe, model, shelf=self._shelf)
+        self.private: State = initial_state(recipe.chain.private_state, recipe.spec.n_trainable, self._shelf)
         self.round, self.chain, self.reference_epoch = 0, GENESIS, 0
         self.plan: RoundPlan | None = None
         self._outgoing: Outgoing | None = None
@@ -120,11 +122,17 @@ class Member:
     def start(self) -> Vector:
         """Return a copy of the model to begin local training with."""
         model = self._shelf.vector(self.replica.model.size)
-        np.copyto(model, self.replica.model)
+        copy_over(self.replica.model, model)
         self.recipe.chain.start(model[: self.recipe.spec.n_trainable], self.private)
         return model
 
-    def contribute(self, result: LocalResult) -> list[Upload]:
+    def look(self) -> Vector:
+        """Return the same model for a task that only looks at it: where nothing changes it there is no copy."""
+        model = self.start() if self.recipe.chain.changes_start else self.replica.model[:]
+        model.flags.writeable = False
+        return model
+
+    def contribute(self, result: LocalResult | BlockResult) -> list[Upload]:
         """Transform an update and cut it into one upload for each shard."""
         plan, spec = self._open_plan(), self.recipe.spec
         if self.lost_reference:
@@ -135,9 +143,7 @@ class Member:
                 peer=self.peer,
                 round=plan.round,
             )
-        update = result.update
         layout = self.recipe.layout(plan.round)
-        trainable, buffers = np.split(update, [spec.n_trainable])
         context = SendContext(
             round=plan.round,
             member=self.peer,
@@ -147,11 +153,26 @@ class Member:
             tensor_sizes=spec.trainable_sizes,
             steps=result.steps,
         )
-        self._outgoing = self.recipe.chain.outgoing(trainable, self.private, self.replica.public, context)
+        self._outgoing, buffers = self._transformed(result, context)
         parts = self._outgoing.packed.parts(layout.trainable, memory=self._shelf.take)
         rest = layout.buffers.split(buffers)
         header = (plan.run, plan.epoch, plan.round, plan.digest, plan.chain, self.peer)
         return [Upload(*header, part.shard, part, rest[part.shard], result.steps) for part in parts]
+
+    def _transformed(self, result: LocalResult | BlockResult, context: SendContext) -> tuple[Outgoing, Vector]:
+        """Run the way out through the chain; return what leaves, and the buffers that pass it by."""
+        chain, states, n = self.recipe.chain, (self.private, self.replica.public), self.recipe.spec.n_trainable
+        if isinstance(result, LocalResult):
+            trainable, buffers = np.split(result.update, [n])
+            return chain.outgoing(trainable, *states, context), buffers
+        update = BlockUpdate(result.blocks, self.recipe.spec)
+        if chain.packs_blocks:
+            return chain.outgoing_blocks(update, n, *states, context), update.buffers
+        whole = self._shelf.vector(n)
+        for place, values in update:
+            whole[place] = values
+            release(whole[place])
+        return chain.outgoing(whole, *states, context), update.buffers
 
     def receive(self, published: Published) -> Equivocation | None:
         """Hold a published shard aside; refuse what is not what the plan asks for."""
@@ -217,7 +238,10 @@ class Member:
 
     def snapshot(self) -> Snapshot:
         """Return a copy of the public state, for a newcomer. Private references are not part of it."""
-        return Snapshot(self.round, self.chain, {name: value.copy() for name, value in self.replica.state().items()})
+        copies = {name: self._shelf.vector(value.size) for name, value in self.replica.state().items()}
+        for name, value in self.replica.state().items():
+            copy_over(value, copies[name])
+        return Snapshot(self.round, self.chain, copies)
 
     def restore(self, snapshot: Snapshot, *, missed: Sequence[Verdict] = ()) -> None:
         """Stand where the snapshot stands; private state stays, settled by the verdicts `missed` in between."""

@@ -1,22 +1,32 @@
-"""What every peer holds alike: model, optimizer state, public transform state. It moves only here."""
+"""What every peer holds alike: model, optimizer state, public transform state. It moves only here.
+
+Where these vectors are too long for memory they lie in mapped files (the shelf knows). They are therefore only ever
+walked through, a stretch at a time, and each stretch is let go of when it is done.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from blake3 import blake3
 
+from eris.aggregate.shelf import Shelf
+from eris.errors import SpecError
+from eris.local.mapped import release
 from eris.local.spec import Vector, as_vector
+from eris.local.stretch import stretches
 from eris.protocol.recipe import Recipe
-from eris.protocol.round_mean import RoundMean, stretches
+from eris.protocol.round_mean import RoundMean
 from eris.shards.plan import Coordinates
 from eris.shards.policy import Layout
 from eris.step.freeze import apply_except
 from eris.step.optimizer import State
 
-__all__ = ["BufferMean", "Replica"]
+__all__ = ["BufferMean", "Replica", "copy_over", "initial_state", "joined"]
+
+_NONE: Coordinates = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +46,30 @@ class Replica:
     public: State
 
     @classmethod
-    def start(cls, recipe: Recipe, model: Vector) -> Replica:
-        """Return the replica before the first round."""
-        n = recipe.spec.n_trainable
-        model = as_vector(model, recipe.spec.n, what="initial model").copy()
-        return cls(recipe, model, recipe.optimizer.init(n), recipe.chain.public_state(n))
+    def start(cls, recipe: Recipe, model: Vector | Iterable[Vector], *, shelf: Shelf | None = None) -> Replica:
+        """Return the replica before the first round; a long model may come in blocks."""
+        spec, shelf = recipe.spec, shelf or Shelf()
+        if isinstance(model, np.ndarray):
+            model = [as_vector(model, spec.n, what="initial model")]
+        return cls(
+            recipe,
+            joined(model, spec.n, shelf, what="initial model"),
+            initial_state(recipe.optimizer.init, spec.n_trainable, shelf),
+            initial_state(recipe.chain.public_state, spec.n_trainable, shelf),
+        )
 
     def apply(self, mean: RoundMean, buffers: BufferMean, layout: Layout) -> None:
         """Take one step: correct the mean, run the server optimizer, average the buffers; freeze lost shards."""
         trainable, rest = np.split(self.model, [self.recipe.spec.n_trainable])
-        frozen = _coordinates(layout, mean.lost)
         optimizer, places = self.recipe.optimizer_at(mean.round), stretches(trainable.size)
         values, direction = np.empty((2, places[0].stop if places else 0), np.float32)
         for place in places:
             size = place.stop - place.start
-            part = mean.stretch(place, values[:size])
-            moved = self.recipe.chain.incoming(part, _on(place, self.public), out=direction[:size])
-            still = frozen[slice(*np.searchsorted(frozen, [place.start, place.stop]))] - place.start
-            apply_except(optimizer, trainable[place], moved, _on(place, self.optimizer), still)
+            part, state = mean.stretch(place, values[:size]), (_on(place, self.public), _on(place, self.optimizer))
+            moved = self.recipe.chain.incoming(part, state[0], out=direction[:size])
+            apply_except(optimizer, trainable[place], moved, state[1], _frozen(layout, mean.lost, place))
+            for vector in (trainable[place], *state[0].values(), *state[1].values()):
+                release(vector)
         rest -= buffers.values
 
     def state(self) -> dict[str, Vector]:
@@ -68,22 +84,61 @@ class Replica:
         for name, value in mine.items():
             as_vector(state[name], value.size, what=name)
         for name, value in mine.items():
-            np.copyto(value, state[name])
+            copy_over(state[name], value)
 
     def digest(self) -> str:
         """Return the BLAKE3 digest of the whole state."""
         hasher = blake3()
         for name, value in sorted(self.state().items()):
             hasher.update(name.encode())
-            hasher.update(value.view(np.uint8).data)
+            for place in stretches(value.size):
+                hasher.update(value[place].view(np.uint8).data)
+                release(value[place])
         return str(hasher.hexdigest())
+
+
+def joined(blocks: Iterable[Vector], n: int, shelf: Shelf, *, what: str) -> Vector:
+    """Return blocks as one vector of n values, in memory or in a file."""
+    vector, start = shelf.zeros(n), 0
+    for block in blocks:
+        stop = start + block.size
+        if stop > n:
+            break
+        copy_over(as_vector(block, block.size, what=what), vector[start:stop])
+        start = stop
+    if start != n:
+        raise SpecError(f"the blocks of the {what} do not have {n} values together", fix="give every value once")
+    return vector
+
+
+def initial_state(init: Callable[[int], State], n: int, shelf: Shelf) -> State:
+    """Return the state `init(n)`; where it lies in files, made by the stretch: no coordinate knows of another."""
+    if not shelf.maps(4 * n):
+        return init(n)
+    state = {name: shelf.zeros(n) for name in init(0)}
+    for place in stretches(n):
+        for name, values in init(place.stop - place.start).items():
+            if values.any():  # a new file is zeros already
+                state[name][place] = values
+                release(state[name][place])
+    return state
+
+
+def copy_over(source: Vector, target: Vector) -> None:
+    """Copy a vector that may lie in a file to another one."""
+    for place in stretches(target.size):
+        np.copyto(target[place], source[place])
+        release(source[place])
+        release(target[place])
 
 
 def _on(place: slice, state: State) -> State:
     return {name: vector[place] for name, vector in state.items()}
 
 
-def _coordinates(layout: Layout, shards: tuple[int, ...]) -> Coordinates:
-    """Return all coordinates of these shards, ascending."""
-    parts = [layout.trainable.coordinates(shard) for shard in shards]
-    return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+def _frozen(layout: Layout, lost: tuple[int, ...], place: slice) -> Coordinates:
+    """Return which coordinates of a stretch lie in lost shards, ascending, counted from where the stretch begins."""
+    if not lost:
+        return _NONE
+    owners = layout.trainable.owners_of(np.arange(place.start, place.stop, dtype=np.int64))
+    return np.flatnonzero(np.isin(owners, lost)).astype(np.int64, copy=False)

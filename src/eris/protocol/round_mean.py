@@ -16,14 +16,7 @@ from eris.protocol.recipe import Recipe
 from eris.shards.plan import ShardPlan
 from eris.transforms import Mean
 
-__all__ = ["STRETCH", "RoundMean", "stretches"]
-
-STRETCH = 1 << 18  # values: few enough for a cache, many enough that a stretch costs more than the calls for it
-
-
-def stretches(n: int) -> list[slice]:
-    """Cut n coordinates into stretches, all of one length but the last."""
-    return [slice(start, min(start + STRETCH, n)) for start in range(0, n, STRETCH)]
+__all__ = ["RoundMean"]
 
 
 class RoundMean:

@@ -13,10 +13,18 @@ from eris.errors import ConfigError
 from eris.local.spec import Vector
 from eris.seeds import Seed
 from eris.shards.plan import Coordinates, ShardPlan
+from eris.transforms.kept import Blocks
 from eris.transforms.packed import Code, Packed
 from eris.transforms.transform import SendContext, State, Transform
 
-__all__ = ["Compress", "CompressesDifference", "Compressor", "DenseCompressor", "require_compressor"]
+__all__ = [
+    "Compress",
+    "CompressesBlocks",
+    "CompressesDifference",
+    "Compressor",
+    "DenseCompressor",
+    "require_compressor",
+]
 
 
 class Compressor(Protocol):
@@ -76,6 +84,15 @@ class CompressesDifference(Protocol):
         ...
 
 
+@runtime_checkable
+class CompressesBlocks(Protocol):
+    """A compressor that looks at each coordinate alone and keeps few: the vector may come in blocks."""
+
+    def compress_blocks(self, blocks: Blocks, n: int, reference: Vector | None, context: SendContext) -> Packed:
+        """Return the same bits as `compress(vector - reference, context)` (or `vector`, without a reference)."""
+        ...
+
+
 class DenseCompressor:
     """What compressors that keep every coordinate have in common."""
 
@@ -108,7 +125,18 @@ class Compress(Transform):
     def __repr__(self) -> str:
         return repr(self.compressor)
 
+    @property
+    def packs_blocks(self) -> bool:  # type: ignore[override]
+        """Whether the compressor can take an update in blocks."""
+        return type(self).outgoing is Compress.outgoing and isinstance(self.compressor, CompressesBlocks)
+
     def outgoing(self, update: Vector, private: State, public: State, context: SendContext) -> Packed:
         """Compress the update."""
         del private, public
         return self.compressor.compress(update, context)
+
+    def outgoing_blocks(self, blocks: Blocks, n: int, private: State, public: State, context: SendContext) -> Packed:
+        """Compress an update that comes in blocks."""
+        del private, public
+        assert isinstance(self.compressor, CompressesBlocks)
+        return self.compressor.compress_blocks(blocks, n, None, context)

@@ -17,8 +17,12 @@ from typing import Literal
 import numpy as np
 
 from eris.errors import ConfigError
+from eris.local.mapped import is_mapped, release
 from eris.local.spec import Vector
-from eris.transforms.compress import CompressesDifference, Compressor, require_compressor
+from eris.local.stretch import stretches
+from eris.shards.plan import Coordinates
+from eris.transforms.compress import CompressesBlocks, CompressesDifference, Compressor, require_compressor
+from eris.transforms.kept import Blocks
 from eris.transforms.packed import Packed
 from eris.transforms.transform import Accepted, Mean, SendContext, State, Transform
 
@@ -99,9 +103,22 @@ class Shift(Transform):
         """Return s = 0."""
         return {"reference": np.zeros(n, np.float32)}
 
+    @property
+    def packs_blocks(self) -> bool:  # type: ignore[override]
+        """Whether the compressor can take an update in blocks."""
+        return isinstance(self.compressor, CompressesBlocks)
+
+    def outgoing_blocks(self, blocks: Blocks, n: int, private: State, public: State, context: SendContext) -> Packed:
+        """Return C(g − s_k) of an update g that comes in blocks."""
+        assert isinstance(self.compressor, CompressesBlocks)
+        return self.compressor.compress_blocks(blocks, n, self._reference(private, public), context)
+
+    def _reference(self, private: State, public: State) -> Vector:
+        return public["reference"] if self.shared_reference else private["reference"]
+
     def outgoing(self, update: Vector, private: State, public: State, context: SendContext) -> Packed:
         """Return C(g − s_k)."""
-        reference = public["reference"] if self.shared_reference else private["reference"]
+        reference = self._reference(private, public)
         if isinstance(self.compressor, CompressesDifference):
             return self.compressor.compress_difference(update, reference, context)
         return self.compressor.compress(update - reference, context)
@@ -126,8 +143,13 @@ class Shift(Transform):
 
     def new_epoch(self, private: State, public: State) -> None:
         """Begin a reference epoch: s_k := s."""
-        if not self.shared_reference:
-            np.copyto(private["reference"], public["reference"])
+        if self.shared_reference:
+            return
+        mine, common = private["reference"], public["reference"]
+        for place in stretches(mine.size):
+            np.copyto(mine[place], common[place])
+            release(mine[place])
+            release(common[place])
 
 
 def advance(reference: Vector, sent: Packed, step: np.float32, accepted: Accepted) -> None:
@@ -135,10 +157,17 @@ def advance(reference: Vector, sent: Packed, step: np.float32, accepted: Accepte
     values, chosen = step * sent.values(), accepted.selects(sent.support)
     if sent.support is None:
         np.add(reference, values, out=reference, where=True if chosen is None else chosen)
-    elif chosen is None:
-        reference[sent.support] += values
     else:
-        reference[sent.support[chosen]] += values[chosen]
+        support = sent.support if chosen is None else sent.support[chosen]
+        _add_at(reference, support, values if chosen is None else values[chosen])
+
+
+def _add_at(reference: Vector, support: Coordinates, values: Vector) -> None:
+    """Add values on an ascending support; where the reference lies in a file, a stretch of it at a time."""
+    for place in stretches(reference.size) if is_mapped(reference) else [slice(0, reference.size)]:
+        first, last = np.searchsorted(support, [place.start, place.stop])
+        reference[support[first:last]] += values[first:last]
+        release(reference[place])
 
 
 def _require_ef21(compressor: Compressor, gamma: Gamma, shared_reference: bool) -> None:

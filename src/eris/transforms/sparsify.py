@@ -20,6 +20,7 @@ from eris.errors import ConfigError, PlanError
 from eris.local.spec import Vector
 from eris.seeds import Seed
 from eris.shards.plan import Coordinates, ShardPlan
+from eris.transforms.kept import Blocks, kept_of
 from eris.transforms.packed import Code, Float32, Packed
 from eris.transforms.transform import SendContext
 
@@ -84,6 +85,11 @@ class Sparsifier:
         """Keep the round's coordinates of the difference, and form it there only."""
         mask = self.mask(update.size, context.public)
         return self._pack(update.size, mask, update - reference if mask is None else update[mask] - reference[mask])
+
+    def compress_blocks(self, blocks: Blocks, n: int, reference: Vector | None, context: SendContext) -> Packed:
+        """Keep the round's coordinates of a vector that comes in blocks, less the reference."""
+        mask = self.mask(n, context.public)
+        return self._pack(n, mask, kept_of(blocks, n, mask, reference))
 
     def mask(self, n: int, public: Seed) -> Coordinates | None:
         """Return the coordinates kept in a round, ascending; None: all."""
@@ -210,6 +216,11 @@ class StratifiedRandK(Sparsifier):
         """Keep k_a coordinates of every shard of the difference, and form it there only."""
         mask, scales, keys = self._drawn(update.size, context)
         return Packed(update.size, mask, (update[mask] - reference[mask]) * scales, mask_keys=keys)
+
+    def compress_blocks(self, blocks: Blocks, n: int, reference: Vector | None, context: SendContext) -> Packed:
+        """Keep k_a coordinates of every shard of a vector that comes in blocks, less the reference."""
+        mask, scales, keys = self._drawn(n, context)
+        return Packed(n, mask, kept_of(blocks, n, mask, reference) * scales, mask_keys=keys)
 
     def _kept(self, size: int) -> int:
         return share_of(self.p, size, round_up=True)

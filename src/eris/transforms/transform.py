@@ -25,6 +25,7 @@ from eris.errors import ConfigError
 from eris.local.spec import Vector
 from eris.seeds import Seed
 from eris.shards.plan import Coordinates, ShardPlan
+from eris.transforms.kept import Blocks
 from eris.transforms.packed import Packed
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class Transform:
     needs_linear_rule: bool = False  # a median of what it sends would mean nothing
     adds_noise: bool = False
     packs: bool = False  # ends the chain: returns a Packed, and has a `compressor`
+    packs_blocks: bool = False  # may be given the update in blocks, by `outgoing_blocks`
     remembers_update: bool = False  # `settle` looks at the update that went in, so it is kept until the verdict
 
     def check(self, before: Sequence[Transform]) -> None:
@@ -126,6 +128,10 @@ class Transform:
         """Return what the member sends instead of `update`. Must not change update or states."""
         del private, public, context
         return update
+
+    def outgoing_blocks(self, blocks: Blocks, n: int, private: State, public: State, context: SendContext) -> Packed:
+        """Do as `outgoing` with an update of n values that comes in blocks; for transforms that say `packs_blocks`."""
+        raise NotImplementedError
 
     def settle(self, update: Vector, sent: Vector | Packed, private: State, accepted: Accepted) -> None:
         """Advance the member's state after the verdict; `update` went in, `sent` came out of `outgoing`.
@@ -212,6 +218,21 @@ class Chain:
             value = transform.outgoing(value, self._of(number, private), self._of(number, public), context)
         assert isinstance(value, Packed)
         return Outgoing((*stages, value), value)
+
+    @property
+    def packs_blocks(self) -> bool:
+        """Whether an update may come in blocks: nothing stands before a transform that can take it so."""
+        return len(self.transforms) == 1 and self.transforms[0].packs_blocks
+
+    @property
+    def changes_start(self) -> bool:
+        """Whether a member begins its local training elsewhere than at the common model."""
+        return any(type(transform).start is not Transform.start for transform in self.transforms)
+
+    def outgoing_blocks(self, blocks: Blocks, n: int, private: State, public: State, context: SendContext) -> Outgoing:
+        """Run the way out for an update of n values that comes in blocks, where that is possible."""
+        packed = self.transforms[0].outgoing_blocks(blocks, n, self._of(0, private), self._of(0, public), context)
+        return Outgoing((_RELEASED, packed), packed)
 
     def settle(self, outgoing: Outgoing, private: State, accepted: Accepted) -> None:
         """Advance a member's private state, on the verdict only."""
