@@ -156,7 +156,7 @@ class Packed:
 
     def _dense_part(self, plan: ShardPlan, shard: int, room: NDArray[Any]) -> Part:
         part = self._part(plan, shard, None, plan.gather(self.symbols, shard, out=room))
-        if isinstance(self.code, CodeByCoordinate) and self.scales.size > 1:
+        if self.scales.size > 1 and isinstance(self.code, CodeByCoordinate):
             return replace(part, code=self.code.restricted(plan.coordinates(shard)))
         return part
 
