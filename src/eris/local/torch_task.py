@@ -153,6 +153,10 @@ class TorchTask:
         other._places = [own[chosen] for own, chosen in zip(self._places, places, strict=True)]
         return other
 
+    def examples(self, member: int) -> Batch:
+        """Return a member's samples as the model takes them, with their targets."""
+        return self._cache.get(("train", member), self._train, self._places[member])
+
     def sample_losses(self, member: int, model: Vector) -> NDArray[np.float64]:
         """Return the loss of each of a member's samples, in evaluation mode."""
         with self._at_work(None) as flat, torch.no_grad():
