@@ -25,7 +25,7 @@ from eris.transforms import (
     top_k,
     uniform,
 )
-from eris.transforms.compress import CompressesDifference
+from eris.transforms.compress import CompressesBlocks, CompressesDifference
 from eris.transforms.named import COMPRESSORS
 from tests.transforms.scenes import TENSORS, N, context, normal, plans
 
@@ -220,6 +220,20 @@ def test_a_difference_is_compressed_as_if_it_had_been_formed(compressor):
     short, long = compressor.compress_difference(update, reference, sent), compressor.compress(update - reference, sent)
     assert np.array_equal(short.dense(), long.dense())
     assert short.mask_keys == long.mask_keys
+
+
+@every_compressor
+@pytest.mark.parametrize("shifted", [False, True])
+def test_a_vector_in_blocks_is_compressed_as_if_it_were_whole(compressor, shifted):
+    if not isinstance(compressor, CompressesBlocks):
+        assert not isinstance(compressor, CompressesDifference)
+        return
+    update, reference, sent = normal(N), normal(N, seed=1), context(PLANS["scattered"])
+    blocks = [(slice(start, min(start + 37, N)), update[start : start + 37]) for start in range(0, N, 37)]
+    whole = compressor.compress(update - reference if shifted else update, sent)
+    packed = compressor.compress_blocks(iter(blocks), N, reference if shifted else None, sent)
+    assert np.array_equal(packed.dense().view(np.uint32), whole.dense().view(np.uint32))
+    assert packed.mask_keys == whole.mask_keys
 
 
 @every_compressor

@@ -101,11 +101,10 @@ def joined(blocks: Iterable[Vector], n: int, shelf: Shelf, *, what: str) -> Vect
     """Return blocks as one vector of n values, in memory or in a file."""
     vector, start = shelf.zeros(n), 0
     for block in blocks:
-        stop = start + block.size
-        if stop > n:
+        place, start = slice(start, start + block.size), start + block.size
+        if start > n:
             break
-        copy_over(as_vector(block, block.size, what=what), vector[start:stop])
-        start = stop
+        copy_over(as_vector(block, block.size, what=what), vector[place])
     if start != n:
         raise SpecError(f"the blocks of the {what} do not have {n} values together", fix="give every value once")
     return vector
