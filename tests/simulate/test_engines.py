@@ -207,3 +207,26 @@ def test_states_survive_in_another_process(tmp_path):
     again = StateStore(tmp_path, 2)
     again.load(store.save())
     assert again.read(1).tolist() == [0, 1, 2]
+
+
+def test_workers_that_wait_for_a_free_slot_get_on(tmp_path, monkeypatch):
+    """With one slot nobody is at work whenever a result has been taken; what waits must then be handed out."""
+    engine = engine_of("stumbling")
+    monkeypatch.setattr(engine, "_groups", 1)
+    monkeypatch.setattr("eris.simulate.process_engine._GROUP", 1)
+    played = prepare(settings(), tmp_path, engine=engine)
+    played.simulation.play(1)
+    engine.close()
+    assert played.simulation.round == 1
+
+
+def test_an_evaluation_waited_for_loses_no_training(tmp_path):
+    """What workers finish meanwhile is kept until it is asked for."""
+    engine = engine_of("stumbling")
+    played = prepare(settings(), tmp_path, engine=engine)
+    engine.begin(played.composition)
+    engine.publish(played.simulation.replica)
+    works = engine.train([Job(0, member) for member in range(7)], lambda member: None)
+    assert "loss" in engine.evaluate()()
+    assert [work.job.member for work in works] == list(range(7))
+    engine.close()
