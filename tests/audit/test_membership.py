@@ -10,6 +10,7 @@ import pytest
 from eris.audit.attack import ATTACKS, attack_by_name
 from eris.audit.canaries import toss
 from eris.audit.observer import parse_observer
+from eris.audit.score import SCORES
 from eris.audit.statistic import Sheet, figures
 from eris.errors import ConfigError, InputError
 from eris.events import RoundStarted, Sent
@@ -100,7 +101,7 @@ def test_all_colluding_aggregators_score_as_a_server(tmp_path):
     few, server = train(tmp_path / "a", "aggregators=3"), train(tmp_path / "b", method="fedavg")
     joint = few.audit("coalition:3", views=1).scores(parse_observer("coalition:3"))
     alone = server.audit("server").scores(parse_observer("server"))
-    for name in ("loss", "calibrated", "dot", "paper"):
+    for name in SCORES:
         for victim in (3, 4):
             assert joint[name][victim].tobytes() == alone[name][victim].tobytes(), name
 

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_membership", "plot_sweep"]
+__all__ = ["COLOURS", "MUTED", "blank_figure", "plain_axes", "plot_membership", "plot_sweep"]
 
-_COLOURS = ("#0067a3", "#b34700", "#00735a", "#9c3b76", "#7a5c00", "#5a6572")
+COLOURS = ("#0067a3", "#b34700", "#00735a", "#9c3b76", "#7a5c00", "#5a6572")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
-_MUTED = "#8a94a0"
+MUTED = "#8a94a0"
 
 Entries = Sequence[dict[str, Any]]
 
@@ -27,7 +27,7 @@ def plot_membership(trials: Entries, path: Path) -> None:
     labels = [f"{method} · {result['observer']}" for method, result in rows]
     names = list(dict.fromkeys(labels))
     attacks = list(dict.fromkeys(result["attack"] for _, result in rows))
-    figure = _figure(8.0, 1.7 + 0.55 * len(names))
+    figure = blank_figure(8.0, 1.7 + 0.55 * len(names))
     axes = figure.subplots()
     for label, (_, result) in zip(labels, rows, strict=True):
         slot = attacks.index(result["attack"])
@@ -43,22 +43,22 @@ def plot_sweep(points: Entries, axis: str, path: Path) -> None:
     """Draw every attack along the axis, and the accuracy of the models below it."""
     labels = [point["label"] for point in points]
     attacks = list(dict.fromkeys(result["attack"] for point in points for result in point["results"]))
-    figure = _figure(7.2, 5.4)
+    figure = blank_figure(7.2, 5.4)
     above, below = figure.subplots(2, sharex=True, height_ratios=(3, 1))
     for slot, attack in enumerate(attacks):
         found = [next(r for r in point["results"] if r["attack"] == attack) for point in points]
         places = [place + _offset(slot, len(attacks)) for place in range(len(points))]
         values = [result["figures"]["auc"]["value"] for result in found]
-        above.plot(places, values, color=_COLOURS[slot % 6], linewidth=1.2, alpha=0.6)
+        above.plot(places, values, color=COLOURS[slot % 6], linewidth=1.2, alpha=0.6)
         for place, result in zip(places, found, strict=True):
             _mark(above, place, result, slot, across=False)
-    below.plot(range(len(points)), [_percent(point["accuracy"]) for point in points], "o-", color=_MUTED)
+    below.plot(range(len(points)), [_percent(point["accuracy"]) for point in points], "o-", color=MUTED)
     below.set_xticks(range(len(points)), labels)
     below.set_xlabel(axis)
     below.set_ylabel("accuracy (%)")
     below.margins(y=0.3)
     above.set_ylabel("area under the ROC curve")
-    _plain(below)
+    plain_axes(below)
     _finish(figure, above, attacks, f"Membership inference against {axis}")
     figure.savefig(path, dpi=150)
 
@@ -70,25 +70,26 @@ def _mark(axes: Axes, place: float, result: dict[str, Any], slot: int, *, across
     spread = [[max(0.0, found["value"] - low)], [max(0.0, high - found["value"])]] if low is not None else None
     half = 0.5 - (found["chance_95"] - 0.5)
     band = [half, found["chance_95"]]
-    style: dict[str, Any] = {"fmt": _MARKERS[slot % 6], "color": _COLOURS[slot % 6], "capsize": 3, "markersize": 6}
+    style: dict[str, Any] = {"fmt": _MARKERS[slot % 6], "color": COLOURS[slot % 6], "capsize": 3, "markersize": 6}
     if across:
-        axes.plot(band, [place, place], color=_MUTED, linewidth=7, alpha=0.35, solid_capstyle="butt")
+        axes.plot(band, [place, place], color=MUTED, linewidth=7, alpha=0.35, solid_capstyle="butt")
         axes.errorbar([found["value"]], [place], xerr=spread, **style)
     else:
-        axes.plot([place, place], band, color=_MUTED, linewidth=7, alpha=0.35, solid_capstyle="butt")
+        axes.plot([place, place], band, color=MUTED, linewidth=7, alpha=0.35, solid_capstyle="butt")
         axes.errorbar([place], [found["value"]], yerr=spread, **style)
 
 
 def _finish(figure: Figure, axes: Axes, attacks: Sequence[str], title: str) -> None:
-    _plain(axes)
+    plain_axes(axes)
     for slot, attack in enumerate(attacks):
-        axes.plot([], [], _MARKERS[slot % 6], color=_COLOURS[slot % 6], label=f"{attack} attack, 95 % interval")
-    axes.plot([], [], color=_MUTED, linewidth=7, alpha=0.35, label="chance, 90 % of tosses")
+        axes.plot([], [], _MARKERS[slot % 6], color=COLOURS[slot % 6], label=f"{attack} attack, 95 % interval")
+    axes.plot([], [], color=MUTED, linewidth=7, alpha=0.35, label="chance, 90 % of tosses")
     figure.suptitle(title, x=0.02, ha="left", fontsize=11)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8)
 
 
-def _plain(axes: Axes) -> None:
+def plain_axes(axes: Axes) -> None:
+    """Leave nothing but a light grid."""
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.grid(visible=True, color="#dfe4ea", linewidth=0.7)
@@ -104,7 +105,8 @@ def _percent(share: float | None) -> float:
     return float("nan") if share is None else 100 * share
 
 
-def _figure(width: float, height: float) -> Figure:
+def blank_figure(width: float, height: float) -> Figure:
+    """Return an empty figure, or say which extra is missing."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

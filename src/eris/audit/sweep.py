@@ -54,8 +54,9 @@ def _aggregators(members: int) -> list[Point]:
 
 
 def _collusion(members: int) -> list[Point]:
-    """Let coalitions of all sizes look at one training."""
-    sizes = sorted({size for size in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, members - 1, members) if size <= members})
+    """Let coalitions of all sizes look at one training; of more than sixteen aggregators some sizes are left out."""
+    some = (*range(1, 9), 10, 12, 16, 20, 24, 32, 40, members - 1, members)
+    sizes = sorted({size for size in (range(1, members + 1) if members <= 16 else some) if size <= members})
     return [Point("", ("method=eris",), tuple(Observer("coalition", size) for size in sizes))]
 
 

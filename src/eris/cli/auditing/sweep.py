@@ -1,8 +1,9 @@
-"""`eris audit sweep`: the same attack along one axis."""
+"""`eris audit sweep`: the same question along one axis."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,13 +13,17 @@ from rich.console import Console
 from eris.cli.auditing.membership_table import membership_footnotes, membership_table
 from eris.cli.auditing.options import AttackName, Canaries, Changes, Json, Out, Views, attacks, stamped_folder
 from eris.cli.auditing.rounds import Rounds
+from eris.cli.auditing.sweep_table import gaussianity_table
 from eris.errors import ConfigError, MissingExtra
 
 __all__ = ["sweep"]
 
+_MEMBERSHIP = ("aggregators", "collusion", "compression", "blocks", "rotation")
+_OTHERS = ("gaussianity",)
+
 
 def sweep(
-    name: Annotated[str, typer.Argument(help="aggregators, collusion, compression, blocks or rotation.")],
+    name: Annotated[str, typer.Argument(help=f"{', '.join(_MEMBERSHIP)}, {', '.join(_OTHERS)}.")],
     changes: Changes = None,
     size: Annotated[str, typer.Option(help="small (minutes), or paper (50 members on the whole of MNIST).")] = "small",
     attack: AttackName = "adaptive",
@@ -27,36 +32,75 @@ def sweep(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Repeat the membership attack along one axis, and draw it.
+    """Repeat an attack along one axis, and draw it; the same again with the same --out goes on where it was.
 
     **Examples**
 
     `eris audit sweep aggregators`
 
     `eris audit sweep collusion --set members=10 --out audits/collusion`
-    """
-    from eris.audit.sweep import SIZES, configurations, run_sweep, sweep_by_name
 
+    `eris audit sweep gaussianity --out audits/gaussianity`
+    """
+    from eris.audit.sweep import SIZES
+
+    if name not in (*_MEMBERSHIP, *_OTHERS):
+        raise ConfigError(f"there is no sweep {name!r}", fix=f"use one of {', '.join((*_MEMBERSHIP, *_OTHERS))}")
     if size not in SIZES:
         raise ConfigError(f"there is no size {size!r}", fix=f"use one of {', '.join(SIZES)}")
-    chosen, base, folder = sweep_by_name(name), [*SIZES[size], *(changes or [])], out or stamped_folder()
-    total = sum(config.rounds for _, config in configurations(chosen, base))
-    with Rounds(total, visible=not as_json) as progress:
-        points = run_sweep(chosen, base, folder, attacks(attack), listeners=[progress], canaries=canaries, views=views)
-    picture = _draw(points, chosen.axis, folder / f"sweep-{name}.png")
+    folder = out or stamped_folder()
+    if name == "gaussianity":
+        points, table, picture = _gaussianity(size, changes or [], folder, visible=not as_json)
+    else:
+        options = {"canaries": canaries, "views": views}
+        points, table, picture = _membership(name, size, changes or [], attack, folder, options, visible=not as_json)
     if as_json:
         typer.echo(json.dumps({"path": str(folder), "points": points}))
         return
     console = Console()
-    console.print(membership_table(points, "label", chosen.axis))
-    console.print(membership_footnotes(folder / f"sweep-{name}.json", picture), soft_wrap=True, highlight=False)
+    console.print(table)
+    notes = membership_footnotes if name in _MEMBERSHIP else _where
+    console.print(notes(folder / f"sweep-{name}.json", picture), soft_wrap=True, highlight=False)
 
 
-def _draw(points: list[dict[str, Any]], axis: str, path: Path) -> str:
+Found = tuple[list[dict[str, Any]], Any, str]
+
+
+def _membership(
+    name: str, size: str, changes: list[str], attack: str, folder: Path, options: dict[str, Any], *, visible: bool
+) -> Found:
     from eris.audit.plot import plot_sweep
+    from eris.audit.sweep import SIZES, configurations, run_sweep, sweep_by_name
 
+    chosen, base = sweep_by_name(name), [*SIZES[size], *changes]
+    total = sum(config.rounds for _, config in configurations(chosen, base))
+    with Rounds(total, visible=visible) as progress:
+        points = run_sweep(chosen, base, folder, attacks(attack), listeners=[progress], **options)
+    path = folder / f"sweep-{name}.png"
+    picture = _drawn(lambda: plot_sweep(points, chosen.axis, path), path)
+    return points, membership_table(points, "label", chosen.axis), picture
+
+
+def _gaussianity(size: str, changes: list[str], folder: Path, *, visible: bool) -> Found:
+    from eris.audit.gaussianity import CHANGES, run_gaussianity
+    from eris.audit.gaussianity_plot import plot_gaussianity
+    from eris.audit.sweep import SIZES
+    from eris.config import load_config
+
+    base = [*SIZES[size], *CHANGES, *changes]
+    with Rounds(load_config(changes=base).rounds, visible=visible) as progress:
+        points = run_gaussianity(base, folder, draws=64 if size == "paper" else 32, listeners=[progress])
+    path = folder / "sweep-gaussianity.png"
+    return points, gaussianity_table(points), _drawn(lambda: plot_gaussianity(points, path), path)
+
+
+def _where(path: Path, picture: str) -> str:
+    return f"results: {path}\npicture: {picture}"
+
+
+def _drawn(draw: Callable[[], None], path: Path) -> str:
     try:
-        plot_sweep(points, axis, path)
+        draw()
     except MissingExtra as error:
         return f"not drawn ({error})"
     return str(path)

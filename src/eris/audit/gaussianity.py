@@ -1,0 +1,185 @@
+"""Is the theory's Gaussian assumption true, and how much can one coordinate tell (C_max)?
+
+The bound on leakage takes one coordinate of a member's update, given its data, for a Gaussian. What makes it random is
+the choice of batches. So the same member's round is done again and again from the same model with other batches, and
+every coordinate is tested; chance is what the same test says of Gaussian numbers. Beside it stands what the paper
+shows: how the coordinates of one vector of weights are spread, which is another thing.
+
+Every round that is looked at leaves a file of transcripts that `eris bounds --transcripts` reads.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.audit.plain import write_json
+from eris.checkpoint import write_atomically
+from eris.config import Config, load_config
+from eris.errors import RunStopped
+from eris.events import Event, Listener, RoundStarted
+from eris.local.spec import Vector
+from eris.local.task import Task
+from eris.planner import capacity_from_transcripts
+from eris.seeds import Seed, private_root
+from eris.simulate.run import resume, run
+from eris.tasks import build_task
+
+__all__ = ["CHANGES", "NOTES", "not_normal", "run_gaussianity"]
+
+CHANGES = ("method=fedavg", "local.batch=8", "local.epochs=1")
+"""What this sweep needs besides a preset: batches that can be redrawn, and nobody to attack."""
+
+NOTES = (
+    "not_normal is the share of coordinates whose law over redrawn batches is told from a Gaussian at 5 %; "
+    "chance is the same test on Gaussian numbers",
+    "weights are the coordinates of one vector, which is what the paper's histogram shows; no law of one coordinate",
+    "C_max is ½ ln(variance between members / variance between redraws), in nats; the largest of many noisy ratios is "
+    "too large, and it is infinite where batches change nothing",
+)
+_LEVEL = 0.05
+_TRIALS = 20_000  # Gaussian numbers that the test's threshold comes from
+_BARS = 61
+
+Rows = NDArray[np.float32]
+
+
+def run_gaussianity(
+    base: Sequence[str],
+    out: Path,
+    *,
+    draws: int = 32,
+    probes: int = 4,
+    listeners: Sequence[Listener] = (),
+    stopped: Callable[[], bool] = lambda: False,
+) -> list[dict[str, Any]]:
+    """Train, look at some rounds on the way, write sweep-gaussianity.json and return a point for each round.
+
+    `base` are the settings, which should hold `CHANGES`. The same again goes on where it was.
+    """
+    config = load_config(changes=base)
+    task = build_task(config.model_dump(mode="json", exclude_none=True))
+    rounds = sorted({round(place * (config.rounds - 1) / max(1, probes - 1)) for place in range(probes)})
+    probe = _Probe(task, config, out / "transcripts", rounds, draws)
+    if not probe.complete:
+        _train(config, task, out / "runs" / "gaussianity", [probe, *listeners], stopped)
+    seed = private_root(config.seed, 0).child("gaussianity")
+    points = [_point(number, probe.path(number), seed) for number in rounds]
+    facts = {"sweep": "gaussianity", "axis": "round", "settings": list(base), "notes": NOTES}
+    write_json(out / "sweep-gaussianity.json", {**facts, "draws": draws, "points": points})
+    return points
+
+
+def not_normal(samples: Rows, seed: Seed) -> float:
+    """Return the share of columns that a test of skewness and kurtosis tells from a Gaussian at 5 %.
+
+    >>> from eris.seeds import public_root
+    >>> coins = (np.arange(640).reshape(32, 20) * 7 % 3 == 0).astype(np.float32)
+    >>> not_normal(coins, public_root(1))
+    1.0
+    """
+    drawn = seed.child("null").generator().standard_normal((len(samples), _TRIALS))
+    threshold = np.quantile(_jarque_bera(drawn), 1 - _LEVEL)
+    return float((_jarque_bera(samples.astype(np.float64)) > threshold).mean())
+
+
+class _Probe:
+    """Writes the transcripts of some rounds when they begin: everybody's update, and one member's over and over."""
+
+    def __init__(self, task: Task, config: Config, folder: Path, rounds: Sequence[int], draws: int) -> None:
+        self._task, self._config, self._folder = task, config, folder
+        self._rounds, self._draws = tuple(rounds), draws
+
+    @property
+    def complete(self) -> bool:
+        """Whether every round has its file."""
+        return all(self.path(number).exists() for number in self._rounds)
+
+    def path(self, number: int) -> Path:
+        """Return where the transcripts of a round are."""
+        return self._folder / f"round-{number:04d}.npz"
+
+    def __call__(self, event: Event) -> None:
+        """Look at a round that begins."""
+        if not isinstance(event, RoundStarted) or event.round not in self._rounds or event.model is None:
+            return
+        if not self.path(event.round).exists():
+            self._write(event.round, event.model.copy())
+
+    def _write(self, number: int, model: Vector) -> None:
+        seeds = [private_root(self._config.seed, member) for member in range(self._task.members)]
+        members = [self._update(member, model, number, seed) for member, seed in enumerate(seeds)]
+        redraws = [self._update(0, model, number, seeds[0].child("redrawn", draw)) for draw in range(self._draws)]
+        content = io.BytesIO()
+        np.savez(content, members=np.stack(members), redraws=np.stack(redraws), model=model)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path(number), content.getvalue())
+
+    def _update(self, member: int, model: Vector, number: int, seed: Seed) -> Vector:
+        result = self._task.train(member, model, self._task.memory(member), round=number, seed=seed)
+        return result.update[: self._task.spec.n_trainable]
+
+
+def _train(
+    config: Config, task: Task, folder: Path, listeners: Sequence[Listener], stopped: Callable[[], bool]
+) -> None:
+    options: dict[str, Any] = {"task": task, "listeners": listeners, "stopped": stopped}
+    again = (folder / "config.toml").exists()
+    result = resume(folder, **options) if again else run(config, folder, **options)
+    if not result.finished:
+        raise RunStopped("the training was stopped", fix="run the sweep again: it goes on")
+
+
+def _point(number: int, path: Path, seed: Seed) -> dict[str, Any]:
+    with np.load(path, allow_pickle=False) as arrays:
+        members, redraws, model = arrays["members"], arrays["redraws"], arrays["model"]
+    moving = redraws[:, redraws.astype(np.float64).std(axis=0) > 0]
+    like = seed.child("like", number).generator().standard_normal((len(redraws), max(1, moving.shape[1])))
+    capacity = capacity_from_transcripts(members, redraws)
+    weights = (model[: members.shape[1]] - members[0]).astype(np.float64)
+    return {
+        "label": str(number),
+        "transcripts": path.name,
+        "coordinates": int(members.shape[1]),
+        "moving": int(moving.shape[1]),
+        "not_normal": not_normal(moving, seed) if moving.size else None,
+        "chance": not_normal(like.astype(np.float32), seed),
+        "capacity": {"largest": capacity.largest, "mean": capacity.mean, "deterministic": capacity.deterministic},
+        "weights": _spread(weights),
+        "redraws": _spread(_pooled(moving)) if moving.size else None,
+    }
+
+
+def _pooled(samples: Rows) -> NDArray[np.float64]:
+    """Return all values, each coordinate with mean 0 and deviation 1."""
+    exact = samples.astype(np.float64)
+    return np.asarray((exact - exact.mean(axis=0)) / exact.std(axis=0)).ravel()
+
+
+def _spread(values: NDArray[np.float64]) -> dict[str, Any]:
+    """Return deviation, skewness, excess kurtosis and a histogram in units of the deviation."""
+    deviation = float(values.std())
+    scaled = (values - values.mean()) / (deviation or 1.0)
+    density, edges = np.histogram(scaled, bins=_BARS, range=(-5.0, 5.0), density=True)
+    return {
+        "deviation": deviation,
+        "skewness": float((scaled**3).mean()),
+        "excess_kurtosis": float((scaled**4).mean() - 3),
+        "density": density.tolist(),
+        "edges": edges.tolist(),
+    }
+
+
+def _jarque_bera(samples: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return n/6·(skewness² + kurtosis²/4) of each column."""
+    centred = samples - samples.mean(axis=0)
+    variance = (centred**2).mean(axis=0)
+    variance[variance == 0] = 1.0
+    skewness = (centred**3).mean(axis=0) / variance**1.5
+    kurtosis = (centred**4).mean(axis=0) / variance**2 - 3
+    return np.asarray(len(samples) / 6 * (skewness**2 + kurtosis**2 / 4))

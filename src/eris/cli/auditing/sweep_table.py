@@ -1,0 +1,46 @@
+"""Sweeps that are no membership attack, as tables of eighty columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["gaussianity_table"]
+
+
+def gaussianity_table(points: Sequence[Mapping[str, Any]]) -> Any:
+    """Return a line for each round that was looked at."""
+    columns = ("round", "no Gaussian\nat 5 %", "chance", "C mean\n(nats)", "C_max\n(nats)", "weights:\ndeviation",
+               "excess\nkurtosis")  # fmt: skip
+    table = _table(columns)
+    for point in points:
+        capacity, weights = point["capacity"], point["weights"]
+        table.add_row(
+            str(point["label"]),
+            _percent(point["not_normal"]),
+            _percent(point["chance"]),
+            _nats(capacity["mean"]),
+            _nats(capacity["largest"]),
+            f"{weights['deviation']:.3f}",
+            f"{weights['excess_kurtosis']:.1f}",
+        )
+    return table
+
+
+def _table(columns: Sequence[str]) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right", vertical="bottom", no_wrap=True)
+    return table
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.1%}"
+
+
+def _nats(value: float) -> str:
+    return "∞" if math.isinf(value) else f"{value:.2f}"
