@@ -52,7 +52,9 @@ from eris.config import load_config
 from eris.peer import letters
 from eris.peer.coordinate import CoordinatorNode
 from eris.peer.federation import Federation
-from eris.peer.node import Node, NodeSettings, RoundReport
+from eris.peer.node import Node
+from eris.peer.node_settings import NodeSettings
+from eris.peer.round_report import RoundReport
 from eris.protocol.messages import Published, Receipt, Upload
 from eris.seeds import private_root
 from eris.transport.authority import Authority

@@ -31,7 +31,9 @@ from eris.local.spec import ModelSpec, TensorSpec, Vector
 from eris.local.task import LocalResult
 from eris.peer.coordinate import CoordinatorNode
 from eris.peer.federation import Federation
-from eris.peer.node import Node, NodeSettings, RoundReport
+from eris.peer.node import Node
+from eris.peer.node_settings import NodeSettings
+from eris.peer.round_report import RoundReport
 from eris.protocol.floor import Floor
 from eris.seeds import Seed, private_root
 from eris.transport.authority import Authority

@@ -15,7 +15,7 @@ from typing import Any
 
 from eris.peer.coordinate import CoordinatorNode
 from eris.peer.federation import load_federation
-from eris.peer.node import NodeSettings
+from eris.peer.node_settings import NodeSettings
 from eris.peer.peer_folder import PeerFolder
 from eris.peer.session import Session
 from eris.protocol.floor import Floor
@@ -131,7 +131,7 @@ def _join(job: Job, lines: Lines) -> None:
     node = session.node
 
     def links() -> list[Any]:
-        dialled = [courier._link for courier in node._couriers.values() if courier._link is not None]
+        dialled = [courier._link for courier in node._couriers._couriers.values() if courier._link is not None]
         return dialled + (list(node._host._links) if node._host is not None else [])
 
     node.moments.listener = Doom(job.fault, lines, links)

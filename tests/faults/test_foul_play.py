@@ -50,7 +50,7 @@ def test_an_aggregator_that_signs_two_means_is_proved_and_excluded(
         for name, node in zip(place.names, nodes, strict=True):
             place.start(name, node.run)
         place.wait()
-        coordinator = place.coordinator._coordinator
+        coordinator = place.coordinator.coordinator
         assert coordinator is not None
         proof = coordinator.excluded[CHEAT]
         assert proof.aggregator == CHEAT

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from eris.local.task import Task
-from eris.peer.node import RoundReport
+from eris.peer.round_report import RoundReport
 from eris.protocol.round_plan import RoundPlan
 from eris.seeds import Seed
 from eris.transport.credentials import Credentials

@@ -12,8 +12,10 @@ from eris.config import Config, load_config
 from eris.local.task import Task
 from eris.peer.coordinate import CoordinatorNode
 from eris.peer.federation import Federation
-from eris.peer.node import Node, NodeSettings, RoundReport
+from eris.peer.node import Node
+from eris.peer.node_settings import NodeSettings
 from eris.peer.peer_folder import PeerFolder
+from eris.peer.round_report import RoundReport
 from eris.peer.session import Session
 from eris.protocol.floor import Floor
 from eris.seeds import private_root

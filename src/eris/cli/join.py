@@ -17,7 +17,7 @@ from eris.errors import ConfigError, Reason, Refused
 if TYPE_CHECKING:
     from eris.peer.doctor import Finding
     from eris.peer.federation import Federation
-    from eris.peer.node import NodeSettings
+    from eris.peer.node_settings import NodeSettings
     from eris.peer.session import Notice, Session
     from eris.transport.credentials import Credentials
 
@@ -82,7 +82,7 @@ def register(app: typer.Typer) -> None:
         """Take part in a run: train on this machine's data, aggregate a shard, follow the verdicts."""
         from eris.cli.networking.options import address_option, advertised, find_credentials
         from eris.peer.federation import load_federation
-        from eris.peer.node import NodeSettings
+        from eris.peer.node_settings import NodeSettings
         from eris.protocol.floor import Floor
 
         if listen and no_listen:

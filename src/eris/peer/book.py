@@ -11,12 +11,13 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from eris.peer.coordinate import MANIFEST_PURPOSE
 from eris.protocol.round_plan import RoundPlan
 from eris.transport.credentials import Credentials
 from eris.transport.signatures import verify_message
 
-__all__ = ["Book", "Page"]
+__all__ = ["MANIFEST_PURPOSE", "Book", "Page"]
+
+MANIFEST_PURPOSE = "manifest"  # what a signature is for stands in what is signed
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from eris.errors import ErisError
 from eris.peer.federation import Federation
-from eris.peer.node import own_address
+from eris.peer.own_address import own_address
 from eris.transport.control import COORDINATOR
 from eris.transport.control_client import ControlClient
 from eris.transport.credentials import Credentials

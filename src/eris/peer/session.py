@@ -10,8 +10,10 @@ from typing import Any
 
 from eris.local.task import Task
 from eris.peer.federation import Federation
-from eris.peer.node import Node, NodeSettings, RoundReport
+from eris.peer.node import Node
+from eris.peer.node_settings import NodeSettings
 from eris.peer.peer_folder import PeerFolder
+from eris.peer.round_report import RoundReport
 from eris.peer.stay import Stay, summarise_stay
 from eris.protocol.floor import shares
 from eris.protocol.round_plan import RoundPlan
@@ -61,8 +63,8 @@ class Session:
     def run(self) -> dict[str, Any]:
         """Join, or come back; stay until the run ends or somebody stops it; return the summary."""
         self._folder.open()
-        self.node.checkpoints = self._folder.rounds
-        self.node.go_back = lambda round: self._folder.restore(self.node, round)
+        self.node.past.rounds = self._folder.rounds
+        self.node.past.go_back = lambda round: self._folder.restore(self.node, round)
         resumed = self._folder.restore(self.node)
         self._tell("start", round=self.node.member.round, resumed=resumed, pid=os.getpid())
         ended = self.node.run()

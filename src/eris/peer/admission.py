@@ -1,0 +1,117 @@
+"""How a peer comes into a run, comes back into it, and leaves."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+
+from eris.errors import ErisError
+from eris.peer.desk import Desk
+from eris.peer.federation import Federation
+from eris.peer.inbox import Inbox
+from eris.peer.node_settings import NodeSettings
+from eris.peer.own_address import own_address
+from eris.peer.past import Past
+from eris.peer.reporter import Reporter
+from eris.protocol.member import Member
+from eris.protocol.round_plan import RoundPlan
+from eris.transport.control_client import ControlClient
+from eris.transport.link import LinkClosed, LinkTimeout
+
+__all__ = ["Admission"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class Admission:
+    """Asks the coordinator to be taken in, and does what its answer says."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        settings: NodeSettings,
+        client: ControlClient,
+        member: Member,
+        desk: Desk,
+        inbox: Inbox,
+        reporter: Reporter,
+        past: Past,
+        *,
+        weight: float,
+        initial: str,
+    ) -> None:
+        self._federation, self._settings, self._client, self._member = federation, settings, client, member
+        self._desk, self._inbox, self._reporter, self._past = desk, inbox, reporter, past
+        self._weight, self._initial = weight, initial
+        self._stopped = threading.Event()
+        self.port: int | None = None  # where we listen, if we do
+        self.joined, self.ended = False, ""
+
+    def join_patiently(self) -> None:
+        """Join; a coordinator that is not there yet is waited for, one that refuses us is not."""
+        until = time.monotonic() + self._settings.wait
+        while not self.joined and not self._stopped.is_set():
+            try:
+                self.join()
+            except (LinkClosed, LinkTimeout) as error:
+                if time.monotonic() >= until:
+                    raise
+                _LOG.info("the coordinator is not there yet: %s", error)
+                self._client.close()  # a fresh channel tries at once, an old one waits longer every time
+                time.sleep(0.2)
+
+    def join(self) -> None:
+        """Join, or say again where we stand: after a restart of the coordinator, or when our reference is lost."""
+        answer = self._client.join(self._wish(), seconds=self._federation.settings.connect)
+        self.joined, self._inbox.heard = True, time.monotonic()
+        if not answer["intact"]:
+            self._member.forget_reference()
+        if not answer["dialled"] and self.port is not None:
+            _LOG.warning(
+                "this peer is given no shard: %s cannot be dialled, or it is not meant to aggregate", self._address()
+            )
+        if answer["plan"] is not None:
+            self._sit_out(RoundPlan.from_dict(answer["plan"]))
+        if answer["ended"]:
+            self.ended = str(answer["ended"])
+
+    def stop(self) -> None:
+        """Wait no longer for the coordinator."""
+        self._stopped.set()
+
+    def leave(self) -> None:
+        """Say goodbye, if we were in."""
+        if not self.joined:
+            return
+        try:
+            self._client.leave({}, seconds=2.0)
+        except ErisError as error:
+            _LOG.info("could not say goodbye: %s", error)
+
+    def _wish(self) -> dict[str, Any]:
+        member = self._member
+        return {
+            "federation": self._federation.digest,
+            "spec": [[t.name, list(t.shape), t.dtype, t.role] for t in member.recipe.spec.tensors],
+            "weight": self._weight,
+            "organisation": self._settings.organisation,
+            "address": self._address(),
+            "initial": self._initial,
+            # With a round open we still know what we sent in it, and will settle it by its verdict.
+            "private_round": member.round + (member.plan is not None),
+            "reference_epoch": member.reference_epoch,
+            "checkpoints": self._past.rounds(),
+        }
+
+    def _sit_out(self, plan: RoundPlan) -> None:
+        """Publish nothing in a round we came into the middle of: what we published before is forgotten."""
+        if self._desk.plan is None or plan.round > self._desk.plan.round:
+            for notice in self._desk.abstain(plan):
+                self._reporter.tell(notice, plan.round)
+
+    def _address(self) -> list[Any] | None:
+        if self.port is None:
+            return None
+        return [self._settings.advertise or own_address(self._federation.coordinator), self.port]

@@ -1,0 +1,139 @@
+"""Who is there: every peer that joined, where it can be dialled, and whether it still speaks to the coordinator."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from eris.peer.book import MANIFEST_PURPOSE
+from eris.peer.wish import Wish
+from eris.protocol.round_plan import RosterEntry
+from eris.transport.credentials import Credentials
+from eris.transport.identity import PeerIdentity
+from eris.transport.link import LinkError
+from eris.transport.signatures import verify_message
+from eris.transport.socket_stream import connect
+
+__all__ = ["Attendance", "Present", "can_be_dialled"]
+
+_LOG = logging.getLogger(__name__)
+_DIAL_SECONDS = 2.0
+_MOMENT = 1.5  # seconds to dial again after a connection broke
+_SILENCE = 5.0  # seconds between two calls for news
+
+
+@dataclass
+class Present:
+    """A peer that joined: its place on the roster, where it can be dialled, and its certificate."""
+
+    entry: RosterEntry
+    address: tuple[str, int] | None
+    certificate: bytes
+    wish: Wish
+    joined: float = field(default_factory=time.monotonic)
+    waits: bool = False  # for news, in a call of its own
+    heard: float = field(default_factory=time.monotonic)
+    lost: float | None = None  # since when its connection is broken
+
+    def silent(self, now: float) -> bool:
+        """Whether it hung up and did not dial again, or has asked for no news for too long (frozen, or cut off)."""
+        broken = self.lost is not None and self.lost < now - _MOMENT
+        return broken or (not self.waits and self.heard < now - _SILENCE)
+
+    def page(self) -> dict[str, Any]:
+        """Return its page of the address book."""
+        return {
+            "name": self.entry.name,
+            "address": list(self.address) if self.address else None,
+            "certificate": base64.b64encode(self.certificate).decode(),
+        }
+
+
+class Attendance:
+    """The peers that are here; every call is made under the coordinator's lock."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self.present: dict[int, Present] = {}
+        self.edition = 0  # of the address book
+        self._certificates: dict[int, bytes] = {}  # also of peers that left: their last manifests are still to come
+        self._known_revocations = 0
+
+    def enter(self, present: Present) -> None:
+        """Note a peer that has come, or come back."""
+        number, known = present.entry.peer, self.present.get(present.entry.peer)
+        self.edition += known is None or known.address != present.address
+        self.present[number], self._certificates[number] = present, present.certificate
+
+    def leave(self, number: int) -> None:
+        """Strike a peer off."""
+        self.present.pop(number, None)
+
+    def find(self, caller: PeerIdentity) -> Present | None:
+        """Return who calls, if it joined."""
+        return next((present for present in self.present.values() if present.entry.name == caller.name), None)
+
+    def heard(self, caller: PeerIdentity, *, waits: bool) -> Present | None:
+        """Note that a peer asks for news; return it if it waits for them now."""
+        present = self.find(caller)
+        if present is None:
+            return None
+        present.waits, present.heard = waits, time.monotonic()
+        if caller.fingerprint == present.entry.fingerprint:  # renewed with the same key, perhaps
+            present.certificate = self._certificates[present.entry.peer] = caller.certificate
+        if not waits:
+            return None
+        present.lost = None
+        return present
+
+    def lost(self, caller: PeerIdentity) -> None:
+        """Note that a peer's connection broke; it has a moment to dial again."""
+        present = self.find(caller)
+        if present is not None and present.lost is None:
+            present.waits, present.lost = False, time.monotonic()
+
+    def silent(self) -> Iterator[Present]:
+        """Return peers whose connection stays broken, and those whose certificate the CA has withdrawn."""
+        self._give_up_revoked()
+        now = time.monotonic()
+        return (present for present in list(self.present.values()) if present.silent(now))
+
+    def unwelcome(self) -> Iterator[tuple[int, str]]:
+        """Return peers, here or gone, whose certificate was revoked or has expired, and which of it."""
+        for number, certificate in self._certificates.items():
+            refusal = self._credentials.refusal(self._credentials.identify(certificate))
+            if refusal is not None:
+                yield number, refusal.value
+
+    def verify(self, peer: int, message: bytes, signature: str) -> bool:
+        """Return whether a peer signed a manifest."""
+        certificate = self._certificates.get(peer)
+        try:
+            signed = bytes.fromhex(signature)
+        except ValueError:
+            return False
+        return certificate is not None and verify_message(certificate, MANIFEST_PURPOSE, message, signed)
+
+    def _give_up_revoked(self) -> None:
+        """Count peers as gone as soon as the CA withdraws their certificate; the next plan is without them."""
+        self._credentials.refresh()
+        if self._credentials.revocations.number == self._known_revocations:
+            return
+        self._known_revocations = self._credentials.revocations.number
+        for present in self.present.values():
+            if self._credentials.refusal(self._credentials.identify(present.certificate)) is not None:
+                present.lost = -math.inf
+
+
+def can_be_dialled(address: tuple[str, int]) -> bool:
+    """Return whether somebody listens there, as seen from this machine; who it is, links will find out."""
+    try:
+        connect(address, _DIAL_SECONDS).shut()
+    except LinkError:
+        return False
+    return True

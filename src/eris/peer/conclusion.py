@@ -1,0 +1,104 @@
+"""How a peer moves on a verdict: it waits for it, gets what it lacks of it, and steps."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from eris.errors import CheckpointError, Refused, RunStopped
+from eris.peer.admission import Admission
+from eris.peer.book import Book
+from eris.peer.couriers import Couriers
+from eris.peer.inbox import Inbox
+from eris.peer.node_settings import NodeSettings
+from eris.peer.reporter import Reporter
+from eris.protocol.member import Member, Missing
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.verdict import Verdict
+from eris.transport.control_client import ControlClient
+from eris.transport.link import LinkError
+
+__all__ = ["Conclusion"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class Conclusion:
+    """Ends rounds. `stepping` is held whenever the replica moves: nobody is shown a half step."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        member: Member,
+        client: ControlClient,
+        inbox: Inbox,
+        book: Book,
+        couriers: Couriers,
+        reporter: Reporter,
+        admission: Admission,
+        *,
+        connect: float,
+    ) -> None:
+        self._settings, self._member, self._client, self._inbox = settings, member, client, inbox
+        self._book, self._couriers, self._reporter, self._admission = book, couriers, reporter, admission
+        self._connect = connect
+        self.stepping = threading.Lock()
+
+    def await_verdict(self, plan: RoundPlan) -> Verdict | None:
+        """Wait for the round's verdict; a coordinator that comes back asks for the report again."""
+        while True:
+            kind, document = self._inbox.next(self._member.round)
+            if kind == "verdict" and document["verdict"]["plan"] == plan.digest:
+                return Verdict.from_dict(document["verdict"])
+            if kind == "end":
+                self._inbox.put_back((kind, document))
+                return None
+            if kind == "plan" and document["plan"]["round"] > plan.round:
+                self._inbox.put_back((kind, document))
+                return self._verdict_of(plan)  # it was written, but never announced
+            if kind == "plan" and document["read"].digest == plan.digest:
+                self._reporter.report(plan)
+            if kind == "gone":
+                self._reporter.report_without(plan)
+
+    def conclude(self, verdict: Verdict, deadline: float) -> None:
+        """Step, once every committed shard is here."""
+        self._require_same_state(verdict)
+        with self.stepping:
+            missing = self._member.conclude(verdict)
+        if isinstance(missing, Missing):
+            self._fetch_missing(missing, verdict, max(deadline, time.monotonic() + self._connect))
+            with self.stepping:
+                missing = self._member.conclude(verdict)
+            if missing is not None:
+                raise RunStopped("a committed shard cannot be had from anybody", round=verdict.round)
+        if self._member.lost_reference:
+            self._admission.join()  # a reference epoch begins with the next plan
+
+    def _verdict_of(self, plan: RoundPlan) -> Verdict | None:
+        """Return a verdict from the coordinator's journal; None if the run went another way."""
+        rounds = self._client.fetch({"since": plan.round})["rounds"]
+        found = (Verdict.from_dict(entry["verdict"]) for entry in rounds)
+        return next((verdict for verdict in found if verdict.plan == plan.digest), None)
+
+    def _require_same_state(self, verdict: Verdict) -> None:
+        if verdict.state and self._reporter.state not in ("", verdict.state):
+            raise CheckpointError(
+                "this peer's model is not the one that most others hold",
+                fix="look for who gave it a snapshot; remove its checkpoint folder and start again",
+                peer=self._settings.name,
+                round=verdict.round,
+            )
+
+    def _fetch_missing(self, missing: Missing, verdict: Verdict, deadline: float) -> None:
+        gone, others = self._inbox.gone, self._book.dialable(but=self._member.peer)
+        for shard, digest in missing.hashes.items():
+            aggregator = verdict.shards[shard].aggregator
+            for peer in sorted(others, key=lambda p: (p in gone, p != aggregator)):
+                try:
+                    published = self._couriers.to(peer).fetch(digest, verdict.round, deadline)
+                    self._member.accept_fetched(published, verdict)
+                    break
+                except (LinkError, Refused) as error:
+                    _LOG.info("shard %d is not to be had from peer %d: %s", shard, peer, error)

@@ -1,0 +1,206 @@
+"""The course of a run, as the coordinator's process conducts it: begin, announce, decide, end."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import math
+import threading
+import time
+
+from eris.compose import Composition, compose
+from eris.errors import RunStopped
+from eris.local.spec import ModelSpec
+from eris.peer.attendance import Attendance
+from eris.peer.federation import Federation
+from eris.peer.journal import SqliteJournal
+from eris.peer.moments import Moments
+from eris.peer.wish import Wish
+from eris.protocol.coordinator import Coordinator, Rules
+from eris.protocol.round_plan import RosterEntry, RoundPlan
+from eris.protocol.verdict import Verdict
+from eris.transport.board import Board
+from eris.transport.credentials import REVOKED, Credentials
+
+__all__ = ["Proceedings"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class Proceedings:
+    """One run; every call but `end` is made with `lock` held. It speaks in bulletins on the board."""
+
+    def __init__(
+        self, federation: Federation, credentials: Credentials, journal: SqliteJournal, moments: Moments
+    ) -> None:
+        self.federation, self._credentials, self._journal, self._moments = federation, credentials, journal, moments
+        self.lock = threading.Condition()
+        self.attendance = Attendance(credentials)
+        self.board = Board()  # the server brings its own
+        self.spec: ModelSpec | None = None
+        self.composition: Composition | None = None
+        self.coordinator: Coordinator | None = None
+        self.ended = ""
+        self._told = 0  # number of the list of revocations everybody has heard of
+
+    def take_in(self, entry: RosterEntry, wish: Wish) -> bool:
+        """Bring a peer onto the roster; begin the run when the last one is there. Whether its reference still holds."""
+        if self.coordinator is None:
+            members = {known.peer for known in self._journal.roster()} or set(range(len(self.federation.peers)))
+            if members <= self.attendance.present.keys():
+                self._begin()
+            return True
+        self.coordinator.join(entry)
+        return self.coordinator.returned(
+            entry.peer, private_round=wish.private_round, reference_epoch=wish.reference_epoch
+        )
+
+    def decide(self) -> None:
+        """Do what is due: begin again without those who stay away, go on without the silent, write the verdict."""
+        if self.coordinator is None:
+            self._begin_again()
+            return
+        self._give_up_silent(self.coordinator)
+        verdict = self.coordinator.decide(time.monotonic())
+        if verdict is not None:
+            self._moments("written", round=verdict.round)
+            with self.board.together():
+                self._tell(verdict)
+                self._announce_plan(self.coordinator)
+
+    def gone(self, coordinator: Coordinator, peer: int) -> None:
+        """Let everybody know that nobody waits for a peer any more."""
+        coordinator.gone(peer)
+        self.board.post("gone", {"peer": peer})
+
+    def end(self, how: str) -> None:
+        """End the run, once, and say how."""
+        with self.lock:
+            if not self.ended:
+                self.ended = how
+                self.board.post("end", {"how": how})
+            self.lock.notify_all()
+
+    # ── beginning ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self) -> None:
+        roster = self._roster()
+        self.composition = self._compose(roster)
+        able = tuple(entry.peer for entry in roster if entry.can_aggregate)
+        shards = self.composition.recipe.policy.shards
+        if len(able) < shards:
+            self.end(f"{shards} aggregators are needed, {len(able)} peers can be dialled")
+            return
+        rules = self._rules(self.composition, able[:shards])
+        verify = self.attendance.verify
+        coordinator = Coordinator(self.composition.recipe, rules, roster, self._journal, verify=verify)
+        self.coordinator = coordinator
+        coordinator.restart_clock(time.monotonic())
+        for entry in roster:
+            if (present := self.attendance.present.get(entry.peer)) is None:
+                coordinator.gone(entry.peer)
+            else:
+                self.take_in(entry, present.wish)
+        self._rewind_if_nobody_knows(coordinator)
+        _LOG.info("the run begins with %d peers at round %d", len(self.attendance.present), coordinator.round)
+        self._announce_plan(coordinator)
+
+    def _begin_again(self) -> None:
+        """Go on, after a restart, with a quorum of the members if the others do not come back in time."""
+        members, present = len(self._journal.roster()), self.attendance.present
+        waited = time.monotonic() - min((peer.joined for peer in present.values()), default=math.inf)
+        quorum = self.federation.settings.quorum or members // 2 + 1
+        if members and len(present) >= quorum and waited > self.federation.settings.connect:
+            self._begin()
+
+    def _roster(self) -> list[RosterEntry]:
+        """Return the members that the journal knows, as they present themselves now, and those that are new."""
+        known = {entry.peer: entry for entry in self._journal.roster()}
+        known |= {number: present.entry for number, present in self.attendance.present.items()}
+        return [known[number] for number in sorted(known)]
+
+    def _compose(self, roster: list[RosterEntry]) -> Composition:
+        assert self.spec is not None
+        weights, config = {entry.peer: int(entry.weight) for entry in roster}, self.federation.config
+        return compose(config, self.spec, [weights.get(number, 1) for number in range(config.members)])
+
+    def _rules(self, composition: Composition, aggregators: tuple[int, ...]) -> Rules:
+        config, settings = self.federation.config, self.federation.settings
+        return Rules(
+            run=composition.run,
+            aggregators=aggregators,
+            participation=config.participation,
+            normalisation=config.server.normalisation,
+            min_contributors=config.server.min_contributors,
+            quorum=settings.quorum,
+            max_share=settings.max_share,
+            checkpoint_every=settings.checkpoint_every,
+            deadlines=self.federation.deadlines,
+        )
+
+    def _rewind_if_nobody_knows(self, coordinator: Coordinator) -> None:
+        """Go back to the newest round that is durable at all peers, if none of them has what came after it."""
+        wishes = [present.wish for present in self.attendance.present.values()]
+        if max(wish.private_round for wish in wishes) >= coordinator.round:
+            return
+        common = set.intersection(*({0, *wish.checkpoints} for wish in wishes))
+        target = max(round for round in common if round <= coordinator.round)
+        _LOG.warning("nobody has round %d any more: the run goes on from round %d", coordinator.round, target)
+        coordinator.rewind(target)
+
+    # ── going on ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _announce_plan(self, coordinator: Coordinator) -> None:
+        self._drop_unwelcome(coordinator)
+        if coordinator.round >= self.federation.config.rounds:
+            self.end("finished")
+            return
+        if len(coordinator.roster) < coordinator.rules.min_contributors:
+            self.end(f"{len(coordinator.roster)} members are left, too few to publish anything")
+            return
+        try:
+            plan = coordinator.plan(time.monotonic())
+        except RunStopped as stopped:
+            self.end(str(stopped))
+            return
+        self.board.post(
+            "plan",
+            {
+                "plan": plan.to_dict(),
+                "initial": self._initial(plan),
+                "absent": sorted(coordinator.absent),
+                "book": f"{self.board.identity}-{self.attendance.edition}",  # another start counts from the beginning
+            },
+        )
+
+    def _initial(self, plan: RoundPlan) -> str:
+        """Return the digest of x⁰ most peers computed, in the first round."""
+        if plan.round:
+            return ""
+        digests = [present.wish.initial for present in self.attendance.present.values()]
+        return max(sorted(set(digests)), key=digests.count)
+
+    def _tell(self, verdict: Verdict) -> None:
+        for entry in verdict.shards:
+            if not entry.committed:
+                _LOG.warning("round %d: shard %d is lost: %s", verdict.round, entry.shard, entry.lost)
+        self.board.post("verdict", {"verdict": verdict.to_dict()})
+
+    def _give_up_silent(self, coordinator: Coordinator) -> None:
+        """Go on without peers whose connection stays broken: nobody waits for their contribution or their shard."""
+        for present in self.attendance.silent():
+            if present.entry.peer not in coordinator.absent:
+                _LOG.warning("%s is gone: the round goes on without it", present.entry.name)
+                self.gone(coordinator, present.entry.peer)
+
+    def _drop_unwelcome(self, coordinator: Coordinator) -> None:
+        """Take peers whose certificate was revoked or has expired off the roster, and pass on what the CA revoked."""
+        self._credentials.refresh()
+        for number, refusal in self.attendance.unwelcome():
+            if number in coordinator.roster:
+                _LOG.warning("%s is taken off the roster: %s", coordinator.roster[number].name, refusal)
+                coordinator.leave(number)
+                self.attendance.leave(number)
+        if self._credentials.revocations.number > self._told:
+            self._told = self._credentials.revocations.number
+            self.board.post("revoked", {"list": base64.b64encode(self._credentials.read(REVOKED)).decode()})

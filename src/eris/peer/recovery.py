@@ -1,0 +1,135 @@
+"""How a peer that is behind, or has strayed from the run, comes to stand where the others stand."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from eris.errors import Refused, RunStopped
+from eris.local.spec import Vector
+from eris.peer.book import Book
+from eris.peer.conclusion import Conclusion
+from eris.peer.couriers import Couriers
+from eris.peer.federation import Federation
+from eris.peer.inbox import Inbox
+from eris.peer.past import Past
+from eris.protocol.member import Member, Snapshot
+from eris.protocol.replica import Replica
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.verdict import GENESIS, Verdict
+from eris.transport.control_client import ControlClient
+from eris.transport.link import LinkError
+
+__all__ = ["Recovery"]
+
+_LOG = logging.getLogger(__name__)
+Missed = Callable[[RoundPlan, Verdict], None]
+
+
+class Recovery:
+    """Brings one member up to date: by verdicts, by somebody's snapshot, or from its own past."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        member: Member,
+        start: Vector,
+        client: ControlClient,
+        inbox: Inbox,
+        book: Book,
+        couriers: Couriers,
+        conclusion: Conclusion,
+        past: Past,
+        *,
+        on_missed: Missed | None = None,
+    ) -> None:
+        self._federation, self._member, self._start, self._client = federation, member, start, client
+        self._inbox, self._book, self._couriers, self._conclusion = inbox, book, couriers, conclusion
+        self._past, self._on_missed = past, on_missed
+
+    def snapshot(self) -> Snapshot:
+        """Return where this peer stands, for another one: never in the middle of a step."""
+        with self._conclusion.stepping:
+            return self._member.snapshot()
+
+    def catch_up(self) -> None:
+        """Follow the rounds that were missed by their verdicts, or take a snapshot of somebody further on."""
+        if self.strayed():
+            self._go_back()
+        while pairs := self._missed():
+            before = self._member.round
+            if not self._take_snapshot(pairs):
+                self._replay(*pairs[0])
+            if self._member.round == before:
+                raise RunStopped("nobody can bring this peer up to date", peer=self._name, round=before)
+            for plan, verdict in pairs:
+                if self._on_missed is not None and verdict.round < self._member.round:
+                    self._on_missed(plan, verdict)
+
+    def strayed(self) -> bool:
+        """Whether the run went back behind where we stand: all were down, and we had kept more than the others."""
+        if self._member.round == 0:
+            return False
+        rounds = self._client.fetch({"since": self._member.round - 1})["rounds"]
+        return not rounds or Verdict.from_dict(rounds[0]["verdict"]).digest != self._member.chain
+
+    def fetch_initial(self, plan: RoundPlan) -> None:
+        """Take x⁰ from a peer that has the agreed one: ours came out differently (another library version, say)."""
+        for peer in self._book.dialable(but=self._member.peer):
+            try:
+                snapshot = self._couriers.to(peer).snapshot(self._sizes(), time.monotonic() + plan.deadlines.report)
+            except (LinkError, Refused):
+                continue
+            if snapshot.round == 0:
+                with self._conclusion.stepping:
+                    self._member.restore(snapshot)
+                return
+        raise RunStopped("the initial model differs and nobody can be asked for it", peer=self._name)
+
+    def _go_back(self) -> None:
+        """Stand at the newest checkpoint that the run still knows, or at its beginning."""
+        for round in sorted(self._past.rounds(), reverse=True):
+            with self._conclusion.stepping:
+                found = self._past.go_back(round)
+            if found and not self.strayed():
+                _LOG.warning("the run went back: this peer goes on from round %d", round)
+                return
+        _LOG.warning("the run went back behind all that this peer kept: it begins anew")
+        with self._conclusion.stepping:
+            self._member.restore(Snapshot(0, GENESIS, Replica.start(self._member.recipe, self._start).state()))
+            self._member.forget_reference()
+
+    def _missed(self) -> list[tuple[RoundPlan, Verdict]]:
+        """Return plan and verdict of every round since ours, page by page."""
+        pairs: list[tuple[RoundPlan, Verdict]] = []
+        while rounds := self._client.fetch({"since": self._member.round + len(pairs)})["rounds"]:
+            pairs += [(RoundPlan.from_dict(r["plan"]), Verdict.from_dict(r["verdict"])) for r in rounds]
+        return pairs
+
+    def _replay(self, plan: RoundPlan, verdict: Verdict) -> None:
+        if self._member.plan is None or self._member.plan.digest != plan.digest:
+            self._member.begin(plan)
+        self._conclusion.conclude(verdict, time.monotonic() + plan.deadlines.report)
+
+    def _take_snapshot(self, pairs: list[tuple[RoundPlan, Verdict]]) -> bool:
+        chains = {verdict.digest: verdict.round for _, verdict in pairs}
+        for peer in sorted(self._book.dialable(but=self._member.peer), key=lambda p: p in self._inbox.gone):
+            try:
+                deadline = time.monotonic() + self._federation.settings.round
+                snapshot = self._couriers.to(peer).snapshot(self._sizes(), deadline)
+            except (LinkError, Refused) as error:
+                _LOG.info("no snapshot from peer %d: %s", peer, error)
+                continue
+            if chains.get(snapshot.chain) == snapshot.round - 1:
+                with self._conclusion.stepping:
+                    self._member.restore(snapshot, missed=[v for _, v in pairs if v.round < snapshot.round])
+                return True
+        return False
+
+    def _sizes(self) -> dict[str, int]:
+        return {name: int(value.size) for name, value in self._member.replica.state().items()}
+
+    @property
+    def _name(self) -> str:
+        return self._federation.peers[self._member.peer]

@@ -1,0 +1,60 @@
+"""A peer's own training: somebody else's code, which may fail without costing the others anything."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+
+from eris.aggregate.staging import all_finite
+from eris.compose import training_seed
+from eris.errors import TaskError
+from eris.local.task import LocalResult, Memory, Task
+from eris.protocol.member import Member
+from eris.protocol.round_plan import RoundPlan
+from eris.seeds import Seed
+
+__all__ = ["Training", "checked"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class Training:
+    """Trains one member; what its code remembers counts only when the round does."""
+
+    def __init__(self, task: Task, member: Member, private: Seed) -> None:
+        self._task, self._member, self._private = task, member, private
+        self.memory: Memory = task.memory(member.peer)
+        self._trained: Memory = {}
+
+    def train(self, plan: RoundPlan) -> LocalResult | None:
+        """Train if it is our turn; our own code failing costs our own contribution and is shown here."""
+        member = self._member
+        if member.peer not in plan.participants or member.lost_reference:
+            return None
+        seed = training_seed(self._private, plan.round)
+        self._trained = {name: value.copy() for name, value in self.memory.items()}
+        try:
+            result = self._task.train(member.peer, member.start(), self._trained, round=plan.round, seed=seed)
+            return checked(result, member.recipe.spec.n, member.peer, plan.round)
+        except Exception:  # noqa: BLE001 - whatever the user's code raises
+            _LOG.exception("round %d: local training failed; the round goes on without this member", plan.round)
+            return None
+
+    def keep(self) -> None:
+        """Remember what the last training left: its round has a verdict."""
+        self.memory = self._trained
+
+
+def checked(result: LocalResult, n: int, peer: int, round: int) -> LocalResult:
+    """Return a training result fit to be sent: float64 is rounded, other layouts are copied, nonsense is refused."""
+    update = np.ascontiguousarray(result.update)
+    if update.dtype == np.float64:
+        update = update.astype(np.float32)
+    if update.dtype != np.float32 or update.shape != (n,):
+        raise TaskError(f"the update is {update.dtype} {update.shape}, not float32 ({n},)", peer=peer, round=round)
+    if not all_finite(update):
+        raise TaskError("the update is not finite", fix="look for a diverging loss", peer=peer, round=round)
+    if result.samples <= 0:
+        raise TaskError("training used no samples", fix="leave members without samples out", peer=peer, round=round)
+    return LocalResult(update, result.samples, result.steps, result.loss, result.metrics)
