@@ -24,8 +24,9 @@ __all__ = ["register"]
 
 _DEFAULT = ("fedavg", "eris", "eris+dsc")
 _ABOUT_THE_AUDIT = (
-    "Trained with canaries. AUC: how well an aggregator (server, neighbour) tells which of them were trained on;\n"
-    "chance: the same on coins tossed again. ★ no other method is better in both accuracy and 1 − AUC."
+    "Trained with canaries; AUC: how well one aggregator, server or neighbour tells which of\n"
+    "them were trained on; chance: the same on coins tossed again; ★: no other method is\n"
+    "better in both accuracy and 1 − AUC."
 )
 
 
@@ -177,7 +178,7 @@ def _pictures(result: dict[str, Any], folder: Path) -> list[Path] | str:
 
 
 def _show(result: dict[str, Any], folder: Path, pictures: list[Path] | str) -> None:
-    from eris.report.compare_table import compare_table
+    from eris.report.compare_table import audit_table, compare_table
 
     console = Console()
     console.print(compare_table(result))
@@ -185,7 +186,8 @@ def _show(result: dict[str, Any], folder: Path, pictures: list[Path] | str) -> N
         if line["privacy"]:
             console.print(f"{line['label']}: {line['privacy']['text']}", soft_wrap=True, highlight=False)
     if "audit" in result:
-        console.print(_ABOUT_THE_AUDIT, style="dim")
+        console.print(audit_table(result))
+        console.print(_ABOUT_THE_AUDIT, soft_wrap=True, highlight=False)
     for note in sorted({note for line in result["methods"] for note in line["notes"]}):
         console.print(note, style="yellow")
     shown = (

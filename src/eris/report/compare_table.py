@@ -11,7 +11,7 @@ from eris.report.units import MISSING, format_bytes, format_percent, format_seco
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["compare_table", "with_deviation"]
+__all__ = ["audit_table", "compare_table", "with_deviation"]
 
 
 def _whole(value: float | None) -> str:
@@ -54,18 +54,39 @@ def compare_table(result: Mapping[str, Any]) -> Table:
     table.add_column("method", vertical="bottom", overflow="fold", min_width=13)
     for title, _, _ in _COLUMNS:
         table.add_column(title, justify="right", vertical="bottom", no_wrap=True)
-    audit = result.get("audit")
-    for title in ("AUC of\nattack", "chance", "p", "front") if audit else ():
-        table.add_column(title, justify="right", vertical="bottom", no_wrap=True)
     for line in result["methods"]:
         cells = [with_deviation(line["table"][key], form) for _, key, form in _COLUMNS]
-        cells += _attacked(audit, line["label"]) if audit else []
         table.add_row(Text(label_of(line["label"])), *cells)
     return table
 
 
+def audit_table(result: Mapping[str, Any]) -> Table:
+    """Set what the membership attack came to beside what chance would have, and mark the front."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    audit = result["audit"]
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    table.add_column("method", overflow="fold", min_width=13)
+    for title in ("accuracy", "seen", "AUC", "95 %", "chance", "p", "front"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for line in result["methods"]:
+        accuracy = with_deviation(line["table"]["accuracy"], lambda share: format_percent(share, 1))
+        table.add_row(Text(label_of(line["label"])), accuracy, *_attacked(audit, line["label"]))
+    return table
+
+
 def _attacked(audit: Mapping[str, Any], label: str) -> list[str]:
-    """Say how well the membership attack did, what chance would have done, and whether the method is on the front."""
-    figure = audit["methods"][label][0]["figures"][audit["figure"]]
+    found = audit["methods"][label][0]
+    figure = found["figures"][audit["figure"]]
     value = with_deviation(figure, lambda share: MISSING if share is None else f"{share:.2f}")
-    return [value, f"{figure['chance']:.2f}", f"{figure['p_value']:.3f}", "★" if label in audit["front"] else ""]
+    low, high = figure["low"], figure["high"]
+    return [
+        format_percent(found["visible_share"]),
+        value,
+        MISSING if low is None else f"{low:.2f}–{high:.2f}",
+        f"{figure['chance']:.2f}",
+        f"{figure['p_value']:.3f}",
+        "★" if label in audit["front"] else "",
+    ]
