@@ -15,6 +15,7 @@ from torch.nn import functional
 from eris.audit.inversion.sight import Handling, LocalSteps
 from eris.local.spec import ModelSpec, Vector, as_vector
 from eris.local.torch_module import spec_of
+from eris.local.torch_work import BufferPolicy
 
 __all__ = ["PublicModel"]
 
@@ -31,11 +32,12 @@ class PublicModel:
         classes: int,
         mean: Sequence[float] = (0.0,),
         std: Sequence[float] = (1.0,),
+        buffers: BufferPolicy = "average",
         dtype: torch.dtype = torch.float64,
     ) -> None:
         self.module = module.to(dtype).train()
         self.shape, self.classes, self.dtype = shape, classes, dtype
-        self.spec: ModelSpec = spec_of(module)
+        self.spec: ModelSpec = spec_of(module, buffers=buffers)
         self.mean, self.std = (torch.tensor(part, dtype=dtype).view(-1, 1, 1) for part in (mean, std))
         self.weights = self._named(torch.from_numpy(as_vector(vector, self.spec.n).copy()).to(dtype))
         self._names = [tensor.name for tensor in self.spec.vector_tensors if tensor.role == "trainable"]
