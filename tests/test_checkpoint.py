@@ -5,6 +5,7 @@ import pytest
 
 from eris.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from eris.errors import CheckpointError
+from eris.local.mapped import is_mapped
 
 
 def vectors(value):
@@ -58,3 +59,31 @@ def test_a_name_always_stands_for_a_whole_file(tmp_path, monkeypatch):
         write_atomically(path, b"second")
     assert path.read_bytes() == b"first"
     assert [found.name for found in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_library_of_the_format_reads_it_too(tmp_path):
+    from safetensors import safe_open
+
+    arrays = {
+        "a.b": np.arange(12, dtype=np.float32).reshape(3, 4),
+        "scalar": np.array(2.5, np.float64),
+        "none": np.empty(0, np.int8),
+    }
+    path = save_checkpoint(tmp_path, 3, {**arrays, **vectors(1)}, {"run": "x"})
+    with safe_open(path, framework="numpy") as file:
+        assert set(file.keys()) == {*arrays, *vectors(1)}
+        for name, array in arrays.items():
+            assert np.array_equal(file.get_tensor(name), array)
+            assert file.get_tensor(name).dtype == array.dtype
+        assert '"run": "x"' in file.metadata()["facts"]
+    assert load_checkpoint(tmp_path).arrays["scalar"].shape == ()
+
+
+def test_long_arrays_stay_in_the_file(tmp_path):
+    save_checkpoint(tmp_path, 1, vectors(1.5), {})
+    arrays = load_checkpoint(tmp_path, above=10).arrays
+    assert [is_mapped(arrays[name]) for name in ("model", "slots")] == [True, False]
+    assert np.array_equal(arrays["model"], vectors(1.5)["model"])
+    with pytest.raises(ValueError, match="read-only"):
+        arrays["model"][0] = 1
+    arrays["slots"][0] = 1

@@ -5,6 +5,7 @@ beside the others, synced, and only then given its name; the newest two stay. Wh
 last complete checkpoint is there; a damaged one is passed over for the one before it.
 
 >>> import tempfile
+>>> import numpy as np
 >>> folder = Path(tempfile.mkdtemp())
 >>> save_checkpoint(folder, 3, {"model": np.ones(2, np.float32)}, {"run": "a"}).name
 'round-000003.safetensors'
@@ -17,22 +18,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
 from eris.errors import CheckpointError
+from eris.local.tensor_file import Arrays, array_pieces, file_pieces, read_arrays
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint", "write_atomically"]
 
-_GENERATIONS = 2
-
-Arrays = Mapping[str, NDArray[Any]]
+GENERATIONS = 2
 
 
 @dataclass(frozen=True)
@@ -46,26 +45,24 @@ class Checkpoint:
 
 def save_checkpoint(directory: Path, round: int, arrays: Arrays, facts: Mapping[str, Any]) -> Path:
     """Write a checkpoint and let go of all but the newest two."""
-    from safetensors.numpy import save
-
     text = json.dumps({**facts, "round": round}, sort_keys=True)
     header = {"facts": text, "digest": _digest(arrays, text)}
     directory.mkdir(parents=True, exist_ok=True)
     path = _path(directory, round)
-    write_atomically(path, save({name: np.ascontiguousarray(value) for name, value in arrays.items()}, header))
-    for old in _newest_first(directory)[_GENERATIONS:]:
+    write_atomically(path, file_pieces(arrays, header))
+    for old in _newest_first(directory)[GENERATIONS:]:
         old.unlink()
     return path
 
 
-def load_checkpoint(directory: Path, *, round: int | None = None) -> Checkpoint:
-    """Return the newest checkpoint that is whole, or the one of a round."""
+def load_checkpoint(directory: Path, *, round: int | None = None, above: int | None = None) -> Checkpoint:
+    """Return the newest checkpoint that is whole, or that of a round; arrays longer than `above` stay in its file."""
     damaged = []
     for path in _newest_first(directory):
         if round is not None and path != _path(directory, round):
             continue
         try:
-            return _load(path)
+            return _load(path, above)
         except CheckpointError as error:
             damaged.append(str(error))
     if damaged:
@@ -73,31 +70,30 @@ def load_checkpoint(directory: Path, *, round: int | None = None) -> Checkpoint:
     raise CheckpointError("there is no checkpoint", fix="start the run anew", path=directory)
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that its name always stands for a whole one, even if the machine stops."""
+def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
+    """Write a file, of one piece or many, so that its name always stands for a whole one, even if the machine stops."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    written = 0
     try:
         with temporary.open("wb") as file:
-            file.write(data)
+            for piece in [data] if isinstance(data, bytes) else data:
+                written += file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        fix = f"make room for {len(data)} bytes there, or give another folder; what was written before is still whole"
+        room = f"{len(data)} bytes" if isinstance(data, bytes) else f"more than {written} bytes"
+        fix = f"make room for {room} there, or give another folder; what was written before is still whole"
         raise CheckpointError(f"{path} cannot be written: {error.strerror}", fix=fix) from error
     _sync_folder(path.parent)
 
 
-def _load(path: Path) -> Checkpoint:
-    from safetensors import SafetensorError, safe_open
-
+def _load(path: Path, above: int | None) -> Checkpoint:
     try:
-        with safe_open(path, framework="numpy") as file:
-            header = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a mapping
-    except (SafetensorError, OSError, ValueError) as error:
+        arrays, header = read_arrays(path, above=above)
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{path.name} cannot be read: {error}") from None
     text = header.get("facts", "")
     if header.get("digest") != _digest(arrays, text):
@@ -110,7 +106,8 @@ def _digest(arrays: Arrays, facts: str) -> str:
     hasher = blake3(facts.encode())
     for name in sorted(arrays):
         hasher.update(name.encode())
-        hasher.update(np.ascontiguousarray(arrays[name]).view(np.uint8).data)
+        for piece in array_pieces(arrays[name]):
+            hasher.update(piece)
     return str(hasher.hexdigest())
 
 

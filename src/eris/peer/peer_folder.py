@@ -23,9 +23,11 @@ from eris.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from eris.config import dump_config
 from eris.errors import CheckpointError
 from eris.local.spec import ModelSpec, Vector
+from eris.local.tensor_file import file_pieces
 from eris.peer.federation import Federation
 from eris.peer.node import Node
 from eris.protocol.member import Snapshot
+from eris.protocol.replica import copy_over
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
 
@@ -110,8 +112,10 @@ class PeerFolder:
         if (facts["federation"], facts["peer"]) != (self._federation.digest, self._peer):
             raise CheckpointError("the checkpoint belongs to another run", fix="give another --out", path=self.path)
         member.restore(Snapshot(checkpoint.round, facts["chain"], dict(checkpoint.arrays)))
-        _load("private.", checkpoint.arrays, member.private)
-        _load("memory.", checkpoint.arrays, node.memory)
+        for name, value in _named("private.", checkpoint.arrays, member.private):
+            copy_over(value, member.private[name])
+        for name, value in _named("memory.", checkpoint.arrays, node.memory):
+            node.memory[name] = value
         member.reference_epoch = int(facts["reference_epoch"])
         return True
 
@@ -121,9 +125,7 @@ class PeerFolder:
 
     def write_model(self, spec: ModelSpec, model: Vector) -> None:
         """Write the model as named tensors."""
-        from safetensors.numpy import save
-
-        write_atomically(self.path / "model.safetensors", save(dict(spec.unflatten(model)), {"spec": spec.digest}))
+        write_atomically(self.path / "model.safetensors", file_pieces(spec.unflatten(model), {"spec": spec.digest}))
 
     def _append(self, name: str, data: Mapping[str, Any]) -> None:
         with (self.path / name).open("a", encoding="utf-8") as file:
@@ -151,9 +153,10 @@ def _mend(path: Path) -> None:
         write_atomically(path, whole)
 
 
-def _load(prefix: str, arrays: Mapping[str, Any], into: dict[str, Vector]) -> None:
-    for name in list(into):
-        value = np.ascontiguousarray(arrays[prefix + name])
-        if value.shape != into[name].shape:
-            raise CheckpointError(f"{prefix}{name} has {value.size} values, not {into[name].size}")
-        into[name] = value
+def _named(prefix: str, arrays: Mapping[str, Any], like: Mapping[str, Vector]) -> list[tuple[str, Vector]]:
+    """Return the arrays that belong to these names, each as long as what it is to replace."""
+    found = [(name, np.ascontiguousarray(arrays[prefix + name])) for name in like]
+    for name, value in found:
+        if value.shape != like[name].shape:
+            raise CheckpointError(f"{prefix}{name} has {value.size} values, not {like[name].size}")
+    return found

@@ -1,0 +1,76 @@
+"""What a peer keeps on disk while it plays, known before it begins.
+
+Whatever is longer than a bound lies in mapped files (`eris.aggregate.shelf`): the model, what the server optimizer and
+the transforms remember, and those copies of it that the configuration cannot do without. Checkpoints come on top.
+
+>>> from eris.compose import compose
+>>> from eris.config import load_config
+>>> from eris.local.spec import ModelSpec
+>>> shared = load_config(changes=["method=eris+dsc", "compression.shared_reference=true", "shards.block=1024"])
+>>> recipe = compose(shared, ModelSpec.flat(10**7), [1] * shared.members).recipe
+>>> disk_need(recipe, above=1 << 24, members=10, in_blocks=True)
+{'model': 40000000, 'public reference': 40000000}
+>>> disk_need(recipe, above=1 << 30, members=10, in_blocks=True)
+{}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eris.aggregate.staging import DEFAULT_BUDGET
+from eris.protocol.recipe import Recipe
+
+__all__ = ["disk_need", "state_bytes"]
+
+Entry = tuple[str, int, int]  # what, how many arrays, bytes of each
+
+
+def disk_need(recipe: Recipe, *, above: int, members: int, in_blocks: bool) -> dict[str, int]:
+    """Return the bytes of all that lies in files because it is longer than `above`, by what it is.
+
+    `in_blocks`: the task gives its update in blocks.
+    """
+    entries = [*_state(recipe), *_training(recipe, in_blocks), *_messages(recipe, members)]
+    need: dict[str, int] = {}
+    for what, count, size in entries:
+        if size > above:
+            need[what] = need.get(what, 0) + count * size
+    return need
+
+
+def state_bytes(recipe: Recipe) -> int:
+    """Return the bytes of all that is kept from round to round: what a checkpoint holds."""
+    return sum(count * size for _, count, size in _state(recipe))
+
+
+def _state(recipe: Recipe) -> Iterator[Entry]:
+    size = 4 * recipe.spec.n_trainable
+    yield "model", 1, 4 * recipe.spec.n
+    for kind, names in (
+        ("optimizer", recipe.optimizer.init(0)),
+        ("public", recipe.chain.public_state(0)),
+        ("private", recipe.chain.private_state(0)),
+    ):
+        for name in names:
+            yield f"{kind} {name.rpartition('.')[2]}", 1, size
+
+
+def _training(recipe: Recipe, in_blocks: bool) -> Iterator[Entry]:
+    if not in_blocks or recipe.chain.changes_start:
+        yield "model to train from", 1, 4 * recipe.spec.n
+    if in_blocks and not recipe.chain.packs_blocks:
+        yield "update", 1, 4 * recipe.spec.n_trainable
+
+
+def _messages(recipe: Recipe, members: int) -> Iterator[Entry]:
+    """What is sent and received in a round: parts, contributions to one shard, published shards of two rounds."""
+    plan = recipe.layout(0).trainable
+    supports = [recipe.published_support(0, shard) for shard in range(plan.shards)]
+    kept = [int(plan.sizes[a]) if support is None else support.size for a, support in enumerate(supports)]
+    if not recipe.compressor.sparse:
+        yield "parts", 1, 4 * plan.n
+    largest = 4 * max(kept)
+    yield "staged", members, largest if members * largest <= DEFAULT_BUDGET else max(largest, DEFAULT_BUDGET)
+    for size in kept:
+        yield "published", 2, 4 * size
