@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 MEMBERS, SAMPLES, LEARNING_RATE = 50, 16, 0.01
+COHORT = 13  # four of them, two for each of two workers
 FLOWER = "flwr[simulation]==1.41.0"
 
 SETTINGS = [
@@ -36,6 +37,7 @@ def main() -> None:
         "vmap": vmap_loop(),
         "eris_1_worker": lambda rounds: ours("eris", 1, rounds),
         "eris": lambda rounds: ours("eris", options.workers, rounds),
+        "eris_cohorts": lambda rounds: ours("eris", options.workers, rounds, f"local.cohort={COHORT}"),
         "eris_dsc": lambda rounds: ours("eris+dsc", options.workers, rounds),
         "fedavg": lambda rounds: ours("fedavg", options.workers, rounds),
     }
@@ -62,6 +64,7 @@ def _report(speed: dict[str, float], flower: float | None, options: argparse.Nam
     ratios = {
         "eris_to_sequential": speed["eris"] / speed["sequential"],
         "eris_to_vmap": speed["eris"] / speed["vmap"],
+        "eris_cohorts_to_eris": speed["eris_cohorts"] / speed["eris"],
         "eris_1_worker_to_sequential": speed["eris_1_worker"] / speed["sequential"],
         "eris_dsc_to_eris": speed["eris_dsc"] / speed["eris"],
         "eris_to_flower": None if flower is None else speed["eris"] / flower,
@@ -76,7 +79,7 @@ def _report(speed: dict[str, float], flower: float | None, options: argparse.Nam
     }
 
 
-def ours(method: str, workers: int, rounds: int) -> float:
+def ours(method: str, workers: int, rounds: int, *changes: str) -> float:
     """Time the rounds of a run, its folder, metrics, byte counts and ledger with it, but not its start."""
     from eris.config import load_config
     from eris.events import Event, RoundStarted, RunEnded
@@ -88,7 +91,8 @@ def ours(method: str, workers: int, rounds: int) -> float:
         if isinstance(event, RoundStarted | RunEnded):
             times.append(time.perf_counter())
 
-    config = load_config(changes=[*SETTINGS, f"method={method}", f"rounds={rounds + 2}", f"workers={workers}"])
+    run_of = [f"method={method}", f"rounds={rounds + 2}", f"workers={workers}"]
+    config = load_config(changes=[*SETTINGS, *run_of, *changes])
     with tempfile.TemporaryDirectory() as folder:
         run(config, Path(folder) / "run", listeners=[listen])
     return rounds / (times[-1] - times[2])  # the first two rounds warm up

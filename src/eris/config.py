@@ -104,6 +104,9 @@ class Local(_Table):
     buffers: Literal["average", "local", "frozen"] = Field(
         default="average", description="running statistics of the model"
     )
+    cohort: Count = Field(
+        default=1, description="members trained in one vectorised call: faster, but not the bits of a real peer"
+    )
 
     @model_validator(mode="before")
     @classmethod

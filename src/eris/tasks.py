@@ -124,7 +124,7 @@ def _division(config: Config) -> dict[str, Any]:
 def _work(config: Config) -> LocalWork:
     from eris.local.torch_work import LocalWork
 
-    local = config.local.model_dump()
+    local = config.local.model_dump(exclude={"cohort"})
     return LocalWork(**{**local, "steps": local["steps"] or None})
 
 

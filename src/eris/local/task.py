@@ -9,7 +9,7 @@ whole vectors. The bits are the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -18,7 +18,7 @@ import numpy as np
 from eris.local.spec import ModelSpec, Vector
 from eris.seeds import Seed
 
-__all__ = ["BlockResult", "BlockTask", "LocalResult", "Memory", "Task"]
+__all__ = ["BlockResult", "BlockTask", "CohortTask", "LocalResult", "Memory", "Task"]
 
 Memory = dict[str, Vector]
 
@@ -101,4 +101,25 @@ class BlockTask(Protocol):
 
     def train_blocks(self, member: int, model: Vector, memory: Memory, *, round: int, seed: Seed) -> BlockResult:
         """Train as `train` does; `model` may lie in a file and cannot be written to, the update comes in blocks."""
+        ...
+
+
+@runtime_checkable
+class CohortTask(Protocol):
+    """A task that can also train several members in one call, equal to one by one up to rounding."""
+
+    def check_cohort(self) -> None:
+        """Raise if it cannot after all, with the reason."""
+        ...
+
+    def train_cohort(
+        self,
+        members: Sequence[int],
+        models: Sequence[Vector],
+        memories: Sequence[Memory],
+        *,
+        round: int,
+        seeds: Sequence[Seed],
+    ) -> list[LocalResult]:
+        """Do what `train` does, for members with the same number of samples."""
         ...

@@ -19,11 +19,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from eris.errors import ConfigError
 from eris.local.estimator import estimator
 from eris.local.spec import ModelSpec, Vector, as_vector
 from eris.local.task import LocalResult, Memory
+from eris.local.torch_cohort import CohortGradient, descend_together
 from eris.local.torch_examples import Batch, Chosen, Examples, TensorCache, batches_of
-from eris.local.torch_gradient import LocalGradient, gradient_of
+from eris.local.torch_gradient import LocalGradient, gradient_of, mean_gradient
 from eris.local.torch_module import FlatModule, one_thread
 from eris.local.torch_objective import Classification, Objective
 from eris.local.torch_optimizer import local_optimizer
@@ -118,6 +120,44 @@ class TorchTask:
             if "local" in memory:
                 memory["local"][:] = flat.local_values()
         return LocalResult(update, self.samples(member), steps, loss)
+
+    def check_cohort(self) -> None:
+        """Refuse what cannot be done for several members in one call."""
+        self._together()
+
+    def train_cohort(
+        self,
+        members: Sequence[int],
+        models: Sequence[Vector],
+        memories: Sequence[Memory],
+        *,
+        round: int,
+        seeds: Sequence[Seed],
+    ) -> list[LocalResult]:
+        """Do what `train` does for members with the same number of samples, all in one call: equal up to rounding."""
+        private = [seed.require_private("the choice of batches").child("train", round) for seed in seeds]
+        starts = np.stack([as_vector(model, self.spec.n, what="model") for model in models])
+        fresh = [self._optimizer.init(self.spec.n) for _ in members]
+        with self._at_work(None) as flat:
+            flat.train()
+            own = [self._cache.get(("train", member), self._train, self._places[member]) for member in members]
+            batches = [self._batches(batch, seed) for batch, seed in zip(own, private, strict=True)]
+            states = memories if self.work.keep_state else fresh
+            ends, losses = descend_together(self._together(), self._optimizer, starts, batches, states)
+        steps = self._optimizer.effective_steps(len(losses))
+        return [
+            LocalResult(start - end, self.samples(member), steps, sum(seen) / len(seen))
+            for member, start, end, seen in zip(members, starts, ends, zip(*losses, strict=True), strict=True)
+        ]
+
+    def _together(self) -> CohortGradient:
+        if self.work.send != "delta" or self._gradient is not mean_gradient:
+            raise ConfigError(
+                "members cannot be trained in cohorts: only plain gradients of local steps can be taken together",
+                fix="use local.cohort = 1, or leave local.send and privacy.unit at their defaults",
+                key="local.cohort",
+            )
+        return CohortGradient(self._module(), self._objective)
 
     def evaluate(self, model: Vector) -> dict[str, float]:
         """Return loss and accuracy on the test split, in all and for each class.

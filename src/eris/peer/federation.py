@@ -81,6 +81,12 @@ class Federation:
                 fix="leave [faults] out",
                 key="faults",
             )
+        if config.local.cohort > 1:
+            raise ConfigError(
+                "a peer trains alone: cohorts are for `eris run`, and have other bits",
+                fix="leave local.cohort out",
+                key="local.cohort",
+            )
         self.config = settled(config, config.methods[0])
 
     @property

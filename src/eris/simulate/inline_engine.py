@@ -10,8 +10,8 @@ from eris.local.task import Task
 from eris.protocol.replica import Replica
 from eris.simulate.engine import Pending, ReadState
 from eris.simulate.memory import peak_memory
-from eris.simulate.task_facts import TaskFacts, evaluate, facts_of
-from eris.simulate.work import Job, Work, do_job
+from eris.simulate.task_facts import TaskFacts, check_cohorts, evaluate, facts_of
+from eris.simulate.work import Job, Work, do_jobs, in_cohorts
 
 __all__ = ["InlineEngine"]
 
@@ -35,6 +35,7 @@ class InlineEngine:
 
     def begin(self, composition: Composition) -> None:
         """Get ready for a run of this composition."""
+        check_cohorts(self._task, composition.config)
         self._composition = composition
 
     def publish(self, replica: Replica) -> None:
@@ -45,10 +46,10 @@ class InlineEngine:
         """Do the jobs one after another."""
         assert self._composition is not None
         assert self._replica is not None
-        recipe, seed = self._composition.recipe, self._composition.config.seed
-        for job in jobs:
-            state = read(job.member)
-            yield do_job(job, self._task, recipe, seed, self._replica.model, self._replica.public, state)
+        recipe, config, replica = self._composition.recipe, self._composition.config, self._replica
+        for cohort in in_cohorts(jobs, config.local.cohort, self._task.samples):
+            states = [read(job.member) for job in cohort]
+            yield from do_jobs(cohort, self._task, recipe, config.seed, replica.model, replica.public, states)
 
     def evaluate(self) -> Pending:
         """Evaluate the published model at once."""

@@ -25,7 +25,7 @@ from eris.simulate.run_folder import RunFolder, versions
 from eris.simulate.script import LiveScript, Replay, Rounds, Script
 from eris.simulate.simulation import Simulation, StoppedByHand
 from eris.simulate.state_store import StateStore
-from eris.simulate.summary import NOISE_NOTE, summarise
+from eris.simulate.summary import notes_of, summarise
 
 __all__ = ["MethodRun"]
 
@@ -134,7 +134,6 @@ class MethodRun:
 
     def _announce(self) -> None:
         recipe = self.composition.recipe
-        notes = (NOISE_NOTE,) if self.composition.noise is not None else ()
         event = RunStarted(
             run=self.composition.run,
             method=self.composition.method.name,
@@ -144,7 +143,7 @@ class MethodRun:
             aggregators=recipe.policy.shards,
             n=recipe.spec.n,
             chain=recipe.chain.describe(),
-            notes=notes,
+            notes=notes_of(self.composition),
         )
         for listener in self._listeners:
             listener(event)

@@ -25,11 +25,13 @@ from eris.simulate.engine import Pending, ReadState
 from eris.simulate.memory import peak_memory
 from eris.simulate.shared_memory import SharedBytes
 from eris.simulate.task_facts import TaskFacts
-from eris.simulate.work import Job, Work
+from eris.simulate.work import Job, Work, in_cohorts
 from eris.simulate.worker import Message
 from eris.simulate.worker_process import TaskSource, WorkerProcess
 
 __all__ = ["ProcessEngine"]
+
+Cohorts = deque[tuple[Job, ...]]  # what is trained in one call; see `in_cohorts`
 
 _GROUP, _GROUP_BYTES = 8, 1 << 21  # jobs handed out together: so many, if their vectors are no larger than that
 
@@ -40,7 +42,7 @@ class ProcessEngine:
     def __init__(self, source: TaskSource, workers: int) -> None:
         self._workers = [WorkerProcess(number) for number in range(workers)]
         self._groups = 3 * workers + 2  # being worked on, waiting at a worker, done but not their turn
-        self._group = 1
+        self._group, self._cohort = 1, 1  # cohorts in a group, jobs in a cohort
         self._desk: Desk | None = None
         self._model = 0  # which of the two places holds the published one
         self._evaluations: deque[_Evaluation] = deque()
@@ -77,8 +79,9 @@ class ProcessEngine:
         self._finish()  # a run that was stopped leaves work behind
         self._done.clear()
         plan = DeskPlan.of(composition.recipe, self._groups, max(self.facts.memory_sizes, default=0))
-        self._group = max(1, min(_GROUP, _GROUP_BYTES // plan.slot_bytes))
-        plan = replace(plan, slots=self._groups * self._group)
+        self._cohort = composition.config.local.cohort
+        self._group = max(1, min(_GROUP, _GROUP_BYTES // plan.slot_bytes) // self._cohort)
+        plan = replace(plan, slots=self._groups * self._group * self._cohort)
         memory = SharedBytes.create(plan.size)
         config = composition.config.model_dump(mode="json", exclude_none=True)
         request = {"do": "begin", "config": config, "desk": plan.to_dict(), "memory": str(memory.path)}
@@ -102,11 +105,12 @@ class ProcessEngine:
 
     def train(self, jobs: Sequence[Job], read: ReadState) -> Iterator[Work]:
         """Keep every worker busy, from now on; return results in the order of the jobs."""
-        waiting, free = deque(jobs), list(range(self._open_desk().plan.slots))
+        cohorts = in_cohorts(jobs, self._cohort, self.facts.samples.__getitem__)
+        waiting, free = deque(cohorts), list(range(self._open_desk().plan.slots))
         self._give(waiting, free, read)
         return self._results(jobs, waiting, free, read)
 
-    def _results(self, jobs: Sequence[Job], waiting: deque[Job], free: list[int], read: ReadState) -> Iterator[Work]:
+    def _results(self, jobs: Sequence[Job], waiting: Cohorts, free: list[int], read: ReadState) -> Iterator[Work]:
         desk = self._open_desk()
         for job in jobs:
             while job not in self._done:
@@ -145,17 +149,17 @@ class ProcessEngine:
         assert self._desk is not None
         return self._desk
 
-    def _give(self, waiting: deque[Job], free: list[int], read: ReadState) -> None:
+    def _give(self, waiting: Cohorts, free: list[int], read: ReadState) -> None:
         """Hand out what there is: evaluations to idle workers, then jobs, of which each has one more in advance."""
         while self._evaluations and (worker := self._least_busy(below=1)):
             evaluation = self._evaluations.popleft()
             worker.ask({"do": "evaluate", "model": evaluation.model}, evaluation)
-        while waiting and free:
+        while waiting and len(free) >= self._cohort:
             left = len(waiting) // (2 * len(self._workers))  # groups get smaller towards the end
             if (worker := self._least_busy(below=2 if left else 1)) is None:
                 return
-            count = min(max(left, 1), self._group, len(free))
-            group = {waiting.popleft(): free.pop() for _ in range(count)}
+            count = min(max(left, 1), self._group, len(free) // self._cohort)
+            group = {job: free.pop() for _ in range(count) for job in waiting.popleft()}
             jobs = [self._described(job, slot, read(job.member)) for job, slot in group.items()]
             worker.ask({"do": "train", "model": self._model, "jobs": jobs}, _Training(group))
 

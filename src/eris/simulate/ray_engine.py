@@ -21,8 +21,8 @@ from eris.local.task import Task
 from eris.protocol.replica import Replica
 from eris.simulate.engine import Pending, ReadState
 from eris.simulate.memory import peak_memory
-from eris.simulate.task_facts import TaskFacts, evaluate, facts_of
-from eris.simulate.work import Job, Work, do_job
+from eris.simulate.task_facts import TaskFacts, check_cohorts, evaluate, facts_of
+from eris.simulate.work import Job, Work, do_jobs, in_cohorts
 from eris.simulate.worker_process import TaskSource
 from eris.transforms import State
 
@@ -49,12 +49,13 @@ class _Actor:
     def begin(self, config: dict[str, Any]) -> None:
         samples = [self._task.samples(member) for member in range(self._task.members)]
         self._composition = compose(load_config(config), self._task.spec, samples)
+        check_cohorts(self._task, self._composition.config)
 
-    def train(self, job: Job, model: Vector, public: State, state: Vector | None) -> Work:
+    def train(self, cohort: list[Job], model: Vector, public: State, states: list[Vector | None]) -> list[Work]:
         assert self._composition is not None
         recipe, seed = self._composition.recipe, self._composition.config.seed
-        own = None if state is None else state.copy()  # what Ray hands out cannot be changed
-        return do_job(job, self._task, recipe, seed, model, public, own)
+        own = [None if state is None else state.copy() for state in states]  # what Ray hands out cannot be changed
+        return list(do_jobs(cohort, self._task, recipe, seed, model, public, own))
 
     def evaluate(self, model: Vector) -> dict[str, Any]:
         assert self._composition is not None
@@ -81,7 +82,7 @@ class RayEngine:
             raise
         self._model: Any = None
         self._public: Any = None
-        self._turn = 0
+        self._turn, self._cohort = 0, 1
 
     def initial(self, seed: int) -> Vector:
         """Return x⁰, from the first actor."""
@@ -90,6 +91,7 @@ class RayEngine:
 
     def begin(self, composition: Composition) -> None:
         """Tell every actor the recipe."""
+        self._cohort = composition.config.local.cohort
         config = composition.config.model_dump(mode="json", exclude_none=True)
         self._get([actor.begin.remote(config) for actor in self._actors])
 
@@ -99,12 +101,14 @@ class RayEngine:
 
     def train(self, jobs: Sequence[Job], read: ReadState) -> Iterator[Work]:
         """Keep every actor busy with a few jobs; yield results in the order of the jobs."""
-        waiting, running = deque(jobs), deque[Any]()
+        cohorts = in_cohorts(jobs, self._cohort, self.facts.samples.__getitem__)
+        waiting, running = deque(cohorts), deque[Any]()
         while waiting or running:
             while waiting and len(running) < _AHEAD * len(self._actors):
-                job = waiting.popleft()
-                running.append(self._next_actor().train.remote(job, self._model, self._public, read(job.member)))
-            yield self._get(running.popleft())
+                cohort = waiting.popleft()
+                states = [read(job.member) for job in cohort]
+                running.append(self._next_actor().train.remote(list(cohort), self._model, self._public, states))
+            yield from self._get(running.popleft())
 
     def evaluate(self) -> Pending:
         """Evaluate the published model on some actor."""

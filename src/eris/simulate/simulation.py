@@ -150,11 +150,10 @@ class Simulation:
     def _settle(self, intake: Intake, verdict: Verdict) -> None:
         """Do again what was done for another verdict than the one that came, then let the members' states count."""
         if self.composition.recipe.chain.private_state(0):  # what members keep depends on what was accepted
-            again = [
-                Job(job.round, job.member, missing)
-                for job in intake.jobs
-                if (missing := verdict.missing(job.member)) != job.missing
-            ]
+            jobs = [Job(job.round, job.member, verdict.missing(job.member)) for job in intake.jobs]
+            again = [job for job, before in zip(jobs, intake.jobs, strict=True) if job != before]
+            if again and self.composition.config.local.cohort > 1:
+                again = jobs  # the same cohorts as before, hence the same bits
             for work in self._engine.train(again, self.states.read):
                 self.states.write(work.job.member, work.state)
         self.states.commit()

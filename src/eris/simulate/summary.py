@@ -9,9 +9,10 @@ from typing import Any
 
 from eris.compose import Composition
 
-__all__ = ["summarise"]
+__all__ = ["notes_of", "summarise"]
 
 NOISE_NOTE = "noise reproducible: no privacy claim"
+COHORT_NOTE = "trained in vectorised cohorts: equal to real peers up to rounding, not to the bit"
 
 
 def summarise(
@@ -51,9 +52,16 @@ def summarise(
         "peak_memory_bytes": peak_memory,  # all processes together; what they share counts in each
         "versions": dict(versions),
         "privacy": _privacy(composition, len(rounds)),
-        "notes": [NOISE_NOTE] if composition.noise is not None else [],
+        "cohort": config.local.cohort,
+        "notes": list(notes_of(composition)),
         "model_digest": digest,
     }
+
+
+def notes_of(composition: Composition) -> tuple[str, ...]:
+    """Return what must be said wherever the run is shown."""
+    noise = (NOISE_NOTE,) if composition.noise is not None else ()
+    return (*noise, COHORT_NOTE) if composition.config.local.cohort > 1 else noise
 
 
 def _privacy(composition: Composition, rounds: int) -> dict[str, Any] | None:

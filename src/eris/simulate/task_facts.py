@@ -10,9 +10,9 @@ from typing import Any
 from eris.config import Config
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec, TensorSpec, Vector
-from eris.local.task import Task
+from eris.local.task import CohortTask, Task
 
-__all__ = ["TaskFacts", "evaluate", "facts_of"]
+__all__ = ["TaskFacts", "check_cohorts", "evaluate", "facts_of"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,17 @@ def facts_of(task: Task) -> TaskFacts:
     members = range(task.members)
     memory = [sum(vector.size for vector in task.memory(member).values()) for member in members]
     return TaskFacts(task.spec, [task.samples(member) for member in members], memory)
+
+
+def check_cohorts(task: Task, config: Config) -> None:
+    """Refuse to train in cohorts what cannot be, before anything is trained."""
+    if config.local.cohort == 1:
+        return
+    if not isinstance(task, CohortTask):
+        raise ConfigError(
+            f"{type(task).__name__} trains one member at a time", fix="use local.cohort = 1", key="local.cohort"
+        )
+    task.check_cohort()
 
 
 def evaluate(task: Task, model: Vector, config: Config) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy as np
 from eris.compose import training_seed
 from eris.errors import ErisError, TaskError
 from eris.local.spec import Vector, as_vector
-from eris.local.task import LocalResult, Memory, Task
+from eris.local.task import CohortTask, LocalResult, Memory, Task
 from eris.protocol.recipe import Recipe
 from eris.seeds import Seed, private_root
 from eris.shards.plan import Coordinates, ShardPlan
@@ -28,7 +29,7 @@ from eris.shards.policy import Layout
 from eris.transforms import Accepted, SendContext, State
 from eris.transforms.packed import Packed
 
-__all__ = ["Job", "StateLayout", "Work", "do_job", "payload_sizes"]
+__all__ = ["Job", "StateLayout", "Work", "do_job", "do_jobs", "in_cohorts", "payload_sizes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +91,99 @@ class StateLayout:
 def do_job(job: Job, task: Task, recipe: Recipe, seed: int, model: Vector, public: State, state: Vector | None) -> Work:
     """Train one member from `model` and return what it sends; `state` becomes its new state, in place."""
     began = time.perf_counter()
-    spec, private_seed = recipe.spec, private_root(seed, job.member)
-    layout = StateLayout(task.memory(job.member), recipe.chain.private_state(spec.n_trainable))
+    at_hand = _prepare(job, task, recipe, seed, model, state)
+    if job.reset:
+        recipe.chain.new_epoch(at_hand.private, public)
+        return _nothing_sent(job, at_hand.state)
+    with _told(job):
+        result = task.train(job.member, at_hand.start, at_hand.memory, round=job.round, seed=at_hand.training_seed)
+    return _finish(at_hand, recipe, public, result, time.perf_counter() - began)
+
+
+def do_jobs(
+    jobs: Sequence[Job],
+    task: Task,
+    recipe: Recipe,
+    seed: int,
+    model: Vector,
+    public: State,
+    states: Sequence[Vector | None],
+) -> Iterator[Work]:
+    """Do the jobs of a cohort: all members in one call if they are several, else as `do_job` does."""
+    if len(jobs) == 1 or jobs[0].reset:
+        yield from (
+            do_job(job, task, recipe, seed, model, public, state) for job, state in zip(jobs, states, strict=True)
+        )
+        return
+    assert isinstance(task, CohortTask)
+    began = time.perf_counter()
+    hands = [_prepare(job, task, recipe, seed, model, state) for job, state in zip(jobs, states, strict=True)]
+    with _told(jobs[0]):
+        results = task.train_cohort(
+            [job.member for job in jobs],
+            [at_hand.start for at_hand in hands],
+            [at_hand.memory for at_hand in hands],
+            round=jobs[0].round,
+            seeds=[at_hand.training_seed for at_hand in hands],
+        )
+    each = (time.perf_counter() - began) / len(jobs)
+    for at_hand, result in zip(hands, results, strict=True):
+        yield _finish(at_hand, recipe, public, result, each)
+
+
+def in_cohorts(jobs: Sequence[Job], size: int, samples: Callable[[int], int]) -> list[tuple[Job, ...]]:
+    """Cut jobs into cohorts of neighbours with as many samples as each other; workers do not matter, so bits do not.
+
+    >>> jobs = [Job(0, member) for member in range(7)]
+    >>> [len(cohort) for cohort in in_cohorts(jobs, 4, [5, 5, 5, 5, 5, 8, 8].__getitem__)]
+    [4, 1, 2]
+    """
+    cohorts: list[list[Job]] = []
+    for job in jobs:
+        last = cohorts[-1] if cohorts else []
+        if last and len(last) < size and samples(last[0].member) == samples(job.member):
+            last.append(job)
+        else:
+            cohorts.append([job])
+    return [tuple(cohort) for cohort in cohorts]
+
+
+@dataclass(frozen=True, slots=True)
+class _AtHand:
+    """What a member has in front of it when it begins to train."""
+
+    job: Job
+    state: Vector
+    kept: Memory  # the optimizer's part of the state
+    private: State  # the transforms' part
+    memory: Memory  # handed to the task
+    start: Vector
+    private_seed: Seed
+
+    @property
+    def training_seed(self) -> Seed:
+        return training_seed(self.private_seed, self.job.round)
+
+
+def _prepare(job: Job, task: Task, recipe: Recipe, seed: int, model: Vector, state: Vector | None) -> _AtHand:
+    layout = StateLayout(task.memory(job.member), recipe.chain.private_state(recipe.spec.n_trainable))
     state = layout.initial() if state is None else state
     kept, private = layout.views(state)
-    if job.reset:
-        recipe.chain.new_epoch(private, public)
-        return _nothing_sent(job, state)
     start = model.copy()
-    recipe.chain.start(start[: spec.n_trainable], private)
-    memory = dict(kept)
-    result = _train(task, job, start, memory, training_seed(private_seed, job.round))
-    _keep(kept, memory)
-    trainable, buffers = np.split(as_vector(result.update, spec.n, what="update"), [spec.n_trainable])
+    if not job.reset:
+        recipe.chain.start(start[: recipe.spec.n_trainable], private)
+    return _AtHand(job, state, kept, private, dict(kept), start, private_root(seed, job.member))
+
+
+def _finish(at_hand: _AtHand, recipe: Recipe, public: State, result: LocalResult, seconds: float) -> Work:
+    """Transform what training gave and advance the member's state."""
+    began = time.perf_counter()
+    job, private = at_hand.job, at_hand.private
+    _keep(at_hand.kept, at_hand.memory)
+    update = as_vector(result.update, recipe.spec.n, what="update")
+    trainable, buffers = np.split(update, [recipe.spec.n_trainable])
     shards = recipe.layout(job.round)
-    context = _context(job, recipe, shards, private_seed, result)
+    context = _context(job, recipe, shards, at_hand.private_seed, result)
     outgoing = recipe.chain.outgoing(trainable, private, public, context)
     recipe.chain.settle(outgoing, private, Accepted(shards.trainable, job.missing, job.round))
     packed = outgoing.packed
@@ -115,13 +194,13 @@ def do_job(job: Job, task: Task, recipe: Recipe, seed: int, model: Vector, publi
         values=values,
         support=None if shared else packed.support,
         buffers=buffers,
-        state=state,
+        state=at_hand.state,
         samples=result.samples,
         steps=result.steps,
         loss=result.loss,
         payload=payload_sizes(packed, shards.trainable),
         not_finite=_not_finite(packed, values, buffers, result.steps, shards),
-        seconds=time.perf_counter() - began,
+        seconds=seconds + time.perf_counter() - began,
     )
 
 
@@ -130,9 +209,11 @@ def _nothing_sent(job: Job, state: Vector) -> Work:
     return Work(job, nothing, None, nothing, state, 0, 1.0, math.nan, (), (), 0.0)
 
 
-def _train(task: Task, job: Job, start: Vector, memory: Memory, seed: Seed) -> LocalResult:
+@contextmanager
+def _told(job: Job) -> Iterator[None]:
+    """Say whose training failed, if it fails."""
     try:
-        return task.train(job.member, start, memory, round=job.round, seed=seed)
+        yield
     except ErisError:
         raise
     except Exception as error:

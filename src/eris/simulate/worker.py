@@ -21,11 +21,11 @@ from eris.compose import Composition, compose, initial_seed
 from eris.config import load_config
 from eris.errors import ErisError, TaskError
 from eris.local.task import Task
-from eris.simulate.desk import Desk, DeskPlan
+from eris.simulate.desk import Desk, DeskPlan, Slot
 from eris.simulate.memory import peak_memory
 from eris.simulate.shared_memory import SharedBytes
-from eris.simulate.task_facts import evaluate, facts_of
-from eris.simulate.work import Job, do_job
+from eris.simulate.task_facts import check_cohorts, evaluate, facts_of
+from eris.simulate.work import Job, Work, do_jobs, in_cohorts
 
 __all__ = ["Worker", "main", "raise_again"]
 
@@ -73,37 +73,21 @@ class Worker:
         task = self._ready_task()
         samples = [task.samples(member) for member in range(task.members)]
         self._composition = compose(load_config(request["config"]), task.spec, samples)
+        check_cohorts(task, self._composition.config)
         plan = DeskPlan.from_dict(request["desk"])
         self._desk = Desk(plan, SharedBytes.open(request["memory"], plan.size))
         return {}
 
     def _train(self, request: Message) -> Message:
-        return {"works": [self._work(job, request["model"]) for job in request["jobs"]]}
-
-    def _work(self, request: Message, place: int) -> Message:
-        composition, desk = self._ready()
-        slot = desk.slots[request["slot"]]
-        model, public = desk.models[place]
-        job = Job(request["round"], request["member"], tuple(request["missing"]), request["reset"])
-        state = slot.state[: request["state"]] if request["state"] else None
-        work = do_job(job, self._ready_task(), composition.recipe, composition.config.seed, model, public, state)
-        slot.values[: work.values.size] = work.values
-        slot.buffers[: work.buffers.size] = work.buffers
-        if state is None:
-            slot.state[: work.state.size] = work.state
-        if work.support is not None:
-            slot.support[: work.support.size] = work.support
-        return {
-            "values": work.values.size,
-            "support": work.support is not None,
-            "state": work.state.size,
-            "samples": work.samples,
-            "steps": work.steps,
-            "loss": work.loss,
-            "payload": work.payload,
-            "not_finite": work.not_finite,
-            "seconds": work.seconds,
-        }
+        (composition, desk), task = self._ready(), self._ready_task()
+        recipe, config, (model, public) = composition.recipe, composition.config, desk.models[request["model"]]
+        slots = {_job(each): (desk.slots[each["slot"]], each["state"]) for each in request["jobs"]}
+        works: list[Message] = []
+        for cohort in in_cohorts(list(slots), config.local.cohort, task.samples):
+            states = [slot.state[:size] if size else None for slot, size in map(slots.__getitem__, cohort)]
+            done = do_jobs(cohort, task, recipe, config.seed, model, public, states)
+            works += [_put_down(work, *slots[work.job]) for work in done]
+        return {"works": works}
 
     def _evaluate(self, request: Message) -> Message:
         composition, desk = self._ready()
@@ -118,6 +102,31 @@ class Worker:
         assert self._composition is not None
         assert self._desk is not None
         return self._composition, self._desk
+
+
+def _job(request: Message) -> Job:
+    return Job(request["round"], request["member"], tuple(request["missing"]), request["reset"])
+
+
+def _put_down(work: Work, slot: Slot, state: int) -> Message:
+    """Write a work's vectors into its slot and return the rest; a state that came in the slot was changed there."""
+    slot.values[: work.values.size] = work.values
+    slot.buffers[: work.buffers.size] = work.buffers
+    if not state:
+        slot.state[: work.state.size] = work.state
+    if work.support is not None:
+        slot.support[: work.support.size] = work.support
+    return {
+        "values": work.values.size,
+        "support": work.support is not None,
+        "state": work.state.size,
+        "samples": work.samples,
+        "steps": work.steps,
+        "loss": work.loss,
+        "payload": work.payload,
+        "not_finite": work.not_finite,
+        "seconds": work.seconds,
+    }
 
 
 def _described(error: ErisError) -> Message:
