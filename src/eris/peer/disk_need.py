@@ -16,13 +16,18 @@ the transforms remember, and those copies of it that the configuration cannot do
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
+from eris.aggregate.shelf import Shelf
 from eris.aggregate.staging import DEFAULT_BUDGET
+from eris.local.mapped import require_room
+from eris.peer.node_settings import NodeSettings
 from eris.protocol.recipe import Recipe
 
-__all__ = ["disk_need", "state_bytes"]
+__all__ = ["disk_need", "shelf_for", "state_bytes"]
 
+_LOG = logging.getLogger(__name__)
 Entry = tuple[str, int, int]  # what, how many arrays, bytes of each
 
 
@@ -37,6 +42,18 @@ def disk_need(recipe: Recipe, *, above: int, members: int, in_blocks: bool) -> d
         if size > above:
             need[what] = need.get(what, 0) + count * size
     return need
+
+
+def shelf_for(recipe: Recipe, settings: NodeSettings, *, members: int, in_blocks: bool) -> Shelf:
+    """Return where a peer's vectors lie; refuse beforehand if those that lie in files have no room."""
+    need = disk_need(recipe, above=settings.spill_above, members=members, in_blocks=in_blocks)
+    if need:
+        what = f"a model of {recipe.spec.n:,} values, with vectors longer than {settings.spill_above:,} bytes in files,"
+        require_room(sum(need.values()), settings.folder, what=what)
+        _LOG.info("%.1f GB of disk hold what is too long for memory: %s", sum(need.values()) / 1e9, need)
+        if settings.folder is not None:
+            settings.folder.mkdir(parents=True, exist_ok=True)
+    return Shelf(settings.folder, above=settings.spill_above)
 
 
 def state_bytes(recipe: Recipe) -> int:

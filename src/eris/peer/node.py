@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from eris.aggregate.shelf import Shelf
 from eris.compose import compose, initial_seed
 from eris.events import RoleBytes
-from eris.local.spec import as_vector
-from eris.local.task import LocalResult, Memory, Task
+from eris.local.spec import Vector, as_vector
+from eris.local.task import BlockTask, Memory, Task
+from eris.local.tensor_file import array_pieces
 from eris.peer.account import Account
 from eris.peer.admission import Admission
 from eris.peer.book import MANIFEST_PURPOSE, Book
 from eris.peer.conclusion import Conclusion
 from eris.peer.couriers import Couriers
 from eris.peer.desk import Desk
+from eris.peer.disk_need import shelf_for
 from eris.peer.exchange import Exchange
 from eris.peer.federation import Federation
 from eris.peer.hearing import Hearing
@@ -34,11 +35,12 @@ from eris.peer.past import Past
 from eris.peer.recovery import Missed, Recovery
 from eris.peer.reporter import Reporter
 from eris.peer.round_report import RoundReport
-from eris.peer.training import Training
+from eris.peer.training import Trained, Training
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.member import Member
 from eris.protocol.messages import Published, Withheld
 from eris.protocol.recipe import Recipe
+from eris.protocol.replica import Replica
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
 from eris.seeds import Seed
@@ -74,27 +76,36 @@ class Node:
         self.recipe: Recipe = composition.recipe
         self.noise, self.run_name = composition.noise, composition.run
         self.moments, self.past, self._inbox = Moments(), Past(), Inbox(settings)
-        self._book, self._shelf = Book(credentials), Shelf()
-        start = as_vector(task.initial(initial_seed(federation.config.seed)), task.spec.n, what="initial model")
-        self._initial = hashlib.sha256(start.data).hexdigest()
+        self._task, self._book = task, Book(credentials)
+        self._shelf = shelf_for(
+            self.recipe, settings, members=federation.config.members, in_blocks=isinstance(task, BlockTask)
+        )
         self.member = Member(
             self.number,
             self.recipe,
-            start,
+            self._start(),
             private,
             floor=settings.floor,
             verify=self._book.verify,
             shelf=self._shelf,
         )
+        self._initial = self.model_digest()
         self._training = Training(task, self.member, private)
         self._limits = LinkLimits(
             HEADER_BYTES, LONGEST_CHUNK, connect=federation.settings.connect, idle=federation.settings.idle
         )
         self._host: Host | None = None
         self._ended = ""
-        self._connect_parts(composition.roster[self.number].weight, start, on_missed)
+        self._connect_parts(composition.roster[self.number].weight, on_missed)
 
-    def _connect_parts(self, weight: float, start: Any, on_missed: Missed | None) -> None:
+    def _start(self) -> Vector | Iterable[Vector]:
+        """Return x⁰ as our task makes it; made anew where it is needed again, as it is as long as the model."""
+        task, seed = self._task, initial_seed(self.federation.config.seed)
+        if isinstance(task, BlockTask):
+            return task.initial_blocks(seed)
+        return as_vector(task.initial(seed), task.spec.n, what="initial model")
+
+    def _connect_parts(self, weight: float, on_missed: Missed | None) -> None:
         """Give every part of this peer the others it works with."""
         federation, member, inbox, book = self.federation, self.member, self._inbox, self._book
         self._client = ControlClient(self._credentials, federation.coordinator)
@@ -138,7 +149,7 @@ class Node:
         self._recovery = Recovery(
             federation,
             member,
-            start,
+            lambda: Replica.start(self.recipe, self._start(), shelf=self._shelf).state(),
             self._client,
             inbox,
             book,
@@ -207,7 +218,10 @@ class Node:
 
     def model_digest(self) -> str:
         """Return the sha256 of the model in spec order."""
-        return hashlib.sha256(self.member.replica.model.astype("<f4", copy=False).data).hexdigest()
+        hasher = hashlib.sha256()
+        for piece in array_pieces(self.member.replica.model):
+            hasher.update(piece)
+        return hasher.hexdigest()
 
     def dialled(self) -> list[Account]:
         """Return what went over links this peer dialled, for each aggregator."""
@@ -240,7 +254,7 @@ class Node:
             self._admission.join()  # a reference epoch begins with the next plan
         deadline, before = began + plan.deadlines.report, self._traffic()
         result = self._training.train(plan)
-        self._exchange.run(plan, self.member.contribute(result) if result is not None else [], deadline)
+        self._exchange.run(plan, result.uploads if result is not None else [], deadline)
         self._reporter.report(plan)
         self.moments("reported", round=plan.round)
         verdict = self._conclusion.await_verdict(plan)
@@ -267,7 +281,7 @@ class Node:
         self,
         plan: RoundPlan,
         verdict: Verdict,
-        result: LocalResult | None,
+        result: Trained | None,
         seconds: float,
         before: tuple[RoleBytes, RoleBytes],
     ) -> RoundReport:

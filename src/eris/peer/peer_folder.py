@@ -19,11 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from eris.checkpoint import load_checkpoint, save_checkpoint, write_atomically
+from eris.checkpoint import GENERATIONS, load_checkpoint, save_checkpoint, write_atomically
 from eris.config import dump_config
 from eris.errors import CheckpointError
+from eris.local.mapped import require_room
 from eris.local.spec import ModelSpec, Vector
 from eris.local.tensor_file import file_pieces
+from eris.peer.disk_need import state_bytes
 from eris.peer.federation import Federation
 from eris.peer.node import Node
 from eris.protocol.member import Snapshot
@@ -99,6 +101,12 @@ class PeerFolder:
         }
         save_checkpoint(self.checkpoints, member.round, arrays, facts)
 
+    def require_room(self, node: Node) -> None:
+        """Refuse to begin a run whose checkpoints, with one that is being written, and model would not fit."""
+        kept = sum(path.stat().st_size for path in self.checkpoints.glob("round-*.safetensors"))
+        needed = (GENERATIONS + 1) * state_bytes(node.recipe) + 4 * node.recipe.spec.n
+        require_room(needed - kept, self.path, what=f"what is kept of a model of {node.recipe.spec.n:,} values")
+
     def rounds(self) -> list[int]:
         """Return the rounds this peer could go on from."""
         return sorted(int(path.stem.removeprefix("round-")) for path in self.checkpoints.glob("round-*.safetensors"))
@@ -107,7 +115,7 @@ class PeerFolder:
         """Stand where the last checkpoint (or that of a round) stood; say whether there was one."""
         if not (round in self.rounds() if round is not None else self.rounds()):
             return False
-        checkpoint = load_checkpoint(self.checkpoints, round=round)
+        checkpoint = load_checkpoint(self.checkpoints, round=round, above=node.settings.spill_above)
         facts, member = checkpoint.facts, node.member
         if (facts["federation"], facts["peer"]) != (self._federation.digest, self._peer):
             raise CheckpointError("the checkpoint belongs to another run", fix="give another --out", path=self.path)
@@ -115,7 +123,7 @@ class PeerFolder:
         for name, value in _named("private.", checkpoint.arrays, member.private):
             copy_over(value, member.private[name])
         for name, value in _named("memory.", checkpoint.arrays, node.memory):
-            node.memory[name] = value
+            node.memory[name] = value.copy()
         member.reference_epoch = int(facts["reference_epoch"])
         return True
 

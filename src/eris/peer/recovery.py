@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from eris.errors import Refused, RunStopped
+from eris.errors import DiskError, Reason, Refused, RunStopped
 from eris.local.spec import Vector
 from eris.peer.book import Book
 from eris.peer.conclusion import Conclusion
@@ -15,7 +15,6 @@ from eris.peer.federation import Federation
 from eris.peer.inbox import Inbox
 from eris.peer.past import Past
 from eris.protocol.member import Member, Snapshot
-from eris.protocol.replica import Replica
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import GENESIS, Verdict
 from eris.transport.control_client import ControlClient
@@ -34,7 +33,7 @@ class Recovery:
         self,
         federation: Federation,
         member: Member,
-        start: Vector,
+        start: Callable[[], Mapping[str, Vector]],
         client: ControlClient,
         inbox: Inbox,
         book: Book,
@@ -51,7 +50,10 @@ class Recovery:
     def snapshot(self) -> Snapshot:
         """Return where this peer stands, for another one: never in the middle of a step."""
         with self._conclusion.stepping:
-            return self._member.snapshot()
+            try:
+                return self._member.snapshot()
+            except DiskError as error:
+                raise Refused(Reason.NO_ROOM, error.what, fix=error.fix, **error.where) from error
 
     def catch_up(self) -> None:
         """Follow the rounds that were missed by their verdicts, or take a snapshot of somebody further on."""
@@ -97,7 +99,7 @@ class Recovery:
                 return
         _LOG.warning("the run went back behind all that this peer kept: it begins anew")
         with self._conclusion.stepping:
-            self._member.restore(Snapshot(0, GENESIS, Replica.start(self._member.recipe, self._start).state()))
+            self._member.restore(Snapshot(0, GENESIS, dict(self._start())))
             self._member.forget_reference()
 
     def _missed(self) -> list[tuple[RoundPlan, Verdict]]:

@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from eris.local.task import Task
@@ -49,7 +50,7 @@ class Session:
             credentials,
             task,
             private,
-            settings,
+            settings if settings.folder is not None else replace(settings, folder=folder.path),
             on_round=self._note_round,
             on_missed=folder.note_verdict,
         )
@@ -63,6 +64,7 @@ class Session:
     def run(self) -> dict[str, Any]:
         """Join, or come back; stay until the run ends or somebody stops it; return the summary."""
         self._folder.open()
+        self._folder.require_room(self.node)
         self.node.past.rounds = self._folder.rounds
         self.node.past.go_back = lambda round: self._folder.restore(self.node, round)
         resumed = self._folder.restore(self.node)

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from eris.aggregate.staging import all_finite
 from eris.compose import training_seed
 from eris.errors import TaskError
-from eris.local.task import LocalResult, Memory, Task
+from eris.local.task import BlockResult, BlockTask, LocalResult, Memory, Task
 from eris.protocol.member import Member
+from eris.protocol.messages import Upload
 from eris.protocol.round_plan import RoundPlan
 from eris.seeds import Seed
 
-__all__ = ["Training", "checked"]
+__all__ = ["Trained", "Training", "checked"]
 
 _LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What came of it: the loss, and the parts to be sent."""
+
+    loss: float
+    uploads: list[Upload] = field(repr=False)
 
 
 class Training:
@@ -27,19 +37,28 @@ class Training:
         self.memory: Memory = task.memory(member.peer)
         self._trained: Memory = {}
 
-    def train(self, plan: RoundPlan) -> LocalResult | None:
+    def train(self, plan: RoundPlan) -> Trained | None:
         """Train if it is our turn; our own code failing costs our own contribution and is shown here."""
         member = self._member
         if member.peer not in plan.participants or member.lost_reference:
             return None
-        seed = training_seed(self._private, plan.round)
         self._trained = {name: value.copy() for name, value in self.memory.items()}
         try:
-            result = self._task.train(member.peer, member.start(), self._trained, round=plan.round, seed=seed)
-            return checked(result, member.recipe.spec.n, member.peer, plan.round)
+            result = self._result(plan)
+            if isinstance(result, BlockResult):  # made only while it is read: the task's code is still running
+                return Trained(result.loss, member.contribute(result))
         except Exception:  # noqa: BLE001 - whatever the user's code raises
             _LOG.exception("round %d: local training failed; the round goes on without this member", plan.round)
             return None
+        return Trained(result.loss, member.contribute(result))
+
+    def _result(self, plan: RoundPlan) -> LocalResult | BlockResult:
+        task, member, memory, round = self._task, self._member, self._trained, plan.round
+        seed = training_seed(self._private, round)
+        if isinstance(task, BlockTask):
+            return task.train_blocks(member.peer, member.look(), memory, round=round, seed=seed)
+        result = task.train(member.peer, member.start(), memory, round=round, seed=seed)
+        return checked(result, member.recipe.spec.n, member.peer, round)
 
     def keep(self) -> None:
         """Remember what the last training left: its round has a verdict."""
