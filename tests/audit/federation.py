@@ -13,7 +13,7 @@ from eris.audit.membership import MembershipAudit
 from eris.audit.observer import Observer, parse_observer
 from eris.audit.transcript import Recorder, RoundRecord
 from eris.compose import Composition, compose
-from eris.config import load_config
+from eris.config import Config, load_config
 from eris.events import Event, RoundStarted, Sent, ShardPublished
 from eris.local.numpy_task import Descent, LogisticTask
 from eris.local.spec import Vector
@@ -66,6 +66,11 @@ def train(
     rows = [_noise(samples, features, 100 * seed + member) for member in range(config.members)]
     task = LogisticTask(rows, _noise(10, features, 7), classes=3, descent=Descent(lr, momentum))
     problem = plant_in(task, config.seed)
+    return play(folder, config, problem)
+
+
+def play(folder: Path, config: Config, problem: Problem) -> Audited:
+    """Train what the problem says and keep every event."""
     counts = [problem.task.samples(member) for member in range(config.members)]
     composition = compose(config, problem.task.spec, counts)
     links = links_of(config.network, config.members, [], 1.0)
@@ -110,6 +115,26 @@ def _kept(event: Event) -> Event:
     if isinstance(event, ShardPublished) and event.values is not None:
         return replace(event, values=event.values.copy())
     return event
+
+
+def scrambled(events, audit, victim, observer):
+    """Return the events with the victim's values replaced wherever the observer's views do not reach."""
+    generator, found, assignment = np.random.default_rng(0), [], ()
+    watchers = audit.watch.watchers[observer][victim]
+    assert len(watchers) == 1
+    for event in events:
+        if isinstance(event, RoundStarted):
+            assignment = event.assignment
+        if isinstance(event, Sent) and event.member == victim:
+            plan = audit._composition.recipe.layout(event.round).trainable
+            support = np.arange(plan.n) if event.support is None else event.support
+            seen = watchers[0].vantage.shards(event, assignment)
+            hidden = ~np.isin(plan.owners_of(support), seen)
+            noise = generator.standard_normal(support.size).astype(np.float32)
+            found.append(replace(event, values=np.where(hidden, noise, event.values)))
+        else:
+            found.append(event)
+    return found
 
 
 AGGREGATOR = Observer("aggregator")

@@ -13,32 +13,12 @@ from eris.audit.observer import parse_observer
 from eris.audit.score import SCORES
 from eris.audit.statistic import Sheet, figures
 from eris.errors import ConfigError, InputError
-from eris.events import RoundStarted, Sent
+from eris.events import Sent
 from eris.methods import METHODS
 from eris.seeds import private_root, public_root
-from tests.audit.federation import AGGREGATOR, MEMBERS, train
+from tests.audit.federation import AGGREGATOR, MEMBERS, scrambled, train
 
 ADAPTIVE = ATTACKS["adaptive"]
-
-
-def scrambled(events, audit, victim, observer):
-    """Return the events with the victim's values replaced wherever the observer's views do not reach."""
-    generator, found, assignment = np.random.default_rng(0), [], ()
-    watchers = audit.watch.watchers[observer][victim]
-    assert len(watchers) == 1
-    for event in events:
-        if isinstance(event, RoundStarted):
-            assignment = event.assignment
-        if isinstance(event, Sent) and event.member == victim:
-            plan = audit._composition.recipe.layout(event.round).trainable
-            support = np.arange(plan.n) if event.support is None else event.support
-            seen = watchers[0].vantage.shards(event, assignment)
-            hidden = ~np.isin(plan.owners_of(support), seen)
-            noise = generator.standard_normal(support.size).astype(np.float32)
-            found.append(replace(event, values=np.where(hidden, noise, event.values)))
-        else:
-            found.append(event)
-    return found
 
 
 @pytest.mark.parametrize("observer", ["aggregator", "coalition:3", "broadcast", "wire"])

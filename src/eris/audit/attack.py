@@ -1,12 +1,12 @@
 """How scores become one attack: which of them, and whether they are added up over the rounds.
 
 >>> sorted(ATTACKS)
-['adaptive', 'calibrated', 'cosine', 'dot', 'loss', 'paper', 'regression']
+['adaptive', 'calibrated', 'cosine', 'dot', 'loss', 'paper', 'regression', 'spv']
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,15 @@ class Attack:
     parts: Mapping[str, float]  # score → weight
     accumulate: bool = True  # add up the rounds so far
 
+    def check(self, names: Collection[str]) -> None:
+        """Refuse where scores of which it is made are not taken."""
+        if missing := sorted(set(self.parts) - set(names)):
+            possible = ", ".join(name for name, attack in ATTACKS.items() if set(attack.parts) <= set(names))
+            raise ConfigError(
+                f"attack {self.name} needs scores that are not taken here: {', '.join(missing)}",
+                fix=f"use one of {possible}" + (", or give --filler" if missing == ["spv"] else ""),
+            )
+
     def apply(self, scores: Mapping[str, Sequence[Scores]]) -> list[Scores]:
         """Return one score for each member, round, view and canary."""
         members = len(scores[next(iter(self.parts))])
@@ -44,6 +53,7 @@ ATTACKS = {
     "adaptive": Attack("adaptive", {"calibrated": 0.5, "cosine": 0.5, "regression": 2.0}),
     "paper": Attack("paper", {"paper": 1.0}, accumulate=False),
     **{name: Attack(name, {name: 1.0}) for name in SCORES if name != "paper"},
+    "spv": Attack("spv", {"spv": 1.0}),
 }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
@@ -21,11 +21,14 @@ from eris.audit.attack import Attack
 from eris.audit.canaries import AuditableTask, Problem, plant_in
 from eris.audit.membership import Membership, MembershipAudit
 from eris.audit.observer import Observer
+from eris.audit.variation import varied
+from eris.audit.watch import score_names
 from eris.checkpoint import write_atomically
 from eris.compose import compose
 from eris.config import Config
 from eris.errors import ConfigError, InputError
 from eris.events import Event, RunEnded
+from eris.seeds import public_root
 from eris.tasks import build_task
 
 __all__ = ["Attempt", "Plan"]
@@ -44,16 +47,20 @@ class Plan:
     masks_known: bool = False  # let the attacker know what each member kept under independent masks
     tosses: int = 1000
     resamples: int = 200
+    filler: str = ""  # a local model that perturbs texts; with it they are attacked by losses alone
+    copies: int = 10  # perturbed ones of each text
 
     @property
     def listening(self) -> dict[str, Any]:
         """What the scores depend on; attacks and statistics are made of them afterwards."""
         observers = [str(observer) for observer in self.observers]
+        texts = {"filler": self.filler, "copies": self.copies} if self.filler else {}
         return {
             "observers": observers,
             "canaries": self.canaries,
             "views": self.views,
             "masks_known": self.masks_known,
+            **texts,
         }
 
 
@@ -63,6 +70,8 @@ class Attempt:
     def __init__(self, config: Config, folder: Path, plan: Plan) -> None:
         self.config, self.folder, self._plan = config, folder, plan
         self._problem: Problem = _planted(config, plan)
+        for attack in plan.attacks:
+            attack.check(score_names(self._problem))
         samples = [self._problem.task.samples(member) for member in range(config.members)]
         composition = compose(config, self._problem.task.spec, samples)
         self._audit = MembershipAudit(
@@ -129,4 +138,10 @@ def _planted(config: Config, plan: Plan) -> Problem:
     task = build_task(config.model_dump(mode="json", exclude_none=True))
     if not hasattr(task, "sample_gradients"):
         raise InputError(f"{config.data.name} has no samples to ask about", fix="audit a data set with samples")
-    return plant_in(cast(AuditableTask, task), config.seed, fold=config.data.fold, most=plan.canaries)
+    problem = plant_in(cast(AuditableTask, task), config.seed, fold=config.data.fold, most=plan.canaries)
+    if not plan.filler:
+        return problem
+    from eris.audit.filling import filler_of
+
+    seed = public_root(config.seed).child("audit", "variations", config.data.fold)
+    return replace(problem, copies=varied(problem.probe, filler_of(plan.filler), seed, copies=plan.copies))

@@ -70,6 +70,7 @@ class Problem:
     task: AuditableTask
     probe: AuditableTask
     canaries: Canaries
+    copies: AuditableTask | None = None  # perturbed copies of the probe's samples, where texts are attacked
 
 
 def plant(samples: Sequence[int], seed: int, *, fold: int = 0, share: float = 0.5, most: int | None = None) -> Canaries:

@@ -18,10 +18,9 @@ from eris.audit.attack import Attack
 from eris.audit.canaries import Problem
 from eris.audit.guesses import Scores
 from eris.audit.observer import Observer
-from eris.audit.score import SCORES
 from eris.audit.scorebook import ScoreBook
 from eris.audit.statistic import Figure, Sheet, by_round, epsilon, figures
-from eris.audit.watch import CommonWatch, CrowdWatch, Watch, audit_seed
+from eris.audit.watch import CommonWatch, CrowdWatch, Watch, audit_seed, score_names
 from eris.compose import Composition
 from eris.events import Event
 
@@ -64,7 +63,7 @@ class MembershipAudit:
     ) -> None:
         self._composition, self._problem, self.observers = composition, problem, tuple(observers)
         counts = [len(places) for places in problem.canaries.places]
-        self._books = {observer: ScoreBook(SCORES, counts) for observer in self.observers}
+        self._books = {observer: ScoreBook(score_names(problem), counts) for observer in self.observers}
         self.watch: Watch
         if composition.method.exchange is None:
             self.watch = CommonWatch(composition, problem, self._books, views, masks_known=masks_known)

@@ -21,7 +21,7 @@ from eris.audit.reconstruct import Estimate
 from eris.local.spec import Vector
 from eris.shards.plan import Coordinates
 
-__all__ = ["SCORES", "Scorer"]
+__all__ = ["SCORES", "Scorer", "as_sent", "believed"]
 
 SCORES = ("loss", "calibrated", "dot", "cosine", "regression", "paper")
 
@@ -56,17 +56,12 @@ class Scorer:
         }
 
     def _losses_under(self, estimate: Estimate) -> Scores:
-        model, view = self._model.copy(), estimate.view
-        model[estimate.seen] -= self._step * estimate.update
-        model[estimate.rest] -= self._step * estimate.means
-        model[self._gradients.shape[1] + view.buffer_coordinates] -= view.buffers
-        return self._probe.sample_losses(self._member, model)
+        n = self._gradients.shape[1]
+        return self._probe.sample_losses(self._member, believed(self._model, estimate, self._step, n))
 
     def _losses_as_sent(self, estimate: Estimate) -> Scores:
-        model, view = self._model.copy(), estimate.view
-        model[view.coordinates] -= self._step * view.values
-        model[self._gradients.shape[1] + view.buffer_coordinates] -= view.buffers
-        return self._probe.sample_losses(self._member, model)
+        n = self._gradients.shape[1]
+        return self._probe.sample_losses(self._member, as_sent(self._model, estimate, self._step, n))
 
     def _dots(self, estimate: Estimate) -> Scores:
         known = np.zeros(self._gradients.shape[1], np.float32)
@@ -90,6 +85,23 @@ class Scorer:
         if self._whole_gram is None:
             self._whole_gram = np.asarray(self._gradients @ self._gradients.T, np.float64)
         return self._whole_gram
+
+
+def believed(model: Vector, estimate: Estimate, step: float | np.float32, n: int) -> Vector:
+    """Return the member's model as far as the attacker can build it; n coordinates are trainable."""
+    built, view = model.copy(), estimate.view
+    built[estimate.seen] -= np.float32(step) * estimate.update
+    built[estimate.rest] -= np.float32(step) * estimate.means
+    built[n + view.buffer_coordinates] -= view.buffers
+    return built
+
+
+def as_sent(model: Vector, estimate: Estimate, step: float | np.float32, n: int) -> Vector:
+    """Return the public model with the visible values put in as they came."""
+    built, view = model.copy(), estimate.view
+    built[view.coordinates] -= np.float32(step) * view.values
+    built[n + view.buffer_coordinates] -= view.buffers
+    return built
 
 
 def _weights(gram: Matrix, dots: Scores) -> Scores:

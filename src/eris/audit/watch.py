@@ -8,16 +8,18 @@ from eris.audit.canaries import Problem
 from eris.audit.neighbour import CrowdRecord, CrowdRecorder, Eavesdropper
 from eris.audit.observer import Observer, Vantage
 from eris.audit.reconstruct import Reconstruction
-from eris.audit.score import Scorer
+from eris.audit.score import SCORES, Scorer
 from eris.audit.scorebook import ScoreBook
 from eris.audit.transcript import Recorder, RoundRecord
+from eris.audit.variation import TEXT_SCORES, TextScorer
 from eris.compose import Composition
 from eris.local.spec import Vector
 from eris.seeds import Seed
 
-__all__ = ["CommonWatch", "CrowdWatch", "Watch", "audit_seed"]
+__all__ = ["CommonWatch", "CrowdWatch", "Watch", "audit_seed", "score_names"]
 
 Books = Mapping[Observer, ScoreBook]
+AnyScorer = Scorer | TextScorer
 
 
 class CommonWatch:
@@ -65,7 +67,7 @@ class CommonWatch:
                 self._miss(record, victim)
 
     def _attack_member(self, record: RoundRecord, victim: int) -> None:
-        scorer = Scorer(self._problem.probe, victim, record.model, step=_step(self._composition))
+        scorer = _scorer(self._problem, victim, record.model, _step(self._composition))
         n = self._composition.recipe.spec.n
         for observer, book in self._books.items():
             estimates = [watcher.follow(record) for watcher in self.watchers[observer][victim]]
@@ -121,17 +123,28 @@ class _Scorers:
 
     def __init__(self, problem: Problem, victim: int) -> None:
         self._problem, self._victim = problem, victim
-        self._made: dict[bytes, Scorer] = {}
+        self._made: dict[bytes, AnyScorer] = {}
 
-    def at(self, model: Vector) -> Scorer:
+    def at(self, model: Vector) -> AnyScorer:
         """Return the scorer at a model."""
         key = model.tobytes()
         if key not in self._made:
-            self._made[key] = Scorer(self._problem.probe, self._victim, model)
+            self._made[key] = _scorer(self._problem, self._victim, model)
         return self._made[key]
 
 
 Watch = CommonWatch | CrowdWatch
+
+
+def score_names(problem: Problem) -> tuple[str, ...]:
+    """Return the scores that are taken."""
+    return SCORES if problem.copies is None else TEXT_SCORES
+
+
+def _scorer(problem: Problem, victim: int, model: Vector, step: float = 1.0) -> AnyScorer:
+    if problem.copies is None:
+        return Scorer(problem.probe, victim, model, step=step)
+    return TextScorer(problem.probe, problem.copies, victim, model, step=step)
 
 
 def audit_seed(composition: Composition) -> Seed:

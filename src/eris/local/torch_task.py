@@ -197,6 +197,21 @@ class TorchTask:
         """Return a member's samples as the model takes them, with their targets."""
         return self._cache.get(("train", member), self._train, self._places[member])
 
+    @property
+    def pool(self) -> Examples:
+        """The split that all members' samples are in."""
+        return self._train
+
+    def places(self, member: int) -> Indices:
+        """Return where a member's samples are in it."""
+        return self._places[member]
+
+    def on(self, examples: Examples, members: Sequence[Indices]) -> TorchTask:
+        """Return the same problem on other samples."""
+        other = copy.copy(self)
+        other._train, other._places = examples, list(members)
+        return other
+
     def sample_losses(self, member: int, model: Vector) -> NDArray[np.float64]:
         """Return the loss of each of a member's samples, in evaluation mode."""
         with self._at_work(None) as flat, torch.no_grad():

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from eris.errors import ConfigError, MissingExtra
 from eris.models.pretrained import resolve
 
-__all__ = ["LanguageModel", "TextClassifier", "tokenizer_of"]
+__all__ = ["LanguageModel", "TextClassifier", "loaded_text_model", "tokenizer_of"]
 
 _SEPARATOR = "<|separator|>"
 
@@ -80,6 +80,14 @@ def tokenizer_of(source: str) -> Any:
     if tokenizer.sep_token is None:
         tokenizer.add_special_tokens({"sep_token": _SEPARATOR})
     return tokenizer
+
+
+def loaded_text_model(source: str, kind: str) -> Any:
+    """Return what one of the library's Auto classes makes of a source: a configuration, a tokenizer, a network."""
+    if kind.startswith("AutoModel"):
+        return _network(kind, source)
+    folder, options = resolve(source)
+    return _explained(kind, source, folder, options)
 
 
 def _network(kind: str, source: str, **options: Any) -> Any:

@@ -39,12 +39,17 @@ def membership(
     changes: Changes = None,
     observer: Annotated[
         list[str] | None,
-        typer.Option(help="aggregator (default), coalition:C, server, broadcast or wire; may be given several times."),
+        typer.Option(
+            help="aggregator (default), coalition:C, server, neighbour, broadcast or wire; more than one may be given."
+        ),
     ] = None,
     attack: AttackName = "adaptive",
     canaries: Canaries = 64,
     views: Views = 8,
     masks_known: _MasksKnown = False,
+    filler: Annotated[
+        str, typer.Option(help="For --attack spv on texts: a local model that fills in hidden words (BERT, T5).")
+    ] = "",
     out: Out = None,
     as_json: Json = False,
 ) -> None:
@@ -65,7 +70,7 @@ def membership(
 
     config, folder = settings(source, changes or []), out or stamped_folder()
     observers = tuple(parse_observer(text) for text in observer or ["aggregator"])
-    plan = Plan(observers, attacks(attack), canaries=canaries, views=views, masks_known=masks_known)
+    plan = Plan(observers, attacks(attack), canaries=canaries, views=views, masks_known=masks_known, filler=filler)
     with Rounds(len(config.methods) * config.rounds, visible=not as_json) as progress:
         trials = audit_membership(config, folder, plan, listeners=[progress])
     plain = [trial.plain() for trial in trials]

@@ -20,7 +20,9 @@ Changes = Annotated[
 ]
 AttackName = Annotated[
     str,
-    typer.Option("--attack", help="adaptive, or one score alone: loss, calibrated, dot, cosine, regression, paper."),
+    typer.Option(
+        "--attack", help="adaptive, or one score alone: loss, calibrated, dot, cosine, regression, spv, paper."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON, nothing else.")]
 Canaries = Annotated[int, typer.Option(min=4, help="Most canaries a member (half of its samples at most).")]

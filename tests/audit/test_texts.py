@@ -1,0 +1,201 @@
+"""Texts: hidden words are filled in by a local model, and a text that was trained on falls further than others."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eris.audit.attack import ATTACKS
+from eris.audit.canaries import plant_in
+from eris.audit.filling import MaskFiller, SpanFiller, filler_of, gaps, perturbed
+from eris.audit.observer import parse_observer
+from eris.audit.variation import TextScorer, varied
+from eris.config import load_config
+from eris.data import Dataset, Texts
+from eris.errors import ConfigError, InputError
+from eris.local.torch_work import LocalWork
+from eris.models.assembly import divide, torch_task
+from eris.seeds import public_root
+from tests.audit.federation import play, scrambled, train
+
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
+
+WORDS = [a + b for a in ("ba", "de", "ki", "lo", "mu", "na", "po", "ri") for b in ("ck", "ll", "nt", "rs", "zz")]
+SPECIAL = ["<pad>", "<unk>", "</s>", "<mask>", *(f"<extra_id_{number}>" for number in range(8))]
+SEED = public_root(4)
+MEMBERS = 3
+
+
+def tokenizer_in(folder, *, mask=True):
+    numbers = {word: number for number, word in enumerate([*SPECIAL, *WORDS])}
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(numbers, unk_token="<unk>"))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    names = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"} | (
+        {"mask_token": "<mask>"} if mask else {}
+    )
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, **names)
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def folder_of(path, configuration, **options):
+    tokenizer_in(path, **options)
+    (path / "config.json").write_text(json.dumps({"vocab_size": len(SPECIAL) + len(WORDS), **configuration}))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    sizes = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 16, "max_position_embeddings": 40}
+    return folder_of(tmp_path_factory.mktemp("encoder"), {"model_type": "distilbert", "pad_token_id": 0, **sizes})
+
+
+@pytest.fixture(scope="module")
+def language(tmp_path_factory):
+    sizes = {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "max_position_embeddings": 40, "window_size": 8}
+    ends = {"bos_token_id": 2, "eos_token_id": 2, "attention_types": [[["global"], 1]]}
+    drops = {"resid_dropout": 0.0, "embed_dropout": 0.0, "attention_dropout": 0.0}
+    folder = tmp_path_factory.mktemp("language")
+    return folder_of(folder, {"model_type": "gpt_neo", **sizes, **ends, **drops}, mask=False)
+
+
+def news(count):
+    generator = np.random.default_rng(5)
+    texts, summaries = ([" ".join(generator.choice(WORDS, 6)) for _ in range(count)] for _ in range(2))
+    split = Texts(texts, summaries=summaries)
+    return Dataset("made-up-news", "made up", (), split, split)
+
+
+def summarising(folder, encoder, language, *changes, method="fedavg"):
+    data = news(MEMBERS * 12)
+    task = torch_task(
+        data, divide(data, MEMBERS, public_root(0)), "language-model",
+        {"source": language, "article": 6, "summary": 8, "generate": 0},
+        work=LocalWork(optimizer="adam", lr=0.01, batch="full", epochs=8), test_samples=2,
+    )  # fmt: skip
+    config = load_config(changes=[f"members={MEMBERS}", "rounds=3", "workers=1", f"method={method}", *changes])
+    problem = plant_in(task, config.seed)
+    return play(folder, config, replace(problem, copies=varied(problem.probe, filler_of(encoder), SEED, copies=4)))
+
+
+@given(st.integers(1, 80), st.integers(0, 1000), st.floats(0.05, 0.6), st.integers(1, 4), st.integers(0, 3))
+def test_gaps_are_apart_and_inside(words, seed, share, length, apart):
+    found = gaps(words, public_root(seed), share=share, length=length, apart=apart)
+    assert found
+    assert all(0 <= start < end <= words and end - start == min(length, words) for start, end in found)
+    for (_, end), (start, _) in itertools.pairwise(found):
+        assert start - end >= apart
+    assert len(found) <= max(1, round(share * words / min(length, words)))
+
+
+def test_about_the_share_asked_for_is_hidden():
+    hidden = sum(end - start for start, end in gaps(200, SEED, share=0.3, length=2, apart=1))
+    assert hidden == 60
+
+
+def test_only_the_gaps_are_written_anew(encoder):
+    filler, words = filler_of(encoder), WORDS[:20]
+    assert isinstance(filler, MaskFiller)
+    filled = filler.fill(words, [(2, 4), (9, 11)], SEED)
+    kept = [place for place in range(20) if place not in (2, 3, 9, 10)]
+    assert [filled[place] for place in kept] == [words[place] for place in kept]
+    assert not {"<pad>", "<unk>", "</s>", "<mask>"} & set(filled)
+    assert filled != words
+    assert filler.fill(words, [(2, 4), (9, 11)], SEED) == filled
+    others = {tuple(filler.fill(words, [(2, 4), (9, 11)], SEED.child(number))) for number in range(5)}
+    assert len(others) > 1
+
+
+def test_a_text_without_words_stays(encoder):
+    assert perturbed("  ", filler_of(encoder), SEED) == "  "
+
+
+def test_numbered_gaps_are_filled_in_order(tmp_path):
+    tokenizer = tokenizer_in(tmp_path)
+
+    class Writer:
+        def eval(self):
+            return self
+
+        def generate(self, input_ids, **options):
+            assert tokenizer.decode(input_ids[0]) == "back <extra_id_0> dell <extra_id_1> kick <extra_id_2>"
+            said = "<pad> <extra_id_0> lock null <extra_id_1> <extra_id_2> porrs </s>".replace("null", "lont")
+            return tokenizer(said.replace("porrs", "pors"), return_tensors="pt")["input_ids"]
+
+    filled = SpanFiller(Writer(), tokenizer).fill(
+        ["back", "bars", "bazz", "dell", "dent", "kick", "kizz"], [(1, 3), (4, 5), (6, 7)], SEED
+    )
+    assert filled == ["back", "lock", "lont", "dell", "dent", "kick", "pors"]  # the second gap was left empty
+
+
+def test_t5_is_known_by_its_configuration(tmp_path, language):
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2, "decoder_start_token_id": 0}
+    kind = {"model_type": "t5", "is_encoder_decoder": True, "pad_token_id": 0, "eos_token_id": 2}
+    filler = filler_of(folder_of(tmp_path / "t5", {**kind, **sizes}))
+    assert isinstance(filler, SpanFiller)
+    first = perturbed(" ".join(WORDS[:12]), filler, SEED)
+    assert first == perturbed(" ".join(WORDS[:12]), filler, SEED)
+
+
+def test_an_encoder_without_a_mask_is_refused(tmp_path):
+    sizes = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 16, "max_position_embeddings": 40}
+    folder = folder_of(tmp_path, {"model_type": "distilbert", "pad_token_id": 0, **sizes}, mask=False)
+    with pytest.raises(ConfigError, match="hidden word"):
+        filler_of(folder)
+
+
+def test_trained_texts_fall_further(tmp_path, encoder, language):
+    audited = summarising(tmp_path, encoder, language)
+    server = parse_observer("server")
+    audit = audited.audit("server")
+    found = {
+        name: audit.result(server, ATTACKS[name], tosses=99, resamples=0).figures["auc"]
+        for name in ("spv", "loss", "paper")
+    }
+    assert found["spv"].value > 0.8
+    assert found["loss"].value > 0.8
+    assert found["spv"].p_value <= 0.02
+    for name in ("adaptive", "dot"):
+        with pytest.raises(ConfigError, match="use one of"):
+            ATTACKS[name].check(audit.scores(server))
+
+
+def test_the_score_is_the_difference_of_two_variations(tmp_path, encoder, language):
+    audited = summarising(tmp_path, encoder, language, "rounds=1")
+    problem, record = audited.problem, audited.records()[0]
+    watcher = audited.audit("server").watch.watchers[parse_observer("server")][1][0]
+    scores = TextScorer(problem.probe, problem.copies, 1, record.model).scores(watcher.follow(record))
+    target = record.model.copy()
+    target -= audited.updates[0, 1]
+
+    def variation(model):
+        losses, around = problem.probe.sample_losses(1, model), problem.copies.sample_losses(1, model).reshape(-1, 4)
+        return np.exp(-around).mean(axis=1) - np.exp(-losses)
+
+    assert scores["spv"] == pytest.approx(-(variation(target) - variation(record.model)), abs=1e-6)
+
+
+@pytest.mark.parametrize("observer", ["aggregator", "broadcast"])
+def test_what_is_not_seen_changes_no_text_score_by_a_bit(tmp_path, encoder, language, observer):
+    audited = summarising(tmp_path, encoder, language, "rounds=2", method="eris")
+    who, honest = parse_observer(observer), audited.audit(observer, views=1)
+    again = audited.audit(observer, views=1, events=scrambled(audited.events, honest, 2, who))
+    for name, members in honest.scores(who).items():
+        assert members[2].tobytes() == again.scores(who)[name][2].tobytes(), name
+
+
+def test_only_texts_with_summaries_are_perturbed(tmp_path, encoder):
+    with pytest.raises(InputError, match="summaries"):
+        varied(train(tmp_path, "rounds=1").problem.probe, filler_of(encoder), SEED)
+
+
+def test_without_a_filler_there_is_no_variation():
+    with pytest.raises(ConfigError, match="--filler"):
+        ATTACKS["spv"].check(("loss", "calibrated", "paper"))
