@@ -96,7 +96,7 @@ class Recipe:
             start += support.size
         return mask, joined[order]
 
-    @lru_cache(maxsize=2)  # noqa: B019 - a recipe lives as long as its run
+    @lru_cache(maxsize=1)  # noqa: B019 - a recipe lives as long as its run
     def _merged(self, round: int) -> tuple[Coordinates, Coordinates] | None:
         """Return all supports as one in ascending order, and how to bring values of one shard after another into it."""
         supports = [support for support in self._supports(round) if support is not None]

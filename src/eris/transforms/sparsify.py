@@ -124,7 +124,7 @@ class RandK(Sparsifier):
         return np.float32(n / share_of(self.p, n))
 
 
-@lru_cache(maxsize=4)  # all members and aggregators of a process ask for the same mask in a round
+@lru_cache(maxsize=2)  # all members and aggregators of a process ask for the same mask in a round
 def _subset(seed: Seed, n: int, k: int) -> Coordinates:
     mask = seed.subset(n, k)
     mask.flags.writeable = False
@@ -153,7 +153,7 @@ class Bernoulli(Sparsifier):
         return np.float32(1 / self.p)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def _heads(seed: Seed, n: int, p: float) -> Coordinates:
     """Toss n coins: a byte each tells nearly all of them apart, a word more decides for the few that are left."""
     bytes_that_may = math.ceil(p * 256)

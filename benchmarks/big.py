@@ -1,0 +1,247 @@
+"""A model too long for memory: n = 1.3 billion over 4 peers, shared-reference DSC 1 %, mutual TLS, loopback.
+
+    python benchmarks/big.py [--n 1300000000] [--peers 4] [--rounds 3] [--folder DIR] [--check]
+
+Model and reference lie in mapped files of DIR, the update is made in blocks and never whole. It says first how much
+disk it needs and refuses if that is not there; `--check` ends then. Prints one JSON object; progress goes to stderr.
+
+Seconds of a round, bytes a peer from the kernel's counters. Memory of a peer: its peak in all, which counts pages of
+mapped files that the kernel may take back at any time, and what of it is its own (anonymous) at the end of each round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from network import acknowledged, hear, machine, process, resident, say
+
+from eris.compose import compose
+from eris.config import load_config
+from eris.errors import DiskError
+from eris.local.mapped import require_room
+from eris.local.spec import ModelSpec, Vector
+from eris.local.task import BlockResult, LocalResult, Memory
+from eris.peer.coordinate import CoordinatorNode
+from eris.peer.disk_need import disk_need
+from eris.peer.federation import Federation
+from eris.peer.node import Node
+from eris.peer.node_settings import SPILL_ABOVE, NodeSettings
+from eris.peer.round_report import RoundReport
+from eris.seeds import Seed, private_root
+from eris.transport.authority import Authority
+from eris.transport.control import load_grpc
+from eris.transport.credentials import Credentials
+
+KEEP = 0.01
+BLOCK = 1 << 20  # values of the update made at a time
+
+
+@dataclass(frozen=True)
+class Case:
+    """The federation."""
+
+    n: int
+    peers: int
+    rounds: int
+    spill_above: int
+
+    @property
+    def names(self) -> list[str]:
+        """The peers."""
+        return [f"peer-{number}" for number in range(self.peers)]
+
+    def federation(self, address: tuple[str, int]) -> Federation:
+        """Return what the peers share."""
+        document = {
+            "method": "eris+dsc",
+            "members": self.peers,
+            "rounds": self.rounds,
+            "shards": {"block": 1024},
+            "compression": {"keep": KEEP, "shared_reference": True},
+        }
+        where = {"name": "big", "coordinator": f"{address[0]}:{address[1]}", "peers": self.names}
+        return Federation(where | {"round": 7200.0, "idle": 600.0}, load_config(document))
+
+    def need(self) -> dict[str, int]:
+        """Return what one peer keeps on disk."""
+        recipe = compose(self.federation(("127.0.0.1", 1)).config, ModelSpec.flat(self.n), [1] * self.peers).recipe
+        return disk_need(recipe, above=self.spill_above, members=self.peers, in_blocks=True)
+
+
+class MadeUpTask:
+    """Updates that cost nothing to make and differ from member to member, block to block and round to round."""
+
+    def __init__(self, members: int, n: int) -> None:
+        self.members, self.spec = members, ModelSpec.flat(n)
+        self._pattern = np.random.default_rng(0).standard_normal(BLOCK, np.float32)
+
+    def samples(self, member: int) -> int:
+        """Return the same weight for all."""
+        del member
+        return 1
+
+    def initial_blocks(self, seed: Seed) -> Iterator[Vector]:
+        """Begin with small numbers."""
+        del seed
+        return (self._pattern[:size] * np.float32(0.01) for _, size in self._blocks())
+
+    def initial(self, seed: Seed) -> Vector:
+        """Return the same in one piece."""
+        return np.concatenate(list(self.initial_blocks(seed)))
+
+    def memory(self, member: int) -> Memory:
+        """Keep nothing."""
+        del member
+        return {}
+
+    def train_blocks(self, member: int, model: Vector, memory: Memory, *, round: int, seed: Seed) -> BlockResult:
+        """Return the pattern, scaled."""
+        del model, memory, seed
+        blocks = (self._pattern[:size] * np.float32(1 + member + block % 7 + round) for block, size in self._blocks())
+        return BlockResult(blocks, samples=1, loss=0.0)
+
+    def train(self, member: int, model: Vector, memory: Memory, *, round: int, seed: Seed) -> LocalResult:
+        """Return the same in one piece."""
+        return self.train_blocks(member, model, memory, round=round, seed=seed).whole()
+
+    def evaluate(self, model: Vector) -> dict[str, float]:
+        """Measure nothing."""
+        del model
+        return {}
+
+    def _blocks(self) -> Iterator[tuple[int, int]]:
+        n = self.spec.n
+        return ((number, min(BLOCK, n - start)) for number, start in enumerate(range(0, n, BLOCK)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n", type=int, default=1_300_000_000, help="length of the model")
+    parser.add_argument("--peers", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="a disk with room")
+    parser.add_argument("--spill-above", type=int, default=SPILL_ABOVE, help="bytes; longer vectors lie in files")
+    parser.add_argument("--seconds", type=float, default=7200.0, help="given up after so many")
+    parser.add_argument("--check", action="store_true", help="say what is needed and whether it is there, then end")
+    options = parser.parse_args()
+    case = Case(options.n, options.peers, options.rounds, options.spill_above)
+    disk = case.need()
+    total = case.peers * sum(disk.values())
+    say(f"{case.peers} peers, n = {case.n:,}: {total / 1e9:.1f} GB of disk at {options.folder}, a peer {disk}")
+    try:
+        require_room(total, options.folder, what=f"{case.peers} peers with {case.n:,} values each")
+    except DiskError as error:
+        sys.exit(str(error))
+    if not options.check:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            result = play(case, Path(folder), time.monotonic() + options.seconds)
+        print(
+            json.dumps(
+                {"machine": machine(), "disk a peer": disk, "disk GB": round(total / 1e9, 2), **result}, indent=1
+            )
+        )
+
+
+def play(case: Case, folder: Path, deadline: float) -> dict[str, Any]:
+    """Run the federation and return what it cost."""
+    authority = Authority.create(folder / "ca", "big")
+    for name in ("coordinator", *case.names):
+        authority.issue(name)
+    began, free = time.monotonic(), shutil.disk_usage(folder).free
+    with process(run_coordinator, case, folder) as control, contextlib.ExitStack() as stack:
+        address = control.recv()
+        peers = [stack.enter_context(process(run_peer, case, folder, number, address)) for number in range(case.peers)]
+        idle = [hear(pipe, deadline, "peers did not start") for pipe in peers]
+        ready = [hear(pipe, deadline, "peers are not ready") for pipe in peers]
+        used = free - shutil.disk_usage(folder).free
+        say(f"ready after {time.monotonic() - began:.0f} s, {used / 1e9:.1f} GB of disk taken")
+        rounds = []
+        for number in range(case.rounds):
+            rounds.append([hear(pipe, deadline, f"round {number} did not end") for pipe in peers])
+            say(f"round {number}: {max(r['seconds'] for r in rounds[-1]):.1f} s, {json.dumps(rounds[-1][0])}")
+        ends = [hear(pipe, deadline, "peers did not leave") for pipe in peers]
+        control.send("end")
+    through = [max(ready), *(max(report["time"] for report in reports) for reports in rounds)]
+    sent = sum(b["sent"] - a["sent"] for a, b in zip(rounds[0], rounds[-2], strict=True)) / max(1, case.rounds - 2)
+    return {
+        "K": case.peers, "n": case.n, "rounds": case.rounds,
+        "seconds a round": [round(float(s), 1) for s in np.diff(through)],
+        "median seconds": round(statistics.median(np.diff(through)), 1),
+        "seconds to be ready": round(max(ready) - began, 1),
+        "GB of disk taken": round(used / 1e9, 2),
+        "MB sent a peer and round": round(sent / case.peers / 1e6, 2),
+        "ideal MB": round(8 * (case.peers - 1) * int(case.n * KEEP) / case.peers / 1e6, 2),
+        "peak MB of a peer": [round((end["peak"] - rest) / 1e6) for end, rest in zip(ends, idle, strict=True)],
+        "own MB of a peer": [max(round(r[k]["own"] / 1e6) for r in rounds) for k in range(case.peers)],
+        "vector MB": round(4 * case.n / 1e6),
+        "contributions missing": sum(reports[0]["missing"] for reports in rounds),
+        "one digest": len({end["digest"] for end in ends}) == 1,
+    }  # fmt: skip
+
+
+def run_coordinator(pipe: Connection, case: Case, folder: Path) -> None:
+    node = CoordinatorNode(
+        case.federation(("127.0.0.1", 1)), Credentials(folder / "ca/peers/coordinator"), folder / "coordinator",
+        listen=("127.0.0.1", 0),
+    )  # fmt: skip
+    pipe.send(node.address)
+    pipe.recv()
+    node.close()
+
+
+def run_peer(pipe: Connection, case: Case, folder: Path, number: int, address: tuple[str, int]) -> None:
+    load_grpc()
+    name = case.names[number]
+    pipe.send(resident("VmRSS"))
+    highest = Highest()
+
+    def report(done: RoundReport) -> None:
+        missing = sum(case.peers - len(shard.contributors) for shard in done.verdict.shards)
+        sent = sum(acknowledged(int(entry.name)) for entry in Path("/proc/self/fd").iterdir())
+        now = time.monotonic()
+        pipe.send({"time": now, "seconds": done.seconds, "sent": sent, "missing": missing, "own": highest.value})
+
+    settings = NodeSettings(
+        name, listen=("127.0.0.1", 0), advertise="127.0.0.1", patience=7200.0, folder=folder,
+        spill_above=case.spill_above,
+    )  # fmt: skip
+    node = Node(
+        case.federation(address), Credentials(folder / "ca" / "peers" / name), MadeUpTask(case.peers, case.n),
+        private_root(0, number), settings, on_round=report,
+    )  # fmt: skip
+    pipe.send(time.monotonic())
+    node.run()
+    pipe.send({"peak": resident("VmHWM"), "digest": node.model_digest()})
+
+
+class Highest:
+    """The most anonymous memory this process had, looked at four times a second."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def _look(self) -> None:
+        while True:
+            self.value = max(self.value, resident("RssAnon"))
+            time.sleep(0.25)
+
+
+if __name__ == "__main__":
+    main()
