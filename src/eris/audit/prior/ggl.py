@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from eris.audit.inversion.attack import Labels, Mode, Recovered
-from eris.audit.inversion.matching import Matching
 from eris.audit.inversion.public_model import PublicModel
 from eris.audit.inversion.search import Attempt, best_of, labels_for
 from eris.audit.inversion.sight import Sight
 from eris.audit.prior.evolution import Points, evolve
 from eris.audit.prior.generator import Generator, fitted, generator_for, load_generator
+from eris.audit.prior.population import PopulationMatching
 from eris.seeds import Seed
 
 __all__ = ["GGL"]
@@ -53,11 +53,11 @@ class GGL:
         """Recover the samples of a sight."""
         generator = self._chosen(public)
         known = labels_for(sight, public, labels, seed)
-        matching, targets = Matching(sight, public, mode=mode), torch.tensor(known)
+        matching, targets = PopulationMatching(sight, public, mode=mode), torch.tensor(known)
 
         def judge(points: Points) -> list[float]:
             candidates = _pictures(generator, points, targets, public)
-            matches = [matching.loss(pictures, targets).item() for pictures in candidates]
+            matches = matching.losses(candidates, targets)
             return [match + self.prior * float(np.mean(row**2)) for match, row in zip(matches, points, strict=True)]
 
         def search(own: Seed) -> Attempt:

@@ -1,0 +1,215 @@
+"""How much of a picture does an update give away? Recoveries of 50 real pictures from whole and partial updates.
+
+Each picture is a batch of its own (the worst case), the network has its first weights, labels are found by the attack:
+
+    idlg   a small sigmoid network on MNIST, picture by L-BFGS
+    rog    two convolutions and two linear layers on CIFAR-10, coarse picture by Adam, then a trained enhancer
+    ggl    LeNet-5 on MNIST, latents of a trained generator by CMA-ES
+
+From what one aggregator of A sees (mask-aware, and with zeros for what it does not see), from everything (A = 1), and
+from random values of the same length, which is the attack's chance level; for ggl also from random latents. Pictures
+are of the training split, enhancer and generator were trained on the test split. Prints one JSON object: scores of
+every case, and the paired difference of each to the chance level with its 95 % interval (bootstrap over pictures).
+
+    eris data get cifar10 mnist lpips rog-cifar10 ggl-mnist     (one by one; nothing is fetched here)
+    python benchmarks/reconstruction.py [--attacks rog ggl] [--pictures 50] [--kinds mask-aware] [--keep FOLDER]
+
+With --keep, recovered pictures are kept and an interrupted measurement goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import eris.audit.prior  # noqa: F401 - registers rog and ggl
+from eris.audit.inversion import Sight, inversion_by_name
+from eris.audit.inversion.public_model import PublicModel
+from eris.audit.inversion.sigmoid_lenet import SigmoidLeNet
+from eris.audit.likeness import Perceptual, identification, mse, psnr, ssim
+from eris.audit.prior.ggl import GGL
+from eris.audit.prior.two_convolutions import TwoConvolutions
+from eris.data import Images, load
+from eris.models.lenet import LeNet5
+from eris.seeds import Seed, public_root
+from eris.shards.plan import scattered
+
+Pictures = NDArray[np.float32]
+
+SETTINGS: dict[str, tuple[str, Any, torch.dtype]] = {
+    "idlg": ("mnist", SigmoidLeNet, torch.float64),
+    "rog": ("cifar10", TwoConvolutions, torch.float32),
+    "ggl": ("mnist", LeNet5, torch.float32),
+}
+KINDS = ["random values", "random latents", "mask-aware", "zero-filled"]
+CANDIDATES = 100
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the result."""
+
+    kind: str  # one of KINDS
+    aggregators: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.kind}, A = {self.aggregators}" if "random" not in self.kind else self.kind
+
+
+CASES = [
+    Case("random values"),  # chance first: the others are compared with it
+    Case("random latents"),
+    *(Case("mask-aware", parts) for parts in (1, 2, 4, 8)),
+    *(Case("zero-filled", parts) for parts in (2, 4, 8)),
+]
+
+
+def public_model(attack: str, images: Images) -> tuple[PublicModel, NDArray[np.float32]]:
+    """Return the attacked network at its first weights, and these as one vector."""
+    name, build, dtype = SETTINGS[attack]
+    torch.manual_seed(public_root(0).child("network", name).torch_seed())
+    module = build()
+    vector = np.concatenate([weight.detach().numpy().ravel() for weight in module.parameters()])
+    shape = (images.channels, *images.pixels.shape[1:3])
+    return PublicModel(
+        module, vector, shape=shape, classes=10, mean=images.mean, std=images.std, dtype=dtype
+    ), vector  # fmt: skip
+
+
+def pictures_of(images: Images, count: int) -> Pictures:
+    """Return the first pictures in [0, 1]."""
+    pixels = np.asarray(images.pixels[:count], np.float32) / np.float32(255)
+    return np.ascontiguousarray(pixels[:, None] if pixels.ndim == 3 else pixels.transpose(0, 3, 1, 2))
+
+
+class Measurement:
+    """All cases of one attack."""
+
+    def __init__(self, attack: str, count: int, folder: Path) -> None:
+        images = load(SETTINGS[attack][0]).train
+        assert isinstance(images, Images)
+        self.attack, self.count, self._folder = attack, count, folder / attack
+        self.public, self.vector = public_model(attack, images)
+        self.originals, self.labels = pictures_of(images, max(count, CANDIDATES)), images.labels[:count].copy()
+        self._inversion, self._seed = inversion_by_name(attack), public_root(0).child("reconstruction", attack)
+        self._perceptual = {f"lpips_{name}": Perceptual(name) for name in ("alexnet", "vgg16")}
+
+    def recovered(self, case: Case) -> tuple[Pictures, int, float]:
+        """Return the recovered pictures of a case, how many labels were right, and the seconds of processor for one."""
+        found = [self.one(case, number) for number in range(self.count)]
+        right = sum(int(label == truth) for (_, label, _), truth in zip(found, self.labels, strict=True))
+        return np.stack([image for image, _, _ in found]), right, sum(seconds for *_, seconds in found) / self.count
+
+    def one(self, case: Case, number: int) -> tuple[Pictures, int, float]:
+        """Recover one picture, unless it has been before."""
+        path = self._folder / str(case) / f"{number}.npz"
+        if not path.exists():
+            start = time.process_time()
+            image, label = self._recover(case, number)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.savez(path, image=image, label=label, seconds=time.process_time() - start)
+        with np.load(path) as kept:
+            return kept["image"], int(kept["label"]), float(kept["seconds"])
+
+    def _recover(self, case: Case, number: int) -> tuple[Pictures, int]:
+        seed = self._seed.child(str(case), number)
+        label = self.labels[number : number + 1]
+        if case.kind == "random latents":
+            return GGL().blind(self.public, label, seed).images[0], int(label[0])
+        sight = self._sight(case, number, seed)
+        mode = "zero-filled" if case.kind == "zero-filled" else "mask-aware"
+        known = label if case.kind == "random values" else None  # chance must not suffer from a wrong label
+        result = self._inversion.recover(sight, self.public, mode=mode, seed=seed.child("attack"), labels=known)
+        return result.images[0], int(result.labels[0])
+
+    def _sight(self, case: Case, number: int, seed: Seed) -> Sight:
+        picture = torch.from_numpy(self.originals[number : number + 1]).to(self.public.dtype)
+        label = torch.from_numpy(self.labels[number : number + 1])
+        update = self.public.update(picture, label).detach().numpy().astype(np.float32)
+        plan = scattered(self.public.n, case.aggregators, seed=public_root(0).child("plan"))
+        seen = plan.coordinates(number % case.aggregators)
+        sight = Sight(self.vector, seen, update[seen])
+        return sight.randomised(seed.child("values")) if case.kind == "random values" else sight
+
+    def scores(self, recovered: Pictures) -> dict[str, NDArray[np.float64]]:
+        """Return every score of every picture."""
+        originals = self.originals[: self.count]
+        values = {"mse": mse(originals, recovered), "psnr": psnr(originals, recovered)}
+        values["ssim"] = ssim(originals, recovered)
+        return values | {name: score(originals, recovered) for name, score in self._perceptual.items()}
+
+    def another_picture(self) -> dict[str, float]:
+        """Return what a sharp picture scores that has nothing to do with the original."""
+        return {name: float(value.mean()) for name, value in self.scores(self.originals[-self.count :]).items()}
+
+
+def interval(differences: NDArray[np.float64]) -> dict[str, float]:
+    """Return the mean and its 95 % interval, by drawing pictures again."""
+    draws = public_root(0).child("bootstrap").generator().integers(0, len(differences), (10_000, len(differences)))
+    low, high = np.quantile(differences[draws].mean(axis=1), [0.025, 0.975])
+    return {"mean": float(differences.mean()), "low": float(low), "high": float(high)}
+
+
+def measured(attack: str, count: int, kinds: list[str], folder: Path) -> dict[str, Any]:
+    """Run all cases of one attack."""
+    measurement, rows = Measurement(attack, count, folder), {}
+    cases = [case for case in CASES if case.kind in kinds and (attack == "ggl" or case.kind != "random latents")]
+    for number in range(count):  # picture by picture: what is there when time is up, is there for every case
+        for case in cases:
+            measurement.one(case, number)
+    null: dict[str, dict[str, NDArray[np.float64]]] = {}
+    for case in cases:
+        recovered, right, seconds = measurement.recovered(case)
+        scores = measurement.scores(recovered)
+        found = identification(recovered, measurement.originals[: max(count, CANDIDATES)], np.arange(count))
+        row: dict[str, Any] = {
+            "scores": {name: {"mean": float(v.mean()), "std": float(v.std())} for name, v in scores.items()},
+            "mse_below_0.001": float((scores["mse"] < 1e-3).mean()),
+            "identified": {"rate": found.rate, "low": found.low, "high": found.high, "chance": found.chance},
+            "labels_right": right / count,
+            "cpu_seconds": seconds,
+        }
+        row["difference"] = {
+            chance: {name: interval(scores[name] - values[name]) for name in ("mse", "ssim", *measurement._perceptual)}
+            for chance, values in null.items()
+        }
+        if "random" in case.kind:
+            null[case.kind] = scores
+        rows[str(case)] = row
+        brief = {name: round(float(v.mean()), 4) for name, v in scores.items()}
+        print(f"{attack:4} {case!s:20} {brief} identified {found.rate:.2f}", file=sys.stderr, flush=True)
+    parameters = measurement.public.n
+    return {
+        "pictures": count,
+        "parameters": parameters,
+        "another_picture": measurement.another_picture(),
+        "cases": rows,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--attacks", nargs="+", choices=list(SETTINGS), default=list(SETTINGS))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--pictures", type=int, default=50)
+    parser.add_argument("--keep", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.keep or Path(scratch)
+        results = {attack: measured(attack, options.pictures, options.kinds, folder) for attack in options.attacks}
+    print(json.dumps(results, indent=2))
+
+
+if __name__ == "__main__":
+    main()
