@@ -59,6 +59,7 @@ def compose(config: Config, spec: ModelSpec, samples: list[int]) -> Composition:
     if method.exchange is not None:
         _check_own_models(config, spec)
         method.exchange(config, spec, public_root(config.seed))  # refuses graphs and partitions that cannot be
+    _check_replicas(config)
     public = public_root(config.seed)
     recipe = Recipe(
         spec=spec,
@@ -105,6 +106,16 @@ def _check_counts(config: Config, method: Method, members: int) -> None:
         )
 
 
+def _check_replicas(config: Config) -> None:
+    faults = config.faults
+    if config.shards.replicas > 1 and (faults.aggregator_dropout or faults.link_failure):
+        raise ConfigError(
+            "faults on purpose know one aggregator a shard",
+            fix="leave faults.aggregator_dropout and faults.link_failure out, or use shards.replicas = 1",
+            key="shards.replicas",
+        )
+
+
 def _check_own_models(config: Config, spec: ModelSpec) -> None:
     """Refuse what means nothing where members have models of their own."""
     server = config.server
@@ -142,6 +153,7 @@ def _policy(config: Config, method: Method, spec: ModelSpec, public: Seed) -> Sh
         capacities=capacities or None,
         schedule=shards.schedule,
         every=shards.every,
+        replicas=1 if method.server or method.exchange else shards.replicas,
     )
 
 

@@ -126,6 +126,9 @@ class Shards(_Table):
     schedule: Literal["fixed", "redraw", "rotate"] = Field(default="fixed", description="whether the plan changes")
     every: Count = Field(default=1, description="rounds between changes")
     capacities: tuple[NotNegative, ...] = Field(default=(), description="weight of each aggregator; empty: equal")
+    replicas: Annotated[int, Field(ge=1, le=2)] = Field(
+        default=1, description="aggregators of each shard; 2: their means are compared, and both see it"
+    )
 
 
 class Compression(_Table):

@@ -104,6 +104,7 @@ class Reason(StrEnum):
     GONE = "gone"  # the aggregator cannot be reached
     RESTARTED = "restarted"  # the aggregator came back in the middle of the round and publishes nothing twice
     EQUIVOCATION = "equivocation"  # two different signed manifests for one shard
+    REPLICAS_DIFFER = "replicas-differ"  # two aggregators of one shard published different means
     BAD_SIGNATURE = "bad-signature"
 
 

@@ -65,6 +65,7 @@ class RoundStarted(Event):
     assignment: tuple[int, ...]  # shard → aggregating peer
     model: NDArray[np.float32] | None = field(default=None, repr=False)  # x^t, which everybody has
     models: NDArray[np.float32] | None = field(default=None, repr=False)  # or each member's own, members × n
+    witnesses: tuple[int, ...] = ()  # shard → second aggregating peer, with replicas
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,8 +134,9 @@ class ExposureLedger:
 
     def _begin(self, event: RoundStarted) -> None:
         layout, mask = self._recipe.layout(event.round), self._recipe.shared_mask(event.round)
-        self._observers = sorted({*self._observers, *event.assignment})
-        self._round = _Round(event.round, layout, np.array(event.assignment), mask)
+        self._observers = sorted({*self._observers, *event.assignment, *event.witnesses})
+        owners = [np.array(peers) for peers in (event.assignment, event.witnesses) if peers]
+        self._round = _Round(event.round, layout, owners, mask)
 
     def _note(self, current: _Round, sent: Sent) -> None:
         shared = self._recipe.compressor.shared_support
@@ -153,7 +154,7 @@ class ExposureLedger:
             return
         everything = shared and bool(reached.all())
         for observer in self._observers if self._moving else [None]:
-            owned = reached if observer is None else reached & (current.assignment == observer)
+            owned = reached if observer is None else reached & current.owned_by(observer)
             bits = current.bits(observer, None if shared else sent.support, owned, keep=everything)
             self._rows.add(self._row(sent.member, observer), bits)
         if everything and current.mask is None and not self._moving:
@@ -172,9 +173,8 @@ class ExposureLedger:
     def _share(self, current: _Round, member: int) -> tuple[float, float]:
         """Return the most that one observer learned of a member, and what everybody learned."""
         alone = current.alone(member)
-        size = max(int(current.assignment.max()), self._members) + 1
-        seen = np.bincount(current.assignment, current.seen[member], size)
-        twice = np.bincount(current.assignment, alone, size)  # seen as an aggregator and again as published
+        seen = current.by_observer(current.seen[member], self._members)
+        twice = current.by_observer(alone, self._members)  # seen as an aggregator and again as published
         learned = seen + alone.sum() - twice
         if not self._server:
             learned[member] = 0
@@ -194,13 +194,14 @@ class ExposureLedger:
             for observer in self._observers:
                 yield observer, int(np.bitwise_count(self._rows.row(self._row(member, observer))).sum())
             return
-        homes = self._recipe.policy.assignment(0, list(range(self._recipe.policy.shards)))
+        policy, peers = self._recipe.policy, list(range(self._recipe.policy.shards))
+        owners = [*enumerate(policy.assignment(0, peers)), *enumerate(policy.witnesses(0, peers))]
         layout = self._recipe.layout(0)
         seen = np.unpackbits(self._rows.row(member), count=self._n)
         counts = _per_shard(layout.trainable, seen[: layout.trainable.n])
         counts += _per_shard(layout.buffers, seen[layout.trainable.n :])
         for observer in self._observers:
-            yield observer, int(sum(counts[shard] for shard, home in enumerate(homes) if home == observer))
+            yield observer, int(sum(counts[shard] for shard, home in owners if home == observer))
 
     def _row(self, member: int, observer: int | None) -> int:
         return member if observer is None else member * self._members + observer
@@ -212,7 +213,7 @@ class _Round:
 
     round: int
     layout: Layout
-    assignment: Counts
+    owners: list[Counts]  # shard → aggregating peer; a second time with replicas
     mask: Coordinates | None
     seen: dict[int, Counts] = field(default_factory=dict)  # member → coordinates that reached each shard
     contributors: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -222,6 +223,21 @@ class _Round:
         self.shared_counts = self.counts(self.mask)
         self.times = np.zeros(self.layout.trainable.n, np.int32)  # how many members kept a coordinate
         self._kept: dict[int | None, Bits] = {}
+
+    def owned_by(self, observer: int) -> NDArray[np.bool_]:
+        """Return which shards an observer aggregates, first or second."""
+        owned: NDArray[np.bool_] = self.owners[0] == observer
+        for peers in self.owners[1:]:
+            owned = owned | (peers == observer)
+        return owned
+
+    def by_observer(self, counts: Counts, members: int) -> NDArray[np.float64]:
+        """Sum up over the shards that each peer aggregates."""
+        size = max(members, *(int(peers.max()) for peers in self.owners)) + 1
+        total = np.zeros(size)
+        for peers in self.owners:
+            total += np.bincount(peers, counts, size)
+        return total
 
     def counts(self, support: Coordinates | None) -> Counts:
         """Return how many coordinates of a message each shard gets, buffers with them."""

@@ -66,7 +66,7 @@ def test_a_coordinator_that_lets_a_friend_see_more_gets_nothing(
 ) -> None:
     config = settings("members=4", "aggregators=4", "rounds=3")
     owners = (0, 0, 0, 0) if friend == "every shard" else (0, 1, 0, 1)
-    monkeypatch.setattr(Coordinator, "_assignment", lambda self, present: owners)
+    monkeypatch.setattr(Coordinator, "_assignment", lambda self, present: (owners, ()))
     with town(tmp_path, config, round=5.0) as place:
         floor = Floor(min_aggregators=4, max_share=0.3, min_contributors=1)
         nodes = {name: place.node(name, floor=floor) for name in place.names}

@@ -66,6 +66,8 @@ class Recorder:
     def _begin(self, event: RoundStarted) -> RoundRecord:
         if event.model is None:
             raise InputError("this run's events do not carry the model", fix="audit a simulated run", round=event.round)
+        if event.witnesses:
+            raise InputError("the audit knows one aggregator a shard", fix="audit with shards.replicas = 1")
         return RoundRecord(event.round, event.assignment, self._recipe.layout(event.round), event.model.copy())
 
     def _mean(self, record: RoundRecord, event: ShardPublished, values: Vector) -> Mean:

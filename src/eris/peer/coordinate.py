@@ -102,6 +102,7 @@ class CoordinatorNode:
                 "started": coordinator is not None,
                 "ended": self._run.ended,
                 "lost": dict(coordinator.lost_reasons) if coordinator else {},
+                "disagreements": [str(finding) for finding in coordinator.disagreements] if coordinator else [],
                 "peers": [self._peer_status(number, name) for number, name in enumerate(self.federation.peers)],
             }
 

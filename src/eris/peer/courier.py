@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from eris.aggregate.shelf import Shelf
 from eris.errors import Reason, Refused
@@ -20,7 +21,7 @@ from eris.peer.account import Account
 from eris.peer.book import Book
 from eris.peer.moments import Moments
 from eris.protocol.member import Snapshot
-from eris.protocol.messages import Published, Upload
+from eris.protocol.messages import Manifest, Published, Upload
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
 from eris.transport.identity import PeerIdentity
@@ -50,7 +51,9 @@ class Result:
 
     plan: str
     shard: int
+    peer: int  # who aggregates it
     published: Published | None = None
+    manifest: Manifest | None = None  # alone, from the second aggregator of a shard
     reason: Reason | None = None  # the aggregator's word; None if the link failed
     refused_upload: Reason | None = None
 
@@ -126,7 +129,7 @@ class Courier:
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             for shard in open_shards:
-                self._deliver(Result(errand.plan.digest, shard))
+                self._deliver(Result(errand.plan.digest, shard, self.peer))
             del errand  # its parts are as long as our update: the next round wants that memory before the next errand
 
     def _try(self, errand: Errand, open_shards: dict[int, None]) -> bool:
@@ -149,6 +152,8 @@ class Courier:
             letters.send_upload(link, upload, self._recipe, errand.deadline, self._moments, more=True)
         for shard in shards:  # asked at once: the answer leaves the moment it is known, with no word between
             question = {"plan": errand.plan.digest, "round": errand.plan.round, "shard": shard}
+            if errand.plan.assignment[shard] != self.peer:
+                question["alone"] = True  # the manifest, without values
             letters.ask(link, question, errand.deadline, more=shard != shards[-1])
         refused = {upload.shard: self._hear_receipt(link, upload, errand.deadline) for upload in parts}
         for shard in shards:
@@ -166,15 +171,18 @@ class Courier:
         return None
 
     def _collect(self, link: StreamLink, errand: Errand, shard: int, refused: Reason | None) -> Result:
+        result = partial(Result, errand.plan.digest, shard, self.peer, refused_upload=refused)
         try:
+            if errand.plan.assignment[shard] != self.peer:
+                return result(manifest=letters.receive_manifest(link, errand.deadline, round=errand.plan.round))
             published = letters.receive_published(
                 link, self._recipe, errand.deadline, round=errand.plan.round, shelf=self._shelf
             )
         except Refused as refusal:
             if refusal.reason in (Reason.MALFORMED, Reason.WRONG_SIZE, Reason.WRONG_ROUND):
                 raise
-            return Result(errand.plan.digest, shard, reason=refusal.reason, refused_upload=refused)
-        return Result(errand.plan.digest, shard, published, refused_upload=refused)
+            return result(reason=refusal.reason)
+        return result(published=published)
 
     def _connected(self) -> StreamLink:
         if self._link is not None and not self._link.worn and self._is_welcome(self._link.peer):

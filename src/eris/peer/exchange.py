@@ -29,7 +29,7 @@ class Exchange:
     def run(self, plan: RoundPlan, uploads: list[Upload], deadline: float) -> None:
         """Send parts, and hold what is published until every shard is accounted for or the time is up."""
         me = self._member.peer
-        owners = sorted(set(plan.assignment) - {me}, key=lambda peer: (peer - me - 1) % 2**31)
+        owners = sorted(plan.aggregators - {me}, key=lambda peer: (peer - me - 1) % 2**31)
         for owner in owners:
             shards = plan.shards_of(owner)
             parts = tuple(upload for upload in uploads if upload.shard in shards)
@@ -38,11 +38,12 @@ class Exchange:
         for upload in uploads:
             if upload.shard in mine:
                 self._contribute_to_myself(upload)
-        waiting = set(range(plan.shards))
         for shard in mine:
             self._hold_own(plan, shard, deadline)
-            waiting.discard(shard)
-        self._hold_results(plan, waiting, deadline)
+        self._hold_results(plan, {(s, owner) for owner in owners for s in plan.shards_of(owner)}, deadline)
+        for shard in range(plan.shards):
+            if (finding := self._member.disagreement(shard)) is not None:
+                _LOG.error("%s", finding)
 
     def _contribute_to_myself(self, upload: Upload) -> None:
         try:
@@ -60,35 +61,40 @@ class Exchange:
             return
         if isinstance(outcome, Withheld):
             self._member.withhold(outcome)
-        else:
+        elif plan.assignment[shard] == self._member.peer:
             self._member.receive(outcome)
+        else:
+            self._member.second(outcome.manifest)
 
-    def _hold_results(self, plan: RoundPlan, waiting: set[int], deadline: float) -> None:
+    def _hold_results(self, plan: RoundPlan, waiting: set[tuple[int, int]], deadline: float) -> None:
         """Take what couriers bring until all shards are accounted for, the round's time is up, or it has a verdict."""
         while waiting and time.monotonic() < deadline and not self._inbox.is_over(plan):
-            for shard in [shard for shard in waiting if plan.assignment[shard] in self._inbox.gone]:
-                waiting.discard(shard)
-                self._member.withhold(Withheld(plan.digest, shard, plan.assignment[shard], Reason.GONE))
+            for shard, owner in [(shard, owner) for shard, owner in waiting if owner in self._inbox.gone]:
+                waiting.discard((shard, owner))
+                self._member.withhold(Withheld(plan.digest, shard, owner, Reason.GONE))
             try:
                 result = self._couriers.results.get(timeout=0.2)
             except queue.Empty:
                 continue
             if result.plan != plan.digest:
                 continue
-            waiting.discard(result.shard)
+            waiting.discard((result.shard, result.peer))
             self._hold(plan, result)
 
     def _hold(self, plan: RoundPlan, result: Result) -> None:
         if result.refused_upload is Reason.CONFLICT:
             self._member.disown()
+        try:
+            self._take(result)
+        except Refused as refusal:
+            _LOG.warning("round %d: shard %d: %s", plan.round, result.shard, refusal)
+        if result.reason is not None:
+            self._member.withhold(Withheld(plan.digest, result.shard, result.peer, result.reason))
+
+    def _take(self, result: Result) -> None:
+        if result.manifest is not None:
+            self._member.second(result.manifest)
         if result.published is not None:
-            try:
-                proof = self._member.receive(result.published)
-            except Refused as refusal:
-                _LOG.warning("round %d: shard %d: %s", plan.round, result.shard, refusal)
-                return
+            proof = self._member.receive(result.published)
             if isinstance(proof, Equivocation):
                 _LOG.error("peer %d signed two manifests for shard %d", proof.aggregator, result.shard)
-        elif result.reason is not None:
-            notice = Withheld(plan.digest, result.shard, plan.assignment[result.shard], result.reason)
-            self._member.withhold(notice)

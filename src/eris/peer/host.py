@@ -226,7 +226,8 @@ class Host:
                 letters.send_snapshot(link, self._snapshot(), deadline)
                 return
             published = self._published(question, deadline)
-            letters.send_published(link, published, deadline)
+            send = letters.send_manifest if "alone" in question else letters.send_published
+            send(link, published, deadline)
             self._moments("served", round=published.manifest.round, shard=published.manifest.shard)
         except Refused as refusal:
             letters.refuse(link, refusal, deadline)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eris.protocol.coordinator import Entry, Membership, Rewind
-from eris.protocol.messages import Equivocation, Manifest
+from eris.protocol.messages import Disagreement, Equivocation, Manifest
 from eris.protocol.round_plan import RosterEntry, RoundPlan
 from eris.protocol.verdict import Verdict
 
@@ -22,6 +22,7 @@ _KINDS: dict[type, str] = {
     Verdict: "verdict",
     Membership: "membership",
     Equivocation: "proof",
+    Disagreement: "disagreement",
     Rewind: "rewind",
 }
 
@@ -98,4 +99,5 @@ _READ: dict[str, Callable[[dict[str, Any]], Entry]] = {
     "membership": _membership,
     "rewind": lambda data: Rewind(**data),
     "proof": lambda data: Equivocation(_manifest(data["first"]), _manifest(data["second"])),
+    "disagreement": lambda data: Disagreement(_manifest(data["first"]), _manifest(data["second"])),
 }

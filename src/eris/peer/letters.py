@@ -5,6 +5,7 @@ the answer to the last, if what it asks is short and it goes on to read them all
 
     CONTRIBUTION (in chunks)      → RECEIPT or REFUSAL
     FETCH {plan, round, shard}    → MANIFEST + PUBLISHED, or REFUSAL once it is known that nothing will come
+    FETCH {…, alone}              → MANIFEST, for who only compares
     FETCH {hash}                  → MANIFEST + PUBLISHED, or REFUSAL
     FETCH {snapshot}              → SNAPSHOT (a document, then each vector), or REFUSAL
 """
@@ -32,10 +33,12 @@ __all__ = [
     "answer",
     "ask",
     "receive_header",
+    "receive_manifest",
     "receive_published",
     "receive_receipt",
     "receive_snapshot",
     "refuse",
+    "send_manifest",
     "send_published",
     "send_snapshot",
     "send_upload",
@@ -121,9 +124,22 @@ def receive_receipt(link: Link, deadline: float) -> Receipt:
     return Receipt.from_dict(_receive_document(link, frame, deadline))
 
 
+def send_manifest(link: Link, published: Published, deadline: float, *, more: bool = False) -> None:
+    """Send what an aggregator signed."""
+    _send_document(link, Kind.MANIFEST, published.manifest.spelled, deadline, more=more)
+
+
+def receive_manifest(link: Link, deadline: float, *, round: int) -> Manifest:
+    """Return what an aggregator signed in a round."""
+    manifest = Manifest.from_dict(_receive_document(link, _expect(link, Kind.MANIFEST, deadline), deadline))
+    if manifest.round != round:  # the other side does not choose which layout we spend time on
+        raise Refused(Reason.WRONG_ROUND, f"published in round {manifest.round}, not {round}", peer=link.peer.name)
+    return manifest
+
+
 def send_published(link: Link, published: Published, deadline: float) -> None:
     """Send a manifest, then the values from the one buffer all members are served from."""
-    _send_document(link, Kind.MANIFEST, published.manifest.spelled, deadline, more=True)
+    send_manifest(link, published, deadline, more=True)
     payload = encode_published(published.values, published.buffers)
     frame = Header(kind=Kind.PUBLISHED, shard=published.manifest.shard, symbols=published.values.size)
     for head, pieces in frames(frame, payload):
@@ -134,9 +150,7 @@ def receive_published(
     link: Link, recipe: Recipe, deadline: float, *, round: int, shelf: Shelf | None = None
 ) -> Published:
     """Return a published shard of a round, received straight into the array it stays in."""
-    manifest = Manifest.from_dict(_receive_document(link, _expect(link, Kind.MANIFEST, deadline), deadline))
-    if manifest.round != round:  # the other side does not choose which layout we spend time on
-        raise Refused(Reason.WRONG_ROUND, f"published in round {manifest.round}, not {round}", peer=link.peer.name)
+    manifest = receive_manifest(link, deadline, round=round)
     count, buffers = _published_size(manifest, recipe)
     payload = (shelf or Shelf()).take(4 * (count + buffers))
     _receive_payload(link, Kind.PUBLISHED, payload, deadline)

@@ -17,6 +17,7 @@ from eris.peer.journal import SqliteJournal
 from eris.peer.moments import Moments
 from eris.peer.wish import Wish
 from eris.protocol.coordinator import Coordinator, Rules
+from eris.protocol.messages import Disagreement
 from eris.protocol.round_plan import RosterEntry, RoundPlan
 from eris.protocol.verdict import Verdict
 from eris.transport.board import Board
@@ -181,10 +182,16 @@ class Proceedings:
         return max(sorted(set(digests)), key=digests.count)
 
     def _tell(self, verdict: Verdict) -> None:
+        for finding in self._running_findings(verdict.round):
+            _LOG.error("two aggregators do not say the same: %s", finding)
         for entry in verdict.shards:
             if not entry.committed:
                 _LOG.warning("round %d: shard %d is lost: %s", verdict.round, entry.shard, entry.lost)
         self.board.post("verdict", {"verdict": verdict.to_dict()})
+
+    def _running_findings(self, round: int) -> list[Disagreement]:
+        found = self.coordinator.disagreements if self.coordinator is not None else []
+        return [finding for finding in found if finding.first.round == round]
 
     def _give_up_silent(self, coordinator: Coordinator) -> None:
         """Go on without peers whose connection stays broken: nobody waits for their contribution or their shard."""

@@ -60,14 +60,17 @@ class Reporter:
 
     def report_without(self, plan: RoundPlan) -> None:
         """Report again when somebody is gone whose shard we still waited for."""
-        gone = self._inbox.gone
-        lacking = [s for s in range(plan.shards) if plan.assignment[s] in gone and not self._member.manifest(s)]
-        for shard in lacking:
-            self._member.withhold(Withheld(plan.digest, shard, plan.assignment[shard], Reason.GONE))
+        owners = [(shard, peer) for shard in range(plan.shards) for peer in plan.aggregators_of(shard)]
+        lacking = [(s, peer) for s, peer in owners if peer in self._inbox.gone and not self._member.settled(s)]
+        for shard, peer in lacking:
+            self._member.withhold(Withheld(plan.digest, shard, peer, Reason.GONE))
         if lacking:
             self.report(plan)
 
     def _send(self, document: dict[str, Any]) -> None:
+        for finding in filter(None, map(self._member.disagreement, range(self._member.recipe.policy.shards))):
+            for signed in (finding.first, finding.second):  # the coordinator may lack one of them
+                self._client.report({"manifest": asdict(signed)})
         for shard in self._client.report({"report": document})["wanted"]:
             if (manifest := self._member.manifest(int(shard))) is not None:
                 self._client.report({"manifest": asdict(manifest)})

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from eris.errors import ConfigError, Reason, Refused, RunStopped
 from eris.protocol.member import Verify, trust_everybody
-from eris.protocol.messages import Equivocation, Manifest, Report, Withheld
+from eris.protocol.messages import Disagreement, Equivocation, Manifest, Report, Withheld
 from eris.protocol.participation import draw_participants
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import Deadlines, Normalisation, RosterEntry, RoundPlan
@@ -41,7 +41,7 @@ class Rewind:
     round: int
 
 
-Entry = RoundPlan | Verdict | Membership | Equivocation | Rewind
+Entry = RoundPlan | Verdict | Membership | Equivocation | Disagreement | Rewind
 
 
 class Journal(Protocol):
@@ -81,9 +81,15 @@ class _Open:
 
     plan: RoundPlan
     due: float
+    away: frozenset[int] = frozenset()  # who was absent already when it was planned: nobody might stand in
     manifests: dict[str, Manifest] = field(default_factory=dict)  # by digest
     withheld: dict[int, Withheld] = field(default_factory=dict)
     reports: dict[int, Report] = field(default_factory=dict)
+    disputed: set[int] = field(default_factory=set)  # shards whose two aggregators do not say the same
+
+    def owns(self, shard: int, peer: int) -> bool:
+        """Whether a peer aggregates a shard in this round."""
+        return 0 <= shard < self.plan.shards and peer in self.plan.aggregators_of(shard)
 
 
 class Coordinator:
@@ -105,6 +111,7 @@ class Coordinator:
         self.roster = dict(self._first_roster)
         self.excluded: dict[int, Equivocation] = {}
         self.absent: set[int] = set()
+        self.disagreements: list[Disagreement] = []
         self.lost_reasons: Counter[str] = Counter()
         self._open: _Open | None = None
         self._planned_reference = (0, 0)  # epoch of the last plan, and the round that opened it
@@ -161,31 +168,42 @@ class Coordinator:
             plan = self._next_plan()
             self._journal.append(plan)
             self._planned_reference = (plan.reference_epoch, plan.reference_begins)
-            self._open = _Open(plan, now + plan.deadlines.report)
+            self._open = _Open(plan, now + plan.deadlines.report, frozenset(plan.aggregators & self.absent))
         return self._open.plan
 
     def manifest(self, manifest: Manifest) -> Equivocation | None:
         """Take note of what an aggregator says it published; two different ones for a shard exclude it."""
         current = self._for_plan(manifest.plan, manifest.aggregator)
-        if manifest.shard >= current.plan.shards or current.plan.assignment[manifest.shard] != manifest.aggregator:
+        if not current.owns(manifest.shard, manifest.aggregator):
             raise Refused(Reason.WRONG_SHARD, "this peer does not own the shard", peer=manifest.aggregator)
         if not self._verify(manifest.aggregator, manifest.signed_bytes, manifest.signature):
             raise Refused(
                 Reason.BAD_SIGNATURE, "the manifest is not signed by its aggregator", peer=manifest.aggregator
             )
-        others = [m for m in current.manifests.values() if m.shard == manifest.shard and m.digest != manifest.digest]
-        current.manifests[manifest.digest] = manifest
-        if not others:
+        if manifest.digest in current.manifests:
             return None
-        proof = Equivocation(others[0], manifest)
-        self._journal.append(proof)
-        self.excluded[manifest.aggregator] = proof
-        return proof
+        others = [other for other in current.manifests.values() if other.shard == manifest.shard]
+        current.manifests[manifest.digest] = manifest
+        for other in others:
+            if other.aggregator == manifest.aggregator:
+                proof = Equivocation(other, manifest)
+                self._journal.append(proof)
+                self.excluded[manifest.aggregator] = proof
+                return proof
+            if not other.agrees(manifest):
+                self._note_disagreement(current, Disagreement(other, manifest))
+        return None
+
+    def _note_disagreement(self, current: _Open, finding: Disagreement) -> None:
+        """Keep a finding: which of the two is wrong it does not show, so nobody is excluded, and the shard is lost."""
+        self._journal.append(finding)
+        self.disagreements.append(finding)
+        current.disputed.add(finding.first.shard)
 
     def withheld(self, notice: Withheld) -> None:
         """Take note that a shard will not be published."""
         current = self._for_plan(notice.plan, notice.aggregator)
-        if notice.shard < current.plan.shards and current.plan.assignment[notice.shard] == notice.aggregator:
+        if current.owns(notice.shard, notice.aggregator):
             current.withheld[notice.shard] = notice
 
     def report(self, report: Report) -> tuple[int, ...]:
@@ -220,6 +238,7 @@ class Coordinator:
         self.roster, self._planned_reference, self._open = dict(self._first_roster), (0, 0), None
         self._contributed.clear()
         self.lost_reasons.clear()
+        self.disagreements.clear()
         self._resume()
 
     def _resume(self) -> None:
@@ -238,6 +257,8 @@ class Coordinator:
                 self.reference_epoch = entry.reference_epoch
             elif isinstance(entry, Equivocation):
                 self.excluded[entry.aggregator] = entry
+            elif isinstance(entry, Disagreement):
+                self.disagreements.append(entry)
             elif isinstance(entry, Verdict) and last_plan is not None:
                 self._conclude(entry)
                 last_plan = None
@@ -259,6 +280,7 @@ class Coordinator:
                 round=self.round,
             )
         rules, began = self.rules, self._planned_reference[1]
+        assignment, witnesses = self._assignment(set(present))
         return RoundPlan(
             run=rules.run,
             epoch=self.epoch,
@@ -267,7 +289,8 @@ class Coordinator:
             spec=self.recipe.spec.digest,
             roster=tuple(self.roster[peer] for peer in members),
             participants=draw_participants(members, rules.participation, self.recipe.public, self.round),
-            assignment=self._assignment(set(present)),
+            assignment=assignment,
+            witnesses=witnesses,
             draw=self.recipe.policy.draw(self.round),
             reference_epoch=self.reference_epoch,
             reference_begins=self.round if self.reference_epoch != self._planned_reference[0] else began,
@@ -281,34 +304,46 @@ class Coordinator:
     def _quorum(self, members: int) -> int:
         return self.rules.quorum or members // 2 + 1
 
-    def _assignment(self, present: set[int]) -> tuple[int, ...]:
-        """Give every shard to its home, or, while that is away, to the least loaded peer within the largest share.
-
-        Where no peer may take it, the shard stays with its absent home and is lost until that returns.
-        """
+    def _assignment(self, present: set[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return who aggregates each shard, and who does so again to be compared (nobody without replicas)."""
         layout, policy = self.recipe.layout(self.round), self.recipe.policy
         homes = policy.assignment(self.round, self.rules.aggregators)
-        limit = self.rules.max_share * layout.n
+        seconds = policy.witnesses(self.round, self.rules.aggregators)
         load = Counter[int]()
-        for shard, home in enumerate(homes):
+        for shard, home in (*enumerate(homes), *enumerate(seconds)):
             if home in present:
                 load[home] += layout.size(shard)
-        assignment = list(homes)
+        assignment = self._placed(homes, present, load, seconds)
+        return assignment, self._placed(seconds, present, load, assignment)
+
+    def _placed(
+        self, homes: tuple[int, ...], present: set[int], load: Counter[int], taken: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """Give every shard to its home, or, while that is away, to the least loaded peer within the largest share.
+
+        Nobody gets a shard that is `taken` by the same peer. Where no peer may have it, the shard stays with its absent
+        home and is lost until that returns.
+        """
+        layout, placed = self.recipe.layout(self.round), list(homes)
+        limit = self.rules.max_share * layout.n
         for shard, home in enumerate(homes):
             if home in present:
                 continue
-            size = layout.size(shard)
-            able = [peer for peer in present if self.roster[peer].can_aggregate and load[peer] + size <= limit]
+            size, other = layout.size(shard), taken[shard : shard + 1]
+            able = [peer for peer in present if self._may_take(peer, load[peer] + size <= limit) and peer not in other]
             if able:
-                assignment[shard] = min(able, key=lambda peer: (load[peer], peer))
-                load[assignment[shard]] += size
+                placed[shard] = min(able, key=lambda peer: (load[peer], peer))
+                load[placed[shard]] += size
             elif home not in self.roster:
                 raise RunStopped(
                     f"shard {shard} has no aggregator: {home} left and nobody may take it",
                     fix="raise the largest allowed share, or add a peer that can aggregate",
                     round=self.round,
                 )
-        return tuple(assignment)
+        return tuple(placed)
+
+    def _may_take(self, peer: int, within: bool) -> bool:
+        return within and self.roster[peer].can_aggregate
 
     def _for_plan(self, digest: str, peer: int) -> _Open:
         if self._open is None or self._open.plan.digest != digest:
@@ -331,8 +366,10 @@ class Coordinator:
     def _shard_verdict(self, shard: int, current: _Open) -> ShardVerdict:
         aggregator = current.plan.assignment[shard]
         lost = ShardVerdict(shard, aggregator)
-        if aggregator in self.excluded:
+        if any(peer in self.excluded for peer in current.plan.aggregators_of(shard)):
             return replace(lost, lost=Reason.EQUIVOCATION.value)
+        if shard in current.disputed:
+            return replace(lost, lost=Reason.REPLICAS_DIFFER.value)
         holders = Counter(report.held[shard] for report in current.reports.values() if shard in report.held)
         digest, count = holders.most_common(1)[0] if holders else ("", 0)
         quorum = self._quorum(len(current.plan.roster))
@@ -341,6 +378,9 @@ class Coordinator:
             return ShardVerdict(shard, aggregator, manifest.hash, manifest.contributors)
         if shard in current.withheld:
             return replace(lost, lost=current.withheld[shard].reason.value)
+        if current.away & set(current.plan.aggregators_of(shard)):
+            limit = f"{self.rules.max_share:.0%}"
+            return replace(lost, lost=f"its aggregator is away, and nobody else may see more than {limit} of an update")
         return replace(lost, lost=f"held by {count} of {quorum} needed" if count else "not published")
 
     def _conclude(self, verdict: Verdict) -> None:

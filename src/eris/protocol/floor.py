@@ -65,8 +65,9 @@ class Floor:
 def shares(plan: RoundPlan, recipe: Recipe) -> dict[int, float]:
     """Return which share of every update each aggregating peer receives under this plan."""
     layout, seen = recipe.layout(plan.round), defaultdict[int, float](float)
-    for shard, peer in enumerate(plan.assignment):
-        seen[peer] += layout.size(shard) / max(layout.n, 1)
+    for shard in range(plan.shards):
+        for peer in plan.aggregators_of(shard):  # who only compares sees as much
+            seen[peer] += layout.size(shard) / max(layout.n, 1)
     return dict(seen)
 
 

@@ -21,7 +21,16 @@ from eris.local.spec import Vector
 from eris.local.task import BlockResult, LocalResult
 from eris.protocol.block_update import BlockUpdate
 from eris.protocol.floor import Floor
-from eris.protocol.messages import Equivocation, Manifest, Published, Report, Upload, Withheld, payload_hash
+from eris.protocol.messages import (
+    Disagreement,
+    Equivocation,
+    Manifest,
+    Published,
+    Report,
+    Upload,
+    Withheld,
+    payload_hash,
+)  # fmt: skip
 from eris.protocol.recipe import Recipe
 from eris.protocol.replica import BufferMean, Replica, copy_over, initial_state
 from eris.protocol.round_mean import RoundMean
@@ -85,6 +94,7 @@ class Member:
         self.plan: RoundPlan | None = None
         self._outgoing: Outgoing | None = None
         self._held: dict[int, Published] = {}
+        self._seconded: dict[int, Manifest] = {}  # what the second aggregator of a shard says
         self._withheld: set[int] = set()
         self._last_held: dict[str, Published] = {}  # of the last round, by hash, for peers that lack them
 
@@ -104,10 +114,12 @@ class Member:
             raise Refused(
                 Reason.WRONG_CHAIN, f"this member stands before round {self.round}", fix="take a snapshot", **where
             )
+        if bool(plan.witnesses) != (self.recipe.policy.replicas > 1):
+            raise Refused(Reason.WRONG_PLAN, "the plan does not have the replicas that the recipe asks for", **where)
         self.floor.check(plan, self.recipe, self.peer)
         self._enter_reference_epoch(plan)
         self.plan, self._outgoing = plan, None
-        self._held, self._withheld = {}, set()
+        self._held, self._seconded, self._withheld = {}, {}, set()
 
     def _enter_reference_epoch(self, plan: RoundPlan) -> None:
         """Do s_k := s in the round in which all members do it; a member that missed that round has no reference."""
@@ -177,13 +189,34 @@ class Member:
     def receive(self, published: Published) -> Equivocation | None:
         """Hold a published shard aside; refuse what is not what the plan asks for."""
         manifest = published.manifest
-        self._check_manifest(manifest)
+        self._check_manifest(manifest, self._open_plan().assignment)
         if (earlier := self._held.get(manifest.shard)) is not None:
             same = earlier.manifest.digest == manifest.digest
             return None if same else Equivocation(earlier.manifest, manifest)
         self._check_payload(published)
         self._held[manifest.shard] = published
         return None
+
+    def second(self, manifest: Manifest) -> None:
+        """Take what the second aggregator of a shard says it came to; its values are not needed to compare."""
+        self._check_manifest(manifest, self._open_plan().witnesses)
+        self._seconded.setdefault(manifest.shard, manifest)
+
+    def disagreement(self, shard: int) -> Disagreement | None:
+        """Return the finding, if the two aggregators of a shard do not say the same."""
+        first, second = self.manifest(shard), self._seconded.get(shard)
+        return Disagreement(first, second) if first and second and not first.agrees(second) else None
+
+    def settled(self, shard: int) -> bool:
+        """Whether nothing more is expected of a shard in this round."""
+        compared = not self._open_plan().witnesses or shard in self._seconded
+        return shard in self._withheld or (shard in self._held and compared)
+
+    def _vouched(self, shard: int) -> bool:
+        """Whether a shard that is here may be reported: with replicas, only if both aggregators say the same."""
+        if not self._open_plan().witnesses:
+            return True
+        return shard in self._seconded and self.disagreement(shard) is None
 
     def withhold(self, notice: Withheld) -> None:
         """Note that a shard will not come in this round."""
@@ -193,9 +226,9 @@ class Member:
     def report(self) -> Report:
         """Say which published shards are here."""
         plan = self._open_plan()
-        held = {shard: published.manifest.digest for shard, published in sorted(self._held.items())}
+        held = {shard: self._held[shard].manifest.digest for shard in sorted(self._held) if self._vouched(shard)}
         state = self.replica.digest() if plan.checkpoint else ""
-        return Report(plan.digest, self.peer, held, len(held.keys() | self._withheld) == plan.shards, state)
+        return Report(plan.digest, self.peer, held, all(map(self.settled, range(plan.shards))), state)
 
     def manifest(self, shard: int) -> Manifest | None:
         """Return the manifest of a held shard (the coordinator may ask for it)."""
@@ -283,12 +316,12 @@ class Member:
     def _hash(self, shard: int) -> str:
         return self._held[shard].manifest.hash if shard in self._held else ""
 
-    def _check_manifest(self, manifest: Manifest) -> None:
+    def _check_manifest(self, manifest: Manifest, owners: tuple[int, ...]) -> None:
         plan = self._open_plan()
         where: dict[str, Any] = {"peer": manifest.aggregator, "round": manifest.round, "shard": manifest.shard}
         if manifest.plan != plan.digest:
             raise Refused(Reason.WRONG_PLAN, "published under another plan", **where)
-        if not 0 <= manifest.shard < plan.shards or plan.assignment[manifest.shard] != manifest.aggregator:
+        if not 0 <= manifest.shard < len(owners) or owners[manifest.shard] != manifest.aggregator:
             raise Refused(Reason.WRONG_SHARD, "this peer does not own the shard", **where)
         if not self._verify(manifest.aggregator, manifest.signed_bytes, manifest.signature):
             raise Refused(Reason.BAD_SIGNATURE, "the manifest is not signed by its aggregator", **where)

@@ -22,6 +22,7 @@ from eris.protocol.strict import a_list, a_mapping, a_number, a_real, a_reason, 
 from eris.transforms.packed import Part
 
 __all__ = [
+    "Disagreement",
     "Equivocation",
     "Manifest",
     "Published",
@@ -128,6 +129,12 @@ class Manifest:
         """Return plain data, for JSON."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
+    def agrees(self, other: Manifest) -> bool:
+        """Whether another aggregator of the same shard says the same, bit for bit."""
+        return (self.contributors, self.c, self.steps, self.hash) == (
+            other.contributors, other.c, other.steps, other.hash,
+        )  # fmt: skip
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Manifest:
         """Read what came from outside; refuse what is not a manifest."""
@@ -205,6 +212,28 @@ class Equivocation:
     def aggregator(self) -> int:
         """Who signed both."""
         return self.first.aggregator
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Two aggregators of one shard, each with its own signed manifest, that do not say the same.
+
+    With the same contributors one of the two lies, or a member sent them different values; which it was, this does not
+    show. With other contributors a link may have broken on the way to one of them.
+    """
+
+    first: Manifest
+    second: Manifest
+
+    @property
+    def same_contributors(self) -> bool:
+        """Whether both averaged the contributions of the same members: then no broken link explains it."""
+        return self.first.contributors == self.second.contributors
+
+    def __str__(self) -> str:
+        first, second = self.first, self.second
+        what = "the same contributors, other values" if self.same_contributors else "other contributors"
+        return f"round {first.round}: shard {first.shard}: peers {first.aggregator} and {second.aggregator}: {what}"
 
 
 def payload_hash(values: Vector, buffers: Vector) -> str:

@@ -61,6 +61,7 @@ class RoundPlan:
     roster: tuple[RosterEntry, ...]  # ascending peer id
     participants: tuple[int, ...]  # who trains in this round, ascending
     assignment: tuple[int, ...]  # shard → aggregating peer
+    witnesses: tuple[int, ...] = ()  # shard → second aggregator, whose mean is compared; empty without replicas
     draw: int = 0  # which draw of the shard plan is in force (0: the first, for the whole run)
     reference_epoch: int = 0
     reference_begins: int = 0  # the round that opened this epoch: in it, and only in it, all members set s_k := s
@@ -78,6 +79,10 @@ class RoundPlan:
             raise InputError("participants are not an ascending part of the roster", round=self.round)
         if not self.assignment or not set(self.assignment) <= set(peers):
             raise InputError("a shard is assigned to nobody on the roster", round=self.round)
+        if self.witnesses:
+            alone = any(first == second for first, second in zip(self.assignment, self.witnesses, strict=False))
+            if len(self.witnesses) != self.shards or alone or not set(self.witnesses) <= set(peers):
+                raise InputError("a shard is not given to two peers on the roster", round=self.round)
 
     @cached_property
     def digest(self) -> str:
@@ -100,8 +105,17 @@ class RoundPlan:
         return {}
 
     def shards_of(self, peer: int) -> tuple[int, ...]:
-        """Return the shards a peer aggregates in this round."""
-        return tuple(shard for shard, owner in enumerate(self.assignment) if owner == peer)
+        """Return the shards a peer aggregates in this round, first or second."""
+        return tuple(shard for shard in range(self.shards) if peer in self.aggregators_of(shard))
+
+    def aggregators_of(self, shard: int) -> tuple[int, ...]:
+        """Return who aggregates a shard: one peer, or two whose means are compared."""
+        return (self.assignment[shard], *self.witnesses[shard : shard + 1])
+
+    @cached_property
+    def aggregators(self) -> frozenset[int]:
+        """All peers that aggregate in this round."""
+        return frozenset(self.assignment) | frozenset(self.witnesses)
 
     def scale(self, contributors: tuple[int, ...]) -> np.float32:
         """Return the scalar c of a shard with these contributors."""
@@ -125,6 +139,7 @@ class RoundPlan:
         fields["roster"] = tuple(RosterEntry(**entry) for entry in fields["roster"])
         fields["participants"] = tuple(fields["participants"])
         fields["assignment"] = tuple(fields["assignment"])
+        fields["witnesses"] = tuple(fields.get("witnesses", ()))
         fields["deadlines"] = Deadlines(**fields["deadlines"])
         return cls(**fields)
 

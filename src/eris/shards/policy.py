@@ -56,6 +56,7 @@ class ShardPolicy:
     capacities: tuple[float, ...] | None = None
     schedule: Schedule = "fixed"
     every: int = 1
+    replicas: int = 1  # 2: every shard goes to two aggregators, whose means are compared
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(PlanKind):
@@ -68,6 +69,12 @@ class ShardPolicy:
             raise ConfigError(f"{len(self.capacities)} capacities for {self.shards} shards", fix="give one for each")
         if self.every < 1:
             raise ConfigError(f"shards change every {self.every} rounds", fix="use 1 or more")
+        if not 1 <= self.replicas <= 2 or self.replicas > self.shards:
+            raise ConfigError(
+                f"{self.replicas} replicas of {self.shards} shards",
+                fix="use 1, or 2 with two aggregators or more",
+                key="shards.replicas",
+            )
         if self.schedule == "rotate" and self.capacities is not None:
             raise ConfigError("rotating shards are weighted by capacity", fix="use a fixed or redrawn plan instead")
 
@@ -91,6 +98,13 @@ class ShardPolicy:
             )
         turn = round // self.every if self.schedule == "rotate" else 0
         return tuple(aggregators[(shard + turn) % self.shards] for shard in range(self.shards))
+
+    def witnesses(self, round: int, aggregators: Sequence[int]) -> tuple[int, ...]:
+        """Return which peer averages each shard a second time: the next one's aggregator; nobody without replicas."""
+        if self.replicas == 1:
+            return ()
+        homes = self.assignment(round, aggregators)
+        return (*homes[1:], homes[0])
 
 
 @lru_cache(maxsize=2)  # the plan in force, and the one before it for messages that are still on their way

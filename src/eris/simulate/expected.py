@@ -30,4 +30,4 @@ def expected_upload(recipe: Recipe, plan: RoundPlan, seed: int) -> int:
     )
     packed = recipe.compressor.compress(np.ones(layout.trainable.n, np.float32), context)
     sizes = np.array(payload_sizes(packed, layout.trainable)) + 4 * layout.buffers.sizes
-    return int(framed(sizes).sum())
+    return int(framed(sizes).sum()) * recipe.policy.replicas

@@ -125,7 +125,8 @@ class Simulation:
 
     def _play_round(self, current: _Round) -> _Played:
         intake, seconds, plan = current.intake, current.seconds, current.intake.plan
-        self._emit(RoundStarted(plan.round, plan.participants, plan.assignment, self.replica.model))
+        who, model = (plan.participants, plan.assignment), self.replica.model
+        self._emit(RoundStarted(plan.round, *who, model, witnesses=plan.witnesses))
         with _timed(seconds, "train"):
             self._take(current)
         with _timed(seconds, "aggregate"):

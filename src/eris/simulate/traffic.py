@@ -42,15 +42,19 @@ class RoundBytes:
         peers = max(entry.peer for entry in self.plan.roster) + 2
         self._member_up, self._member_down, self._aggregator_up, self._aggregator_down = np.zeros((4, peers), np.int64)
         self._homes = np.array([self._home(shard) for shard in range(self.plan.shards)])
+        self._owners = [self._homes, *([np.array(self.plan.witnesses)] if self.plan.witnesses else [])]
         self._roster = np.array([entry.peer for entry in self.plan.roster])
 
     def sent(self, member: int, payload: Bytes, unreached: tuple[int, ...]) -> tuple[int, ...]:
         """Count a member's messages and return their sizes, shard by shard."""
-        sizes = np.where(self._homes == member, 0, framed(payload))
-        sizes[list(unreached)] = 0
-        self._member_up[member] += sizes.sum()
-        self._aggregator_down += np.bincount(self._homes, sizes, self._aggregator_down.size).astype(np.int64)
-        return tuple(sizes.tolist())
+        total = np.zeros(self.plan.shards, np.int64)
+        for owners in self._owners:
+            sizes = np.where(owners == member, 0, framed(payload))
+            sizes[list(unreached)] = 0
+            self._aggregator_down += np.bincount(owners, sizes, self._aggregator_down.size).astype(np.int64)
+            total += sizes
+        self._member_up[member] += total.sum()
+        return tuple(total.tolist())
 
     def published(self, shard: int, payload: int) -> int:
         """Count a published shard, which goes to every member but the one that made it; return its size."""
@@ -62,7 +66,8 @@ class RoundBytes:
 
     def total(self, links: Links) -> Traffic:
         """Sum up."""
-        participants, roster, homes = list(self.plan.participants), self._roster, np.unique(self._homes)
+        participants, roster = list(self.plan.participants), self._roster
+        homes = np.unique(np.concatenate(self._owners))
         uploads = links.phase(self._member_up, self._aggregator_down)
         downloads = links.phase(self._aggregator_up, self._member_down)
         return Traffic(
