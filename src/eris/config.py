@@ -187,6 +187,9 @@ class Baselines(_Table):
     )
     consensus: Annotated[float, Field(gt=0, le=1)] = Field(default=0.9, description="Q-DPSGD-1: step ε_c of a round")
     levels: Count = Field(default=31, description="Q-DPSGD-1: quantisation levels on each side of zero")
+    start: Literal["same", "own"] = Field(
+        default="same", description="members with models of their own begin with the same one, or each with its own"
+    )
 
 
 class Server(_Table):
@@ -237,7 +240,10 @@ class Config(_Table):
         default=("fedavg", "eris", "eris+dsc"), description="one method, or several to run side by side"
     )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(default=1, description="where all randomness comes from")
-    rounds: Count = Field(default=80, description="rounds to train")
+    rounds: Count = Field(default=80, description="rounds to train; fedavg-best (for compare): see stop")
+    stop: Literal["rounds", "fedavg-best"] = Field(
+        default="rounds", description="for compare: after so many rounds, or where FedAvg's validation loss is lowest"
+    )
     members: Count = Field(default=10, description="peers that train")
     aggregators: Count = Field(default=10, description="peers that aggregate; as many as members unless said")
     participation: Annotated[float, Field(gt=0, le=1)] = Field(default=1.0, description="share of members in a round")
@@ -262,6 +268,13 @@ class Config(_Table):
     def _aggregators_default_to_members(cls, data: Any) -> Any:
         if isinstance(data, dict) and "members" in data and "aggregators" not in data:
             return {**data, "aggregators": data["members"]}
+        return data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rounds_may_say_where_to_stop(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("rounds") == "fedavg-best":
+            return {**{key: value for key, value in data.items() if key != "rounds"}, "stop": "fedavg-best"}
         return data
 
     @property

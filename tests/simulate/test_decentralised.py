@@ -146,3 +146,25 @@ def test_a_task_of_ones_own_gets_no_noise_inside(tmp_path):
     task = build_task(settings().model_dump(mode="json", exclude_none=True))
     with pytest.raises(ConfigError, match="DP-SGD cannot be put into it"):
         run(config, tmp_path, task=task)
+
+
+def test_members_may_begin_with_models_of_their_own(tmp_path):
+    """Then they are far apart at first; averaging brings them together, and a stopped run still goes on."""
+    digits = ["data.name=mnist-sample", "data.samples=4", "data.test_samples=20", "members=5", "local.batch=full"]
+    own = [*digits, "baselines.start=own", "baselines.degree=2", "rounds=3", "local.lr=0.01"]
+    made, whole, events = played(tmp_path / "own", "gossip", *own)
+    _, _, same = played(tmp_path / "same", "gossip", *own, "baselines.start=same")
+    apart, together = (distances(found) for found in (events, same))
+    assert apart[0] > 10 * together[0]
+    assert apart[0] > apart[1] > apart[2]
+    engine = open_engine(settings(*own, method="gossip"))
+    starts = type(made.simulation)(made.composition, engine, None, None).replica.models
+    assert len({start.tobytes() for start in starts}) == 5
+    asked = iter(range(1000))
+    played(tmp_path / "part", "gossip", *own, stopped=lambda: next(asked) > 7, checkpoint_seconds=0.0)
+    _, again, _ = played(tmp_path / "part", "gossip", *own, resume=True)
+    assert again["model_digest"] == whole["model_digest"]
+
+
+def distances(events):
+    return [event.metrics["consensus_distance"] for event in events if isinstance(event, RoundEnded)]

@@ -90,7 +90,7 @@ class DecentralisedSimulation:
         self._desk = Replica.start(recipe, initial)  # what is shown to the engine: one model at a time
         np.copyto(self._desk.public["0.model"], initial)
         exchange = make(config, recipe.spec, recipe.public)
-        self.replica = Crowd(np.repeat(initial[None], config.members, axis=0), exchange)
+        self.replica = Crowd(self._starts(initial), exchange)
         self.round, self.chain, self.reference_epoch = 0, GENESIS, 0
 
     @property
@@ -119,12 +119,20 @@ class DecentralisedSimulation:
     def settle_evaluation(self) -> None:
         """Nothing is ever left open here."""
 
+    def _starts(self, initial: Vector) -> Models:
+        """Return what the members begin with: all with the same model, or each with one that was drawn for it."""
+        config = self.composition.config
+        models = np.repeat(initial[None], config.members, axis=0)
+        if config.baselines.start == "own":
+            for member, model in enumerate(models):
+                drawn = self.composition.recipe.public.child("own start", member).key[:7]
+                np.copyto(model, self._engine.initial(int.from_bytes(drawn, "little")))
+        return models
+
     def _begin(self) -> None:
-        """Let every member begin with the model that everybody knows."""
+        """Put the model that each member begins with into its state."""
         jobs = [Job(0, member, reset=True) for member in range(self.composition.config.members)]
-        for work in self._engine.train(jobs, self.states.read):
-            self.states.write(work.job.member, work.state)
-        self.states.commit()
+        self._keep([work.state.copy() for work in self._engine.train(jobs, self.states.read)])
 
     def _play_round(self, *, last: bool) -> None:
         seconds: dict[str, float] = {}
