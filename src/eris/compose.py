@@ -53,6 +53,12 @@ def compose(config: Config, spec: ModelSpec, samples: list[int]) -> Composition:
     """Build what a configuration for one method describes, for a model and the members' numbers of samples."""
     if len(config.methods) != 1:
         raise ConfigError(f"method is {list(config.methods)}", fix="compose one method at a time", key="method")
+    if config.stop != "rounds":
+        raise ConfigError(
+            "only beside FedAvg is it known where its validation loss is lowest",
+            fix="use `eris compare`, or give rounds as a number",
+            key="stop",
+        )
     method = method_by_name(config.methods[0])
     config = method.settle(config)
     _check_counts(config, method, len(samples))

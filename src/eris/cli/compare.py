@@ -67,7 +67,7 @@ def register(app: typer.Typer) -> None:
         names, config = _settings(methods or [], changes or [], rounds)
         arms = [arm(name) for name in names]
         folder = out or _stamped()
-        budget = Budget(fedavg_best=rounds == "fedavg-best")
+        budget = Budget(fedavg_best=rounds == "fedavg-best") if rounds else None  # else the configuration says
         comparison = Comparison(config, arms, folder, folds=folds, budget=budget, witness=_witness(audit))
         with _progress(arms, folds, config.rounds, visible=not (as_json or quiet)) as watch:
             result = comparison.run(watch)

@@ -41,7 +41,7 @@ _TABLE = {
     "exposure": "exposure.largest_share_per_round",
     "exposure_over_rounds": "exposure.union_over_rounds",
 }
-_SHARED = ("method", "rounds", "seed", "members", "data.fold")
+_SHARED = ("method", "rounds", "stop", "seed", "members", "data.fold")
 _CURVES = ("accuracy", "validation_loss", "loss", "worst_accuracy", "consensus_distance")
 
 
@@ -91,7 +91,10 @@ class Witness(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How many rounds: those of the configuration, or fewer: up to where FedAvg's validation loss is lowest."""
+    """How many rounds: those of the configuration, or fewer: up to where FedAvg's validation loss is lowest.
+
+    Where none is given, the configuration's `stop` decides.
+    """
 
     fedavg_best: bool = False
 
@@ -131,8 +134,10 @@ class Comparison:
             raise ConfigError("a method is named twice", fix="give each once, or with other settings", key="method")
         if folds < 1:
             raise ConfigError(f"number of folds is {folds}", fix="use 1 or more")
-        self._config, self._arms, self._out, self._folds = config, tuple(arms), out, folds
-        self._budget, self._task, self._witness = budget or Budget(), task, witness
+        self._arms, self._out, self._folds = tuple(arms), out, folds
+        self._budget = budget or Budget(fedavg_best=config.stop == "fedavg-best")
+        self._config = config.model_copy(update={"stop": "rounds"})  # a single training knows nothing of others
+        self._task, self._witness = task, witness
         for each in arms:
             self._settings(each, 0, config.rounds)  # refuses settings that are none
 
