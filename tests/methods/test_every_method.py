@@ -6,9 +6,11 @@ import math
 
 import pytest
 
+from eris.aggregate.choose import RULES
 from eris.methods import METHODS, method_by_name
 from eris.report import write_report
 from eris.simulate.run import run
+from eris.step.choose import OPTIMIZERS
 from tests.simulate.setting import settings
 
 WITHOUT_SAMPLE_NOISE = [name for name in METHODS if name != "fedavg-dpsgd"]
@@ -57,9 +59,8 @@ def test_compression_as_a_defence_of_its_own(changes, tmp_path):
 @pytest.mark.parametrize(
     "changes",
     [
-        *[[f"server.optimizer={name}"] for name in ("fedavgm", "fedadagrad", "fedadam", "fedyogi", "fednova")],
-        ["server.rule=median"],
-        ["server.rule=trimmed_mean"],
+        *[[f"server.optimizer={name}"] for name in sorted(OPTIMIZERS)],
+        *[[f"server.rule={name}"] for name in sorted(RULES)],
         ["shards.capacities=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]"],
     ],
     ids=lambda changes: changes[0].split("=")[1][:12],

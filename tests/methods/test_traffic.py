@@ -18,6 +18,24 @@ K, N = 7, 700
 INDEPENDENT = ["compression.masks=independent", "compression.keep=0.1"]
 SIX_BITS = (N * 6 / 8 + 4) / (4 * N)  # with the unit they are multiples of
 
+COMPRESSED = [  # each compressor that may stand alone, and the bytes it makes of N values in one tensor
+    ([f"compression.compressor={name}", *more], size)
+    for name, more, size in [
+        ("identity", [], 4 * N),
+        ("fp16", [], 2 * N),
+        ("bf16", [], 2 * N),
+        ("natural", [], -(-9 * N // 8)),
+        ("sign", [], -(-N // 8)),
+        ("terngrad", [], -(-2 * N // 8) + 4),
+        ("qsgd", ["compression.options={levels=4}"], -(-4 * N // 8) + 4),  # −4 … 4: four bits, and one unit
+        ("qsgd_max", ["compression.options={levels=8}"], -(-4 * N // 8) + 4),
+        ("uniform", ["compression.options={levels=16}"], -(-5 * N // 8) + 4),
+        ("top_k", ["compression.keep=0.2"], 4 * 140 + -(-N // 8)),  # places as a bitmap
+        ("top_k", ["compression.keep=0.01"], 4 * 7 + 4 * 7),  # as a list
+        ("rand_k", ["compression.keep=0.1", "compression.masks=independent"], 4 * 70),
+    ]
+]
+
 
 def counted(tmp_path, method, *changes, rounds=2):
     """Run a method and return its events, by kind."""
@@ -31,8 +49,8 @@ def counted(tmp_path, method, *changes, rounds=2):
 def planned(method, **options):
     baselines = Baselines(**options.pop("baselines", {}))
     fleet = Fleet.uniform(K, rate=20e6)
-    options = {"aggregators": list(range(K)), "header": HEADER_BYTES, "chunk": CHUNK} | options
-    return traffic(method, scenario(n=N, fleet=fleet, baselines=baselines, **options))
+    options = {"n": N, "aggregators": list(range(K)), "header": HEADER_BYTES, "chunk": CHUNK} | options
+    return traffic(method, scenario(fleet=fleet, baselines=baselines, **options))
 
 
 def seconds(closed):
@@ -56,6 +74,11 @@ def seconds(closed):
         ("priprune", "priprune", ["baselines.prune=0.3"], {"baselines": {"prune": 0.3}}),
         ("priprune-pseudo", "priprune", ["baselines.prune=0.2"], {"baselines": {"prune": 0.2}}),
         ("eris+dsc", "eris+dsc", INDEPENDENT, {"keep": 0.1, "masks": "independent"}),
+        ("eris+dsc+ldp", "eris+dsc", INDEPENDENT, {"keep": 0.1, "masks": "independent"}),
+        *[
+            ("fedavg+compression", "fedavg+compression", changes, {"baselines": {"compressed": size / (4 * N)}})
+            for changes, size in COMPRESSED
+        ],
         ("ako", "ako", ["baselines.partitions=5"], {"baselines": {"ako_partitions": 5}}),
         ("gossip", "qdpsgd", ["baselines.degree=2"], {"baselines": {"graph_share": 2 / 6, "quantised": 1.0}}),
         ("gossip", "qdpsgd", [], {"baselines": {"graph_share": 1.0, "quantised": 1.0}}),
@@ -84,9 +107,24 @@ def test_ako_with_partitions_that_differ(tmp_path):
     assert sum(ended.traffic.total for ended in events[RoundEnded]) == pytest.approx(8 * closed.network)
 
 
-def test_a_shared_mask_is_as_long_wherever_it_falls(tmp_path):
+def test_noise_in_every_step_costs_no_byte(tmp_path):
+    """DP-SGD needs gradients of single samples, so this one is on real digits."""
+    digits = [
+        "data.name=mnist-sample",
+        "data.samples=3",
+        "data.test_samples=10",
+        "local.batch=full",
+        "model.options={}",
+    ]
+    closed = planned("fedavg", n=61706)
+    for ended in counted(tmp_path, "fedavg-dpsgd", *digits, rounds=1)[RoundEnded]:
+        assert ended.traffic.total == closed.network
+
+
+@pytest.mark.parametrize("method", ["eris+dsc", "eris+dsc+ldp"])
+def test_a_shared_mask_is_as_long_wherever_it_falls(method, tmp_path):
     """What lies in a member's own shard is drawn; all messages together are not."""
-    events = counted(tmp_path, "eris+dsc", "compression.keep=0.1", "aggregators=3", rounds=9)
+    events = counted(tmp_path, method, "compression.keep=0.1", "aggregators=3", rounds=9)
     closed = planned("eris+dsc", keep=0.1, aggregators=[0, 1, 2])
     totals = [ended.traffic.total for ended in events[RoundEnded]]
     assert set(totals) == {round(closed.network)}

@@ -41,10 +41,12 @@ class Baselines:
     shatter_chunks: int = 2  # virtual nodes of a real one
     graph_share: float = 0.4  # Q-DPSGD-1: mean degree over the number of other members
     quantised: float = 3 / 16  # Q-DPSGD-1: size of a quantised model
+    compressed: float = 0.2  # a compressor of its own: size of an update behind it
 
     def __post_init__(self) -> None:
         shares = {"prune": self.prune, "soteria_keep": self.soteria_keep, "graph_share": self.graph_share}
-        for name, share in (shares | {"quantised": self.quantised}).items():
+        sizes = {"quantised": self.quantised, "compressed": self.compressed}
+        for name, share in (shares | sizes).items():
             if not (0 <= share <= 1 if name == "prune" else 0 < share <= 1):
                 raise ConfigError(f"{name} is {share}", fix="use a share of one")
         for name in ("ako_partitions", "shatter_degree", "shatter_chunks"):

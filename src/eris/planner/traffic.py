@@ -224,6 +224,7 @@ def _qdpsgd(scenario: Scenario) -> tuple[Phase, ...]:
 
 _FORMS: dict[str, Callable[[Scenario], tuple[Phase, ...]]] = {
     "fedavg": _fedavg,
+    "fedavg+compression": lambda scenario: _central(scenario, scenario.baselines.compressed * scenario.model.bytes),
     "priprune": _priprune,
     "soteriafl": _soteriafl,
     "ako": _ako,
