@@ -4,7 +4,7 @@
 
 LeNet-5, 50 members with 16 samples each, one full-batch step a round (learning rate 0.01, momentum 0.9 kept over the
 rounds), all 50 members aggregate. Noise as the paper has it: σ = 0.53, C = 1 on the gradients of single samples (ε = 10
-*a round*; the JSON says what all rounds come to). PriPrune withholds 1 %, Shatter has l = 2 and r = 4 (its members begin
+*a round*; the JSON says what all rounds come to). PriPrune withholds 1 %, Shatter has l = 2, r = 4 (its members begin
 with the same model, as in all other methods, or each with its own), ω ≈ 30 for DSC. Members with models of their own
 are evaluated every 20 rounds, all others every round.
 
