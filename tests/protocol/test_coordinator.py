@@ -118,6 +118,25 @@ def test_members_that_cannot_be_dialled_never_aggregate() -> None:
     assert made.plan(0.0).assignment == (0, 0)
 
 
+def test_an_aggregator_whom_few_can_dial_gets_no_shard_until_it_joins_again() -> None:
+    of = coordinator(unreached_rounds=2)
+    closed = of.plan(0.0).assignment[1]
+    for _ in range(2):
+        plan = of.plan(0.0)
+        assert plan.assignment[1] == closed
+        of.manifest(manifest(plan, 0))
+        of.withheld(Withheld(plan.digest, 1, closed, Reason.TOO_FEW, (closed,)))
+        held = {0: manifest(plan, 0).digest}
+        for peer in range(5):
+            of.report(Report(plan.digest, peer, held, complete=True))
+        assert of.decide(0.0) is not None
+    assert of.out_of_reach == {closed}
+    assert closed not in of.plan(0.0).assignment
+    finish_round(of)
+    of.join(of.roster[closed])
+    assert of.plan(0.0).assignment[1] == closed
+
+
 def test_a_lost_quorum_ends_the_run() -> None:
     made = coordinator()
     for peer in range(3):

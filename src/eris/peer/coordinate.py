@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from eris.errors import ErisError, Reason, Refused
+from eris.errors import DiskError, ErisError, Reason, Refused
 from eris.peer.attendance import Present, can_be_dialled
 from eris.peer.federation import Federation
 from eris.peer.journal import SqliteJournal
@@ -43,6 +45,7 @@ class CoordinatorNode:
     ) -> None:
         self.federation, self.moments = federation, Moments()
         self._closed = False
+        self.failure: ErisError | None = None  # why it cannot go on
         self._journal = SqliteJournal(folder / "coordinator.sqlite")
         self._run = Proceedings(federation, credentials, self._journal, self.moments)
         self._lock, self._attendance = self._run.lock, self._run.attendance
@@ -117,14 +120,13 @@ class CoordinatorNode:
                 Reason.WRONG_RUN, "this peer has another FEDERATION.toml", fix="use the same file", peer=caller.name
             )
         entry = self._entry(number, caller, wish)
-        with self._lock:
+        with self._deciding():
             if self._run.spec is None:
                 self._run.spec = wish.spec
             self._run.spec.require_same(wish.spec.digest, where=f"peer {caller.name}")
             self._attendance.enter(Present(entry, wish.address, caller.certificate, wish))
             under_way = self.coordinator.in_flight if self.coordinator else None
             intact = self._run.take_in(entry, wish)
-            self._lock.notify_all()
         plan = under_way.to_dict() if under_way else None
         _LOG.info("%s is here: %d of %d", caller.name, len(self._attendance.present), len(self.federation.peers))
         dialled = entry.can_aggregate or wish.address is None
@@ -133,7 +135,7 @@ class CoordinatorNode:
     def report(self, caller: PeerIdentity, request: Document) -> Document:
         """Take a manifest, a notice or the list of what a member holds."""
         number = self._number(caller)
-        with self._lock:
+        with self._deciding():
             coordinator = self._running()
             wanted: tuple[int, ...] = ()
             if "manifest" in request:
@@ -145,7 +147,6 @@ class CoordinatorNode:
                 coordinator.withheld(notice)
             else:
                 wanted = coordinator.report(Report.from_dict(request.get("report", {}), number))
-            self._lock.notify_all()
         return {"wanted": list(wanted)}
 
     def fetch(self, caller: PeerIdentity, request: Document) -> Document:
@@ -167,14 +168,13 @@ class CoordinatorNode:
     def leave(self, caller: PeerIdentity, request: Document) -> Document:
         """Let a peer go: for good, or because the run is over for it."""
         number = self._number(caller)
-        with self._lock:
+        with self._deciding():
             self._attendance.leave(number)
             if self.coordinator is not None and not self._run.ended:
                 if request.get("for_good"):
                     self.coordinator.leave(number)
                 else:
                     self._run.gone(self.coordinator, number)
-            self._lock.notify_all()
         return {}
 
     def stop(self, caller: PeerIdentity, request: Document) -> Document:
@@ -210,10 +210,28 @@ class CoordinatorNode:
                 try:
                     self._run.decide()
                 except Exception as error:  # noqa: BLE001 - a full disk, for one; nobody may wait for a dead clock
-                    _LOG.exception("the coordinator cannot go on")
-                    self._run.end(f"the coordinator cannot go on: {error}")
+                    self._give_up(error)
                     return
                 self._lock.wait(0.2)
+
+    def _give_up(self, error: Exception) -> None:
+        """End the run for everybody: this process cannot keep what it would have to announce."""
+        _LOG.exception("the coordinator cannot go on")
+        if isinstance(error, ErisError):
+            self.failure = error
+        self._run.end(f"the coordinator cannot go on: {error}")
+
+    @contextmanager
+    def _deciding(self) -> Iterator[None]:
+        """Hold the lock; whoever waits hears of what changed, and of a disk that is full."""
+        with self._lock:
+            try:
+                yield
+            except DiskError as error:
+                self._give_up(error)
+                raise
+            finally:
+                self._lock.notify_all()
 
     def _number(self, caller: PeerIdentity) -> int:
         try:
@@ -251,10 +269,11 @@ class CoordinatorNode:
     def _peer_status(self, number: int, name: str) -> Document:
         present = self._attendance.present.get(number)
         absent = self.coordinator is not None and number in self.coordinator.absent
+        unreached = self.coordinator is not None and number in self.coordinator.out_of_reach
         return {
             "name": name,
             "here": present is not None and not absent,
-            "aggregates": bool(present and present.entry.can_aggregate),
+            "aggregates": bool(present and present.entry.can_aggregate and not unreached),
             "organisation": present.entry.organisation if present else "",
             "entry": asdict(present.entry) if present else None,
         }

@@ -26,6 +26,7 @@ from eris.transport.credentials import REVOKED, Credentials
 __all__ = ["Proceedings"]
 
 _LOG = logging.getLogger(__name__)
+_UNREACHED_ROUNDS = 2  # one round may be a link that broke; a second one is a closed port
 
 
 class Proceedings:
@@ -136,6 +137,7 @@ class Proceedings:
             quorum=settings.quorum,
             max_share=settings.max_share,
             checkpoint_every=settings.checkpoint_every,
+            unreached_rounds=_UNREACHED_ROUNDS,
             deadlines=self.federation.deadlines,
         )
 
@@ -159,6 +161,12 @@ class Proceedings:
         if len(coordinator.roster) < coordinator.rules.min_contributors:
             self.end(f"{len(coordinator.roster)} members are left, too few to publish anything")
             return
+        for peer in sorted(coordinator.out_of_reach & set(coordinator.rules.aggregators)):
+            _LOG.warning(
+                "round %d: too few members can dial %s: it is given no shard until it joins again, with its port open",
+                coordinator.round,
+                coordinator.roster[peer].name if peer in coordinator.roster else peer,
+            )
         try:
             plan = coordinator.plan(time.monotonic())
         except RunStopped as stopped:

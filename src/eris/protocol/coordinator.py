@@ -68,6 +68,7 @@ class Rules:
     quorum: int = 0  # peers that must hold a shard; 0: more than half of the roster
     max_share: float = 1.0  # largest share of an update a replacement may bring one peer to
     checkpoint_every: int = 0  # rounds; 0: never
+    unreached_rounds: int = 0  # in a row, after which an aggregator whom few can dial gets no shard; 0: never
     deadlines: Deadlines = field(default_factory=Deadlines)
 
     def __post_init__(self) -> None:
@@ -111,6 +112,7 @@ class Coordinator:
         self.roster = dict(self._first_roster)
         self.excluded: dict[int, Equivocation] = {}
         self.absent: set[int] = set()
+        self.unreached: Counter[int] = Counter()  # rounds in a row in which too few got through to an aggregator
         self.disagreements: list[Disagreement] = []
         self.lost_reasons: Counter[str] = Counter()
         self._open: _Open | None = None
@@ -125,6 +127,7 @@ class Coordinator:
         if entry.peer in self.excluded:
             raise Refused(Reason.EQUIVOCATION, "this peer signed two manifests for one shard", peer=entry.name)
         self.absent.discard(entry.peer)
+        self.unreached.pop(entry.peer, None)
         if self.roster.get(entry.peer) != entry:
             self._change(self.roster | {entry.peer: entry})
 
@@ -145,6 +148,7 @@ class Coordinator:
         lacks), a new reference epoch begins for all with the next plan, and the peer forgets its reference.
         """
         self.absent.discard(peer)
+        self.unreached.pop(peer, None)
         outdated = reference_epoch != self.reference_epoch or self._contributed.get(peer, -1) >= private_round
         if self.recipe.keeps_references and outdated:
             self._change(self.roster)
@@ -221,8 +225,15 @@ class Coordinator:
             return None
         verdict = self._verdict(current)
         self._journal.append(verdict)
+        self._note_reach(current)
         self._conclude(verdict)
         return verdict
+
+    @property
+    def out_of_reach(self) -> set[int]:
+        """Who is here but could be dialled by too few: given no shard until it joins again, with the way open."""
+        patience = self.rules.unreached_rounds
+        return {peer for peer, rounds in self.unreached.items() if patience and rounds >= patience}
 
     @property
     def in_flight(self) -> RoundPlan | None:
@@ -280,7 +291,7 @@ class Coordinator:
                 round=self.round,
             )
         rules, began = self.rules, self._planned_reference[1]
-        assignment, witnesses = self._assignment(set(present))
+        assignment, witnesses = self._assignment(set(present) - self.out_of_reach)
         return RoundPlan(
             run=rules.run,
             epoch=self.epoch,
@@ -300,6 +311,17 @@ class Coordinator:
             checkpoint=rules.checkpoint_every > 0 and self.round % rules.checkpoint_every == 0,
             deadlines=rules.deadlines,
         )
+
+    def _note_reach(self, current: _Open) -> None:
+        """Count the rounds in which fewer than half as many members got through to an aggregator as to the best one.
+
+        A firewall that lets the coordinator through but not the members shows only here.
+        """
+        heard = {m.aggregator: len(m.contributors) for m in current.manifests.values()}
+        heard |= {w.aggregator: len(w.contributors) for w in current.withheld.values() if w.reason is Reason.TOO_FEW}
+        most = max(heard.values(), default=0)
+        for peer, count in heard.items():
+            self.unreached[peer] = self.unreached[peer] + 1 if 2 * count < most else 0
 
     def _quorum(self, members: int) -> int:
         return self.rules.quorum or members // 2 + 1
