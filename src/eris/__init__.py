@@ -5,6 +5,7 @@ from eris.errors import (
     CheckpointError,
     ConfigError,
     DataError,
+    DiskError,
     ErisError,
     FloorError,
     InputError,
@@ -18,7 +19,7 @@ from eris.errors import (
 )
 from eris.federation import Federation
 from eris.local.spec import ModelSpec, TensorSpec
-from eris.local.task import LocalResult, Task
+from eris.local.task import BlockResult, BlockTask, LocalResult, Task
 from eris.seeds import Seed, private_root, private_root_from_os, public_root
 from eris.shards.plan import ShardPlan
 from eris.shards.policy import ShardPolicy
@@ -26,9 +27,12 @@ from eris.step import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedNova, FedYogi, Se
 from eris.transforms import Transform, chain, clip_by_norm, identity, rand_k, shift
 
 __all__ = [
+    "BlockResult",
+    "BlockTask",
     "CheckpointError",
     "ConfigError",
     "DataError",
+    "DiskError",
     "ErisError",
     "FedAdagrad",
     "FedAdam",

@@ -68,6 +68,10 @@ def register(app: typer.Typer) -> None:
         out: Annotated[
             Path | None, typer.Option(help="This peer's folder (default: runs/FEDERATION-DIGEST/NAME).")
         ] = None,
+        spill_above: Annotated[
+            float,
+            typer.Option(metavar="GIB", min=0.0, help="Vectors longer than this (GiB) lie in files of that folder."),
+        ] = 1.0,
         reproducible: Annotated[
             bool, typer.Option("--reproducible", help="Derive all randomness from the seed: no privacy claim.")
         ] = False,
@@ -101,6 +105,7 @@ def register(app: typer.Typer) -> None:
             floor=floor,
             patience=patience,
             wait=wait,
+            spill_above=int(spill_above * 2**30),
         )
         folder = out or Path("runs") / f"{federation.name}-{federation.digest[:8]}" / peer
         if check:
@@ -139,7 +144,8 @@ def _check(federation: Federation, own: Credentials, settings: NodeSettings, tas
 
     def findings() -> Iterator[Finding]:
         yield from network_findings(federation, own, settings.listen, settings.advertise)
-        yield from examine_task(federation, task, settings.floor, federation.number(settings.name), folder)
+        number = federation.number(settings.name)
+        yield from examine_task(federation, task, settings.floor, number, folder, spill_above=settings.spill_above)
 
     typer.echo(f"digest {federation.digest}")
     show_findings(findings())

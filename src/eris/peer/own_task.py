@@ -5,7 +5,8 @@ What the path names is called once with the run's configuration and this peer's 
     def task(config: eris.Config, peer: int) -> eris.Task: ...
 
 A class does as well, if it takes these two arguments. Its methods are only ever asked about this peer: `samples(peer)`,
-`memory(peer)`, `train(peer, …)`. It need not know anything of the others' data.
+`memory(peer)`, `train(peer, …)`. It need not know anything of the others' data. Where the model is too long for memory
+it is an `eris.BlockTask`: `initial_blocks` and `train_blocks` are asked for instead of `initial` and `train`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from typing import cast
 
 from eris.config import Config
 from eris.errors import ConfigError, ErisError, TaskError
-from eris.local.task import Task
+from eris.local.task import BlockTask, Task
 from eris.methods import method_by_name
 from eris.tasks import build_task
 
 __all__ = ["task_for"]
 
 _ASKED = ("spec", "samples", "initial", "memory", "train", "evaluate")
+_IN_BLOCKS = {"initial": "initial_blocks", "train": "train_blocks"}
 
 
 def task_for(path: str | None, config: Config, peer: int) -> Task:
@@ -45,7 +47,8 @@ def task_for(path: str | None, config: Config, peer: int) -> Task:
             f"{path}(config, {peer}) failed: {error!r}",
             fix="it is called with the configuration and this peer's number",
         ) from error
-    if lacking := [name for name in _ASKED if not hasattr(task, name)]:
+    asked = [_IN_BLOCKS.get(name, name) for name in _ASKED] if isinstance(task, BlockTask) else _ASKED
+    if lacking := [name for name in asked if not hasattr(task, name)]:
         raise TaskError(f"what {path} returned has no {', '.join(lacking)}", fix="see eris.Task for what a task does")
     return cast(Task, task)
 

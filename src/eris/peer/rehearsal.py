@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from eris.compose import compose, initial_seed
+from eris.checkpoint import GENERATIONS
+from eris.compose import compose
 from eris.errors import ErisError
+from eris.local.task import BlockTask
+from eris.peer.disk_need import disk_need, state_bytes
 from eris.peer.doctor import Finding, examine_disk
 from eris.peer.federation import Federation
+from eris.peer.node_settings import SPILL_ABOVE
 from eris.peer.own_task import task_for
 from eris.protocol.coordinator import Coordinator, Entry, Rules
 from eris.protocol.floor import Floor, shares
 from eris.protocol.recipe import Recipe
-from eris.protocol.replica import Replica
 from eris.protocol.round_plan import RosterEntry, RoundPlan
 
 __all__ = ["examine_task", "first_plan"]
@@ -27,7 +30,15 @@ class _NoJournal:
         return iter(())
 
 
-def examine_task(federation: Federation, path: str | None, floor: Floor, peer: int, folder: Path) -> Iterator[Finding]:
+def examine_task(
+    federation: Federation,
+    path: str | None,
+    floor: Floor,
+    peer: int,
+    folder: Path,
+    *,
+    spill_above: int = SPILL_ABOVE,
+) -> Iterator[Finding]:
     """Look at this peer's learning problem, the room it needs on disk, and the first plan against the floor."""
     try:
         task = task_for(path, federation.config, peer)
@@ -36,13 +47,12 @@ def examine_task(federation: Federation, path: str | None, floor: Floor, peer: i
     except ErisError as error:
         yield Finding.of("task", error)
         return
-    kept = Replica.start(recipe, task.initial(initial_seed(federation.config.seed))).state()
-    vectors = [
-        *kept.values(),
-        *recipe.chain.private_state(recipe.spec.n_trainable).values(),
-        *task.memory(peer).values(),
-    ]
-    yield from examine_disk(folder, needed=4 * sum(vector.nbytes for vector in vectors))  # checkpoints, old and new
+    in_files = disk_need(
+        recipe, above=spill_above, members=federation.config.members, in_blocks=isinstance(task, BlockTask)
+    )
+    remembered = sum(vector.nbytes for vector in task.memory(peer).values())
+    kept = (GENERATIONS + 1) * (state_bytes(recipe) + remembered) + 4 * recipe.spec.n
+    yield from examine_disk(folder, needed=sum(in_files.values()) + kept)
     try:
         plan = first_plan(federation, recipe)
         floor.check(plan, recipe, peer)
