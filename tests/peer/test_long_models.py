@@ -68,6 +68,17 @@ def test_the_model_is_that_of_the_simulation(tmp_path: Path, shared: str) -> Non
     assert digests == {simulated(config, tmp_path / "run")}
 
 
+def test_a_peer_whose_start_differs_takes_it_from_another_one_s_files(tmp_path: Path) -> None:
+    config = settings(*DSC, "rounds=2", method="eris+dsc")
+    with town(tmp_path / "town", config) as place:
+        tasks = [InBlocks(place.task()) for _ in place.names]
+        tasks[3].initial_blocks = lambda seed: iter([np.ones(5000, np.float32)])  # type: ignore[method-assign]
+        nodes = [place.node(name, task=task, spill_above=0) for name, task in zip(place.names, tasks, strict=True)]
+        assert nodes[3].model_digest() != nodes[0].model_digest()
+        digests = play(place, nodes)
+    assert digests == {simulated(config, tmp_path / "run")}
+
+
 def test_blocks_that_fail_cost_this_member_one_contribution(tmp_path: Path) -> None:
     config = settings(*DSC, method="eris+dsc")
     with town(tmp_path / "town", config, round=6.0) as place:

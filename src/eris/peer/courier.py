@@ -98,7 +98,7 @@ class Courier:
         with self._turn, _Closing(self):
             link = self._connected()
             letters.ask(link, {"snapshot": True}, deadline)
-            return letters.receive_snapshot(link, sizes, deadline)
+            return letters.receive_snapshot(link, sizes, deadline, shelf=self._shelf)
 
     @property
     def account(self) -> Account:

@@ -19,6 +19,7 @@ import numpy as np
 
 from eris.aggregate.shelf import Bytes, Shelf
 from eris.errors import Reason, Refused
+from eris.local.mapped import release
 from eris.protocol.member import Snapshot
 from eris.protocol.messages import Manifest, Published, Receipt, Upload, UploadHeader
 from eris.protocol.recipe import Recipe
@@ -165,17 +166,19 @@ def send_snapshot(link: Link, snapshot: Snapshot, deadline: float) -> None:
     for _, value in sorted(snapshot.state.items()):
         for head, pieces in frames(Header(kind=Kind.SNAPSHOT), [value.view(np.uint8).data]):
             link.send(head, *pieces, deadline=deadline)
+        release(value)
 
 
-def receive_snapshot(link: Link, expected: dict[str, int], deadline: float) -> Snapshot:
+def receive_snapshot(link: Link, expected: dict[str, int], deadline: float, *, shelf: Shelf | None = None) -> Snapshot:
     """Return a snapshot whose vectors have the expected names and sizes."""
     document = _receive_document(link, _expect(link, Kind.SNAPSHOT, deadline), deadline)
     stand = read("snapshot", document, {"round": a_number, "chain": a_text, "sizes": dict})
     if stand["sizes"] != expected:
         raise Refused(Reason.WRONG_SPEC, "the snapshot is of another model", peer=link.peer.name)
-    state = {name: np.empty(size, np.float32) for name, size in sorted(expected.items())}
+    state = {name: (shelf or Shelf()).vector(size) for name, size in sorted(expected.items())}
     for value in state.values():
         _receive_payload(link, Kind.SNAPSHOT, value.view(np.uint8), deadline)
+        release(value)
     return Snapshot(stand["round"], stand["chain"], state)
 
 
