@@ -2,13 +2,12 @@ import numpy as np
 import pytest
 import torch
 
-from eris.audit.inversion import Handling, LocalSteps, Sight
+from eris.audit.inversion import Sight
 from eris.audit.inversion.public_model import PublicModel
 from eris.audit.inversion.sigmoid_lenet import SigmoidPerceptron
 from eris.audit.prior.evolution import evolve
 from eris.audit.prior.generator import fitted, generator_for, load_generator
 from eris.audit.prior.ggl import GGL
-from eris.audit.prior.population import PopulationMatching
 from eris.errors import ConfigError, DataError
 from eris.seeds import public_root
 
@@ -55,20 +54,6 @@ def test_the_latents_are_found_from_the_whole_update_and_from_an_eighth(attacked
     assert error < 0.02
     assert found.labels.tolist() == [2]
     assert found.loss == min(found.trace)
-
-
-@pytest.mark.parametrize("handling", [Handling(), Handling(clip=0.1)])
-@pytest.mark.parametrize("mode", ["mask-aware", "zero-filled"])
-@pytest.mark.parametrize("lr", [1.0, 0.1])
-def test_a_population_is_judged_as_its_candidates_are(attacked, handling, mode, lr):
-    public, vector, _, update = attacked
-    seen = np.arange(0, update.size, 3)
-    look = Sight(vector, seen, np.float32(lr) * update[seen], LocalSteps(lr=lr, samples=2, batch=2), handling)
-    matching = PopulationMatching(look, public, mode=mode)
-    torch.manual_seed(5)
-    candidates, labels = torch.rand(4, 2, 1, 8, 8, dtype=torch.float64), torch.tensor([2, 7])
-    one_by_one = [matching.loss(pictures, labels).item() for pictures in candidates]
-    assert matching.losses(candidates, labels) == pytest.approx(one_by_one, rel=1e-9)
 
 
 def test_random_values_lead_nowhere(attacked):

@@ -18,7 +18,7 @@ from eris.audit.inversion.search import Attempt, best_of, labels_for
 from eris.audit.inversion.sight import Sight
 from eris.audit.prior.evolution import Points, evolve
 from eris.audit.prior.generator import Generator, fitted, generator_for, load_generator
-from eris.audit.prior.population import PopulationMatching
+from eris.audit.prior.one_step import OneStepMatching
 from eris.seeds import Seed
 
 __all__ = ["GGL"]
@@ -53,7 +53,7 @@ class GGL:
         """Recover the samples of a sight."""
         generator = self._chosen(public)
         known = labels_for(sight, public, labels, seed)
-        matching, targets = PopulationMatching(sight, public, mode=mode), torch.tensor(known)
+        matching, targets = OneStepMatching(sight, public, mode=mode), torch.tensor(known)
 
         def judge(points: Points) -> list[float]:
             candidates = _pictures(generator, points, targets, public)

@@ -19,6 +19,7 @@ from eris.audit.inversion.public_model import PublicModel
 from eris.audit.inversion.search import Attempt, best_of, labels_for
 from eris.audit.inversion.sight import Sight
 from eris.audit.prior.enhancer import FACTOR, Enhancer, enhancer_for, finer, load_enhancer
+from eris.audit.prior.one_step import OneStepMatching
 from eris.errors import ConfigError
 from eris.seeds import Seed
 
@@ -53,7 +54,7 @@ class ROG:
         """Recover the samples of a sight."""
         enhancer = self._chosen(public)  # first of all: a missing network should not cost a search
         known = labels_for(sight, public, labels, seed)
-        matching, targets = Matching(sight, public, mode=mode), torch.tensor(known)
+        matching, targets = OneStepMatching(sight, public, mode=mode), torch.tensor(known)
 
         def search(own: Seed) -> Attempt:
             return self._descend(_start(public, len(known), own), public, matching, targets)
