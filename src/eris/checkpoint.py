@@ -16,6 +16,7 @@ last complete checkpoint is there; a damaged one is passed over for the one befo
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -26,10 +27,10 @@ from typing import Any
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from eris.errors import CheckpointError
+from eris.errors import CheckpointError, DiskError
 from eris.local.tensor_file import Arrays, array_pieces, file_pieces, read_arrays
 
-__all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint", "write_atomically"]
+__all__ = ["Checkpoint", "is_full", "load_checkpoint", "save_checkpoint", "write_atomically"]
 
 GENERATIONS = 2
 
@@ -86,8 +87,18 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> 
             temporary.unlink()
         room = f"{len(data)} bytes" if isinstance(data, bytes) else f"more than {written} bytes"
         fix = f"make room for {room} there, or give another folder; what was written before is still whole"
-        raise CheckpointError(f"{path} cannot be written: {error.strerror}", fix=fix) from error
+        kind = DiskError if is_full(error) else CheckpointError
+        raise kind(f"{path} cannot be written: {error.strerror}", fix=fix) from error
     _sync_folder(path.parent)
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether a disk, a quota or the largest size of a file was in the way.
+
+    >>> is_full(OSError(errno.ENOSPC, "No space left on device")), is_full(FileNotFoundError())
+    (True, False)
+    """
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _load(path: Path, above: int | None) -> Checkpoint:

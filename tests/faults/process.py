@@ -153,15 +153,28 @@ def _spoil(task: Any, fault: Fault, lines: Lines) -> None:
         lines({"event": "fault", "do": fault.do, "time": time.time()})
         if fault.do == "raise":
             raise ZeroDivisionError("a mistake in somebody's own code")
+        if fault.do == "memory":
+            _fill_memory()
         changed = {
             "nan": np.full_like(result.update, np.nan),
             "shape": result.update[:-1],
             "float64": result.update.astype(np.float64),
             "strided": np.repeat(result.update, 2)[::2],
         }
-        return type(result)(changed[fault.do], result.samples, result.steps, result.loss, result.metrics)
+        update, samples = changed.get(fault.do, result.update), 0 if fault.do == "no samples" else result.samples
+        return type(result)(update, samples, result.steps, result.loss, result.metrics)
 
     task.train = train
+
+
+def _fill_memory() -> None:
+    """Ask for more than this process may have."""
+    import resource
+
+    import numpy as np
+
+    resource.setrlimit(resource.RLIMIT_AS, (2**34, resource.RLIM_INFINITY))
+    np.ones(2**35, np.uint8)
 
 
 def _die_in_checkpoints(fault: Fault, lines: Lines) -> None:

@@ -114,7 +114,7 @@ def test_a_peer_that_dies_in_its_checkpoint_goes_on_from_the_one_before(tmp_path
 
 
 @slow
-@pytest.mark.parametrize("do", ["raise", "nan", "shape"])
+@pytest.mark.parametrize("do", ["raise", "nan", "shape", "no samples", "memory"])
 def test_a_members_own_mistake_is_shown_there_and_costs_only_its_contribution(tmp_path: Path, do: str) -> None:
     with fleet(tmp_path, "fedadam-dsc") as made:
         made.start_all(**{MEMBER: Fault("train", do)})
@@ -123,6 +123,37 @@ def test_a_members_own_mistake_is_shown_there_and_costs_only_its_contribution(tm
         assert "local training failed" not in "".join(made.log(name) for name in others(MEMBER))
     assert not lost(pairs)
     assert missing(pairs, NAMES.index(MEMBER)) == {ROUND: (0, 1, 2)}
+
+
+@slow
+@pytest.mark.parametrize("do", ["float64", "strided"])
+def test_what_can_be_converted_exactly_is(tmp_path: Path, do: str) -> None:
+    with fleet(tmp_path, "fedadam-dsc") as made:
+        made.start_all(**{MEMBER: Fault("train", do)})
+        pairs = made.check(*NAMES)
+        assert made.events(MEMBER, "fault")
+        assert made.undisturbed() == made.events("amber", "end")[0]["model_digest"]
+    assert not missing(pairs, NAMES.index(MEMBER))
+
+
+@slow
+def test_without_a_quorum_the_run_ends_and_says_so(tmp_path: Path) -> None:
+    with fleet(tmp_path, "fedavg") as made:
+        made.start_all(**{name: Fault("plan") for name in ("cedar", "dogwood", "elder")})
+        ends = [made.wait_for(name, "end") for name in ("amber", "birch", "coordinator")]
+    assert all("2 of 5 members are here, the quorum is 3" in end["how"] for end in ends)
+    assert all("bring members back" in end["how"] for end in ends)
+
+
+@slow
+def test_nobody_stands_in_beyond_the_largest_share(tmp_path: Path) -> None:
+    with fleet(tmp_path, "fedavg", max_share=0.4, aggregators=NAMES[:3]) as made:
+        made.start_all(birch=Fault("plan"))
+        pairs = made.check(*others("birch"))
+        assert lost(pairs) == dict.fromkeys(range(ROUND, made.config.rounds), (1,))
+        reason = pairs[-1][1].shards[1].lost
+        assert reason == "its aggregator is away, and nobody else may see more than 40% of an update"
+        assert reason in made.log("coordinator")
 
 
 @slow

@@ -59,13 +59,23 @@ def _register() -> None:
         verb.register(app)
 
 
+def _say(sentence: str) -> None:
+    Console(stderr=True).print(f"[bold red]error:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
+
+
 def main() -> None:
     """Run the command line; an error eris can explain ends in one sentence and its exit code, not in a traceback."""
     _register()
     try:
         app()
     except ErisError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        _say(str(error))
         sys.exit(code_of(error))
+    except MemoryError:
+        _say(
+            "this machine has too little memory for what was asked: use a smaller batch or model, more aggregators "
+            "(smaller shards), or files for long vectors (`eris join --spill-above`); `eris plan` says what a peer needs"
+        )
+        sys.exit(ExitCode.OUT_OF_MEMORY)
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)

@@ -92,6 +92,8 @@ def _serve_until_the_end(node: CoordinatorNode, metrics: int | None, *, as_json:
     finally:
         node.close()
     _finish(ended, as_json=as_json)
+    if node.failure is not None:
+        raise node.failure
     if not ended:
         raise typer.Exit(ExitCode.INTERRUPTED)
     if ended != "finished":

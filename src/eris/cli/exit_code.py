@@ -38,6 +38,7 @@ class ExitCode(IntEnum):
     PEER_FAILED = 20
     UNHEALTHY = 21  # what `eris doctor` and `eris join --check` found
     NO_ROOM = 22
+    OUT_OF_MEMORY = 23
     INTERRUPTED = 130
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from eris.errors import MissingExtra
+from eris.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
     from eris.peer.coordinate import CoordinatorNode
@@ -19,7 +19,11 @@ class _Served:
     def __init__(self, port: int, labels: dict[str, str]) -> None:
         self._prometheus, self._labels = _prometheus(), labels
         self._registry = self._prometheus.CollectorRegistry()
-        self._server, _ = self._prometheus.start_http_server(port, registry=self._registry)
+        try:
+            self._server, _ = self._prometheus.start_http_server(port, registry=self._registry)
+        except OSError as error:
+            fix = "choose another port for --metrics"
+            raise ConfigError(f"cannot listen on port {port}: {error.strerror}", fix=fix) from None
 
     @property
     def port(self) -> int:

@@ -45,7 +45,7 @@ class Hearing:
 
     def start(self) -> None:
         """Listen from now on, until the inbox is closed."""
-        threading.Thread(target=self._hear, name="eris-news", daemon=True).start()
+        threading.Thread(target=self._listen, name="eris-news", daemon=True).start()
 
     def take_up(self, kind: str, document: dict[str, Any]) -> None:
         """Do at once what cannot wait for the main thread; then let it hear."""
@@ -56,6 +56,12 @@ class Hearing:
             return
         self._inbox.put((kind, document))
 
+    def _listen(self) -> None:
+        try:
+            self._hear()
+        except Exception as error:  # noqa: BLE001 - no memory, for one; nobody may wait for news from a dead thread
+            self._inbox.failure = error
+
     def _hear(self) -> None:
         board, silent = "", False
         while not self._inbox.closed.is_set():
@@ -64,7 +70,7 @@ class Hearing:
                 if board and self._client.board != board:  # the coordinator was started anew and knows nobody yet
                     self._join()
             except LinkRefused as refused:
-                self._inbox.turned_away = refused
+                self._inbox.failure = refused
                 return
             except ErisError as error:
                 if self._inbox.closed.wait(0.5):

@@ -11,7 +11,6 @@ from typing import Any
 from eris.errors import RunStopped
 from eris.peer.node_settings import NodeSettings
 from eris.protocol.round_plan import RoundPlan
-from eris.transport.link import LinkRefused
 
 __all__ = ["Inbox", "News"]
 
@@ -25,7 +24,7 @@ class Inbox:
         self._settings = settings
         self._news: queue.Queue[News] = queue.Queue()
         self.heard = time.monotonic()  # when the coordinator was last there
-        self.turned_away: LinkRefused | None = None  # revoked or expired: waiting does not help
+        self.failure: Exception | None = None  # revoked, expired, out of memory: waiting does not help
         self.gone: set[int] = set()  # whom nobody waits for in this round
         self.closed = threading.Event()
 
@@ -41,8 +40,8 @@ class Inbox:
     def next(self, round: int) -> News:
         """Wait for the next bulletin, however long that takes, as long as the coordinator can be reached."""
         while time.monotonic() < self.heard + self._settings.patience:
-            if self.turned_away is not None:
-                raise self.turned_away
+            if self.failure is not None:
+                raise self.failure
             with contextlib.suppress(queue.Empty):
                 return self._news.get(timeout=1.0)
         raise RunStopped(

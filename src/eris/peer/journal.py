@@ -6,10 +6,12 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from eris.errors import DiskError
 from eris.protocol.coordinator import Entry, Membership, Rewind
 from eris.protocol.messages import Disagreement, Equivocation, Manifest
 from eris.protocol.round_plan import RosterEntry, RoundPlan
@@ -31,20 +33,22 @@ class SqliteJournal:
     """Append only; `append` returns when the entry is on disk."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = threading.Lock()
-        self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        self._database.execute("PRAGMA journal_mode=WAL")
-        self._database.execute("PRAGMA synchronous=FULL")
-        self._database.execute(
-            "CREATE TABLE IF NOT EXISTS entries (number INTEGER PRIMARY KEY, kind TEXT, round INTEGER, document TEXT)"
-        )
+        self._path, self._lock = path, threading.Lock()
+        with self._explained():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=FULL")
+            self._database.execute(
+                "CREATE TABLE IF NOT EXISTS entries "
+                "(number INTEGER PRIMARY KEY, kind TEXT, round INTEGER, document TEXT)"
+            )
 
     def append(self, entry: Entry, /) -> None:
         """Keep an entry for good."""
         document = entry.to_dict() if isinstance(entry, RoundPlan | Verdict) else asdict(entry)
         row = (_KINDS[type(entry)], getattr(entry, "round", None), json.dumps(document))
-        with self._lock:
+        with self._lock, self._explained():
             self._database.execute("INSERT INTO entries (kind, round, document) VALUES (?, ?, ?)", row)
 
     def __iter__(self) -> Iterator[Entry]:
@@ -78,6 +82,18 @@ class SqliteJournal:
         with self._lock:
             row = self._database.execute(query).fetchone()
         return tuple(RosterEntry(**entry) for entry in json.loads(row[0])["roster"]) if row else ()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Let a disk that is full, or a file that is no journal, end in a sentence."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise DiskError(
+                f"the journal cannot be written: {error}",
+                fix="make room there and start the coordinator again: nothing that was announced is lost",
+                path=self._path,
+            ) from error
 
     def close(self) -> None:
         """Close the file."""

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from eris.checkpoint import GENERATIONS, load_checkpoint, save_checkpoint, write_atomically
+from eris.checkpoint import GENERATIONS, is_full, load_checkpoint, save_checkpoint, write_atomically
 from eris.config import dump_config
-from eris.errors import CheckpointError
+from eris.errors import CheckpointError, DiskError
 from eris.local.mapped import require_room
 from eris.local.spec import ModelSpec, Vector
 from eris.local.tensor_file import file_pieces
@@ -136,8 +136,16 @@ class PeerFolder:
         write_atomically(self.path / "model.safetensors", file_pieces(spec.unflatten(model), {"spec": spec.digest}))
 
     def _append(self, name: str, data: Mapping[str, Any]) -> None:
-        with (self.path / name).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(without_nan(data), separators=(",", ":")) + "\n")
+        try:
+            with (self.path / name).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(without_nan(data), separators=(",", ":")) + "\n")
+        except OSError as error:
+            if not is_full(error):
+                raise
+            raise DiskError(
+                f"{self.path / name} cannot be written: {error.strerror}",
+                fix="make room there and start this peer again: it goes on from its last checkpoint",
+            ) from error
 
 
 def without_nan(value: Any) -> Any:

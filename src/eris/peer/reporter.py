@@ -51,7 +51,7 @@ class Reporter:
                 self._send(document)
                 return
             except LinkRefused as refused:
-                self._inbox.turned_away = refused
+                self._inbox.failure = refused
                 return
             except ErisError as error:
                 _LOG.warning("round %d: the report did not arrive: %s", plan.round, error)

@@ -24,6 +24,8 @@ def probe(address: Address, credentials: Credentials, *, expected: str, seconds:
         peer = credentials.identify(stream.handshake(patience))
         if refusal := credentials.refusal(peer, expected=expected):
             raise LinkRefused(refusal, by_us=True, peer=peer)
+        if refusal := credentials.refusal(credentials.identity):  # gRPC hangs up without saying that it is this
+            raise LinkRefused(refusal, by_us=False, peer=peer)
         with contextlib.suppress(
             LinkTimeout
         ):  # a server that refuses us says so now; one that does not greets in HTTP/2
