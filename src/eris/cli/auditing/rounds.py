@@ -1,4 +1,4 @@
-"""A bar of the rounds of all trainings that an audit needs."""
+"""Bars of what an audit has done: rounds of its trainings, or attacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console
 if TYPE_CHECKING:
     from eris.events import Event
 
-__all__ = ["Rounds"]
+__all__ = ["Attacks", "Rounds"]
 
 
 class Rounds:
@@ -40,3 +40,25 @@ class Rounds:
         elif isinstance(event, RunEnded):  # perhaps of a training that was done in an earlier call
             self._before += event.rounds
             self._progress.update(self._row, completed=self._before)
+
+
+class Attacks:
+    """Shows how many attacks of a kind are done, and which is under way."""
+
+    def __init__(self, *, visible: bool) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        self._progress = Progress(*columns, console=Console(stderr=True), disable=not visible)
+        self._row = self._progress.add_task("training", total=None)
+
+    def __enter__(self) -> Attacks:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        """Say what is under way."""
+        self._progress.update(self._row, completed=done, total=total, description=what)

@@ -11,22 +11,25 @@ import typer
 from rich.console import Console
 
 from eris.cli.auditing.membership_table import membership_footnotes, membership_table
-from eris.cli.auditing.options import AttackName, Canaries, Changes, Json, Out, Views, attacks, stamped_folder
-from eris.cli.auditing.rounds import Rounds
-from eris.cli.auditing.sweep_table import gaussianity_table
+from eris.cli.auditing.options import Canaries, Changes, Json, Out, Views, attacks, stamped_folder
+from eris.cli.auditing.rounds import Attacks, Rounds
+from eris.cli.auditing.sweep_table import gaussianity_table, inversion_table
 from eris.errors import ConfigError, MissingExtra
 
 __all__ = ["sweep"]
 
 _MEMBERSHIP = ("aggregators", "collusion", "compression", "blocks", "rotation")
-_OTHERS = ("gaussianity",)
+_INVERSION = ("reconstruction", "defences")
+_OTHERS = ("gaussianity", *_INVERSION)
 
 
 def sweep(
     name: Annotated[str, typer.Argument(help=f"{', '.join(_MEMBERSHIP)}, {', '.join(_OTHERS)}.")],
     changes: Changes = None,
     size: Annotated[str, typer.Option(help="small (minutes), or paper (50 members on the whole of MNIST).")] = "small",
-    attack: AttackName = "adaptive",
+    attack: Annotated[
+        str, typer.Option(help="Of membership: adaptive, paper, …; of reconstruction: idlg, boxed, rank-one, …")
+    ] = "adaptive",
     canaries: Canaries = 64,
     views: Views = 4,
     out: Out = None,
@@ -41,6 +44,8 @@ def sweep(
     `eris audit sweep collusion --set members=10 --out audits/collusion`
 
     `eris audit sweep gaussianity --out audits/gaussianity`
+
+    `eris audit sweep reconstruction --attack idlg`
     """
     from eris.audit.sweep import SIZES
 
@@ -49,7 +54,9 @@ def sweep(
     if size not in SIZES:
         raise ConfigError(f"there is no size {size!r}", fix=f"use one of {', '.join(SIZES)}")
     folder = out or stamped_folder()
-    if name == "gaussianity":
+    if name in _INVERSION:
+        points, table, picture = _inversion(name, size, changes or [], attack, folder, visible=not as_json)
+    elif name == "gaussianity":
         points, table, picture = _gaussianity(size, changes or [], folder, visible=not as_json)
     else:
         options = {"canaries": canaries, "views": views}
@@ -92,6 +99,18 @@ def _gaussianity(size: str, changes: list[str], folder: Path, *, visible: bool) 
         points = run_gaussianity(base, folder, draws=64 if size == "paper" else 32, listeners=[progress])
     path = folder / "sweep-gaussianity.png"
     return points, gaussianity_table(points), _drawn(lambda: plot_gaussianity(points, path), path)
+
+
+def _inversion(name: str, size: str, changes: list[str], attack: str, folder: Path, *, visible: bool) -> Found:
+    from eris.audit.inversion_plot import plot_defences, plot_shares
+    from eris.audit.inversion_sweep import INVERSION_SIZES, run_defences, run_shares
+
+    sweep, plot = (run_shares, plot_shares) if name == "reconstruction" else (run_defences, plot_defences)
+    chosen = () if attack == "adaptive" else (attack,)
+    with Attacks(visible=visible) as progress:
+        points = sweep(INVERSION_SIZES[size], changes, folder, attacks=chosen, notice=progress)
+    path = folder / f"sweep-{name}.png"
+    return points, inversion_table(points), _drawn(lambda: plot(points, path), path)
 
 
 def _where(path: Path, picture: str) -> str:

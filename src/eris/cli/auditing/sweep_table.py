@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["gaussianity_table"]
+__all__ = ["gaussianity_table", "inversion_table"]
 
 
 def gaussianity_table(points: Sequence[Mapping[str, Any]]) -> Any:
@@ -24,6 +24,23 @@ def gaussianity_table(points: Sequence[Mapping[str, Any]]) -> Any:
             _nats(capacity["largest"]),
             f"{weights['deviation']:.3f}",
             f"{weights['excess_kurtosis']:.1f}",
+        )
+    return table
+
+
+def inversion_table(points: Sequence[Mapping[str, Any]]) -> Any:
+    """Return a line for each defence, attack and mode."""
+    columns = ("defence", "sees", "attack", "mode", "MSE", "recovered", "identified")
+    table = _table(columns)
+    for point in points:
+        table.add_row(
+            point["defence"],
+            _percent(point["share"]),
+            point["attack"],
+            point["mode"],
+            f"{point['mse']['median']:.1e}",
+            f"{point['recovered']['rate']:.0%}",
+            f"{point['identified']['rate']:.0%}",
         )
     return table
 

@@ -1,0 +1,123 @@
+"""Sweeps of reconstruction: each attack against the share of the update it sees, and one attack against all defences.
+
+Both are made of `audit_reconstruction`, which writes every picture as soon as it is there; the same again goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eris.audit.inversion.defence import SMALL, Defence
+from eris.audit.inversion.reconstruction import NOTES, RANDOM, Aim, Notice, audit_reconstruction
+from eris.audit.plain import write_json
+from eris.config import load_config
+from eris.errors import ConfigError
+
+__all__ = ["DEFENCES", "INVERSION_SIZES", "SHARES", "InversionSize", "run_defences", "run_shares"]
+
+_PERCEPTRON = "model.name=eris.audit.inversion.sigmoid_lenet:SigmoidPerceptron"
+_MODELS = {
+    "rank-one": (_PERCEPTRON,)
+}  # it completes a fully connected layer, which the small LeNet does not begin with
+
+SHARES = (1, 2, 4, 8, 16)
+"""Numbers of aggregators: one of A sees 1/A of an update."""
+
+_COMPRESSED = "method=fedavg+compression"
+DEFENCES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("FedAvg", ("method=fedavg",)),
+    ("QSGD, 16 levels", (_COMPRESSED, "compression.compressor=qsgd_max", "compression.options={levels=16}")),
+    ("uniform, 16 levels", (_COMPRESSED, "compression.compressor=uniform", "compression.options={levels=16}")),
+    ("top-k, 10 %", (_COMPRESSED, "compression.compressor=top_k", "compression.keep=0.1")),
+    ("DP, ε = 10", ("method=fedavg-ldp", "privacy.epsilon=10")),
+    ("PriPrune, p = 0.1", ("method=priprune", "baselines.prune=0.1")),
+    ("ERIS, A = 2", ("method=eris", "aggregators=2")),
+    ("ERIS, A = 8", ("method=eris", "aggregators=8")),
+    ("ERIS, A = 8 + DSC, p = 0.2", ("method=eris+dsc", "aggregators=8", "compression.keep=0.2")),
+)
+"""Each with what makes it; that of random values, which hold no picture, is the last line of the table."""
+
+
+@dataclass(frozen=True)
+class InversionSize:
+    """How much is attacked: pictures, attacks, options of each."""
+
+    pictures: int
+    attacks: tuple[str, ...]
+    shares: tuple[int, ...]
+    defence_attack: str = "boxed"
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    changes: tuple[str, ...] = ()
+
+
+INVERSION_SIZES = {
+    "small": InversionSize(
+        pictures=4,
+        attacks=("rank-one", "boxed", "idlg", "inverting-gradients"),
+        shares=(1, 2, 4, 8),
+        options={"inverting-gradients": {"steps": 300}},
+    ),
+    "paper": InversionSize(
+        pictures=200,
+        attacks=("rank-one", "dlg", "idlg", "inverting-gradients", "boxed"),
+        shares=SHARES,
+        changes=("members=200", "data.name=mnist"),
+    ),
+}
+
+
+def run_shares(
+    size: InversionSize, changes: Sequence[str], out: Path, *, attacks: Sequence[str] = (), notice: Notice | None = None
+) -> list[dict[str, Any]]:
+    """Attack sharded updates with ever more shards; write sweep-reconstruction.json and return its points."""
+    points: list[dict[str, Any]] = []
+    base = [*SMALL, *size.changes]
+    for name in attacks or size.attacks:
+        own = [*base, *_MODELS.get(name, ()), *changes]
+        points += _attacked(size, name, _sharded(own, size.shares), out / "runs" / name, notice)
+    _write(out / "sweep-reconstruction.json", "share of the update that is seen", [*base, *changes], points)
+    return points
+
+
+def run_defences(
+    size: InversionSize, changes: Sequence[str], out: Path, *, attacks: Sequence[str] = (), notice: Notice | None = None
+) -> list[dict[str, Any]]:
+    """Attack every defence; write sweep-defences.json and return its points, random values last."""
+    base = [*SMALL, *size.changes, *changes]
+    defences = tuple(Defence(label, load_config(changes=[*base, *own])) for label, own in DEFENCES)
+    points: list[dict[str, Any]] = []
+    for name in attacks or (size.defence_attack,):
+        if name in _MODELS:
+            raise ConfigError(f"{name} attacks another model than the others", fix="use idlg, boxed, …")
+        points += _attacked(size, name, defences, out / "runs" / name, notice)
+    points.sort(key=lambda point: point["defence"] == RANDOM)
+    _write(out / "sweep-defences.json", "defence", base, points)
+    return points
+
+
+def _sharded(base: Sequence[str], shares: Sequence[int]) -> tuple[Defence, ...]:
+    members = load_config(changes=base).members
+    most = max(shares)
+    base = [*base, f"members={max(members, most)}"] if most > members else [*base]
+    server = Defence("FedAvg", load_config(changes=[*base, "method=fedavg"]))
+    sharded = [
+        Defence(f"ERIS A={count}", load_config(changes=[*base, "method=eris", f"aggregators={count}"]))
+        for count in shares
+        if count > 1
+    ]
+    return (server, *sharded)
+
+
+def _attacked(
+    size: InversionSize, attack: str, defences: tuple[Defence, ...], out: Path, notice: Notice | None
+) -> list[dict[str, Any]]:
+    aim = Aim(defences=defences, attacks=(attack,), pictures=size.pictures, options=size.options.get(attack, {}))
+    return audit_reconstruction(aim, out, notice=notice).results
+
+
+def _write(path: Path, axis: str, settings: Sequence[str], points: list[dict[str, Any]]) -> None:
+    name = path.stem.removeprefix("sweep-")
+    write_json(path, {"sweep": name, "axis": axis, "settings": list(settings), "notes": NOTES, "points": points})

@@ -1,0 +1,73 @@
+"""Reconstruction against the visible share and against defences, with attacks that take no time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from eris.audit.inversion.reconstruction import RANDOM
+from eris.audit.inversion_plot import plot_defences, plot_shares
+from eris.audit.inversion_sweep import DEFENCES, INVERSION_SIZES, InversionSize, run_defences, run_shares
+from eris.config import load_config
+from eris.errors import ConfigError
+
+pytest.importorskip("torch")
+
+TINY = InversionSize(1, ("rank-one", "idlg"), (1, 2, 4), "idlg", {"idlg": {"steps": 2, "restarts": 1}})
+
+
+def test_each_attack_sees_less_with_every_shard(tmp_path):
+    points = run_shares(TINY, ["members=4"], tmp_path)
+    for attack in TINY.attacks:
+        shares = {p["defence"]: p["share"] for p in points if p["attack"] == attack and p["mode"] == "mask-aware"}
+        assert shares["FedAvg"] == 1.0
+        assert shares["ERIS A=2"] == pytest.approx(1 / 2, abs=0.01)
+        assert shares["ERIS A=4"] == pytest.approx(1 / 4, abs=0.01)
+        assert RANDOM in shares
+    written = json.loads((tmp_path / "sweep-reconstruction.json").read_text())
+    assert len(written["points"]) == len(points) == 2 * (1 + 2 * 2 + 1)
+    found = {(p["defence"], p["mode"]): p["mse"]["median"] for p in points if p["attack"] == "rank-one"}
+    assert found["FedAvg", "mask-aware"] < 1e-3  # a fully connected layer gives its input away
+    assert found["ERIS A=2", "mask-aware"] < 1e-3
+    plot_shares(points, tmp_path / "shares.png")
+    assert (tmp_path / "shares.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_more_shards_than_members_bring_members(tmp_path):
+    points = run_shares(replace(TINY, attacks=("rank-one",), shares=(1, 8)), ["members=4"], tmp_path)
+    assert {round(point["share"], 2) for point in points} == {1.0, 0.12}
+
+
+def test_all_defences_are_in_the_table_and_nothing_is_done_twice(tmp_path):
+    done = []
+    points = run_defences(TINY, [], tmp_path, notice=lambda at, total, what: done.append(what))
+    labels = list(dict.fromkeys(point["defence"] for point in points))
+    assert labels == [*(label for label, _ in DEFENCES), RANDOM]
+    shares = {point["defence"]: point["share"] for point in points}
+    assert shares["top-k, 10 %"] == pytest.approx(0.1, abs=0.01)
+    assert shares["PriPrune, p = 0.1"] == pytest.approx(0.9, abs=0.02)
+    assert shares["ERIS, A = 8 + DSC, p = 0.2"] == pytest.approx(0.025, abs=0.01)
+    plot_defences(points, tmp_path / "defences.png")
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/pictures/*.npz")}
+    assert files
+    again = run_defences(TINY, [], tmp_path)
+    assert [{**point, "seconds": 0} for point in again] == [{**point, "seconds": 0} for point in points]
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+
+
+def test_an_attack_on_another_model_has_no_place_among_the_defences(tmp_path):
+    with pytest.raises(ConfigError, match="another model"):
+        run_defences(TINY, [], tmp_path, attacks=["rank-one"])
+
+
+@pytest.mark.parametrize("size", INVERSION_SIZES.values(), ids=INVERSION_SIZES)
+def test_every_size_has_settings_that_can_be(size):
+    from eris.audit.inversion.attack import inversion_by_name
+    from eris.audit.inversion.defence import SMALL
+
+    for name in (*size.attacks, size.defence_attack):
+        assert inversion_by_name(name, **size.options.get(name, {})).name == name
+    for _, own in DEFENCES:
+        assert load_config(changes=[*SMALL, *size.changes, *own]).members >= 8
