@@ -74,9 +74,11 @@ class Inversion(Protocol):
 INVERSIONS: dict[str, Callable[..., Inversion] | str] = {
     "boxed": "eris.audit.inversion.boxed:Boxed",
     "dlg": "eris.audit.inversion.dlg:DLG",
+    "ggl": "eris.audit.prior.ggl:GGL",
     "idlg": "eris.audit.inversion.dlg:IDLG",
     "inverting-gradients": "eris.audit.inversion.inverting_gradients:InvertingGradients",
     "rank-one": "eris.audit.inversion.rank_one:RankOne",
+    "rog": "eris.audit.prior.rog:ROG",
 }
 
 

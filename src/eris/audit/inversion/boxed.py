@@ -1,9 +1,9 @@
-"""The attack that is our default: least squares on what was seen, inside the box that all pictures live in.
+"""The attack that is our default: least squares on what was seen, with what everybody knows about pictures.
 
-A pixel is never below zero or above one, and on many pictures most pixels are exactly at such a bound. A search that
-respects the bounds (L-BFGS-B) has far fewer values left to find, and gets along with fewer equations: with a smaller
-part of the update than a search without them. With noise the smoothness of pictures is weighed against it, as the
-likeliest picture would.
+A pixel is never below zero or above one, and on many pictures most pixels are exactly at such a bound: a search that
+respects the bounds (L-BFGS-B) has far fewer values left to find. Neighbours are alike: the search begins with much
+weight on that and then takes it back in steps, so that what was seen decides wherever it can, and smoothness where it
+cannot. Both together get along with a much smaller part of the update than the published attacks need.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from eris.audit.inversion.attack import Labels, Mode, Recovered
 from eris.audit.inversion.matching import Matching
@@ -27,16 +28,19 @@ from eris.seeds import Seed
 __all__ = ["Boxed"]
 
 Numbers = NDArray[np.float64]
+Slope = Callable[[Numbers], tuple[float, Numbers]]
+
+_EDGES = 10.0  # how unlikely a difference of neighbours is: e-folds for a difference of one
 
 
 @dataclass(frozen=True)
 class Boxed:
-    """Label from the last layer, picture by L-BFGS-B in [0, 1], from grey first and then from noise."""
+    """Label from the last layer, picture by L-BFGS-B in [0, 1] from grey, with less and less smoothness."""
 
-    steps: int = 600
-    restarts: int = 2
-    enough: float = 1e-7
-    edges: float = 10.0  # how unlikely differences of neighbours are, in e-folds for a difference of one
+    steps: int = 600  # in all stages together
+    restarts: int = 1
+    smoothness: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-6)  # weight of the total variation in each stage
+    enough: float = 1e-6  # a match as good as that needs no other start
 
     name = "boxed"
 
@@ -52,49 +56,49 @@ class Boxed:
         """Recover the samples of a sight."""
         known = labels_for(sight, public, labels, seed)
         matching, targets = Matching(sight, public, mode=mode), torch.from_numpy(known)
-        shape = (len(known), *public.shape)
-        smooth = self._smoothness(matching, int(np.prod(shape)))
-
-        def value(flat: Numbers) -> tuple[float, Numbers]:
-            pictures = torch.from_numpy(flat.reshape(shape)).to(public.dtype).requires_grad_()
-            loss = matching.loss(pictures, targets)
-            if smooth:
-                loss = loss + smooth * total_variation(pictures)
-            (slope,) = torch.autograd.grad(loss, pictures)
-            return loss.item(), slope.double().numpy().reshape(-1)
 
         def search(own: Seed) -> Attempt:
-            flat, loss, trace = self._minimised(value, _start(shape, own))
-            return Attempt(torch.from_numpy(flat.reshape(shape)), loss, trace)
+            start = _start((len(known), *public.shape), own)
+            return self._descend(matching, targets, torch.from_numpy(start).to(public.dtype))
 
         enough = max(self.enough, matching.floor)
         return best_of(search, seed, restarts=self.restarts, enough=enough).recovered(known)
 
-    def _smoothness(self, matching: Matching, pixels: int) -> float:
-        """Return the weight of the total variation: that of the likeliest picture under the noise, none without."""
-        return 2 * self.edges * matching.noise_ratio**2 * pixels
+    def _descend(self, matching: Matching, targets: Tensor, pictures: Tensor) -> Attempt:
+        trace: list[float] = []
+        # Under noise, what the likeliest picture asks for: the weight of smoothness against a squared residual.
+        least = 2 * _EDGES * matching.noise_ratio**2 * pictures.numel()
+        for weight in dict.fromkeys(max(weight, least) for weight in self.smoothness):
+            flat = self._minimised(_objective(matching, targets, pictures, weight), pictures, trace)
+            pictures = torch.from_numpy(flat).to(pictures.dtype).view(pictures.shape)
+        with torch.enable_grad():
+            loss = matching.loss(pictures, targets).item()
+        return Attempt(pictures, loss, trace)
 
-    def _minimised(
-        self, value: Callable[[Numbers], tuple[float, Numbers]], start: Numbers
-    ) -> tuple[Numbers, float, list[float]]:
+    def _minimised(self, slope: Slope, pictures: Tensor, trace: list[float]) -> Numbers:
         try:
             from scipy.optimize import minimize
         except ModuleNotFoundError as error:
             raise MissingExtra("scipy", "plan", "a search within bounds") from error
-        trace: list[float] = []
+        start, steps = pictures.double().numpy().reshape(-1), self.steps // len(self.smoothness)
+        options = {"maxiter": steps, "maxfun": 2 * steps, "maxcor": 50, "ftol": 1e-14, "gtol": 1e-11}
+        bounds = [(0, 1)] * start.size
+        found = minimize(slope, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        trace.append(float(found.fun))
+        flat: Numbers = found.x
+        return flat
 
-        def note(intermediate_result: object) -> None:
-            trace.append(float(intermediate_result.fun))  # type: ignore[attr-defined]
-            if trace[-1] < self.enough * 1e-6:
-                raise StopIteration
 
-        options = {"maxiter": self.steps, "maxfun": 2 * self.steps, "maxcor": 50, "ftol": 1e-15, "gtol": 1e-12}
-        found = minimize(
-            value, start, jac=True, method="L-BFGS-B", bounds=[(0, 1)] * start.size, callback=note, options=options
-        )
-        return found.x, float(found.fun), trace
+def _objective(matching: Matching, targets: Tensor, pictures: Tensor, weight: float) -> Slope:
+    def slope(flat: Numbers) -> tuple[float, Numbers]:
+        candidate = torch.from_numpy(flat).to(pictures.dtype).view(pictures.shape).requires_grad_()
+        value = matching.loss(candidate, targets) + weight * total_variation(candidate)
+        (gradient,) = torch.autograd.grad(value, candidate)
+        return value.item(), gradient.double().numpy().reshape(-1)
+
+    return slope
 
 
 def _start(shape: tuple[int, ...], seed: Seed) -> Numbers:
     """Begin near grey: pictures of one batch must differ, or they stay the same for ever."""
-    return 0.5 + 0.1 * (seed.child("start").generator().random(int(np.prod(shape))) - 0.5)
+    return 0.5 + 0.1 * (seed.child("start").generator().random(shape) - 0.5)

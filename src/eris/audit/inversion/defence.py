@@ -25,8 +25,8 @@ _DEFENCES = (
     ("ERIS A=4", ("method=eris", "aggregators=4")),
     ("ERIS A=8", ("method=eris", "aggregators=8")),
     ("ERIS A=8 + DSC p=0.2", ("method=eris+dsc", "aggregators=8")),
-    ("ERIS A=8, batch 4", ("method=eris", "aggregators=8", "data.samples=4")),
     ("ERIS A=8 + LDP ε=10", ("method=eris+ldp", "aggregators=8", "privacy.epsilon=10")),
+    ("ERIS A=8, batch 4", ("method=eris", "aggregators=8", "data.samples=4")),
 )
 
 

@@ -50,6 +50,7 @@ class Aim:
     pictures: int = 4  # of each defence; whole members, so perhaps a few more
     rounds: int = 1  # the last of so many is attacked
     candidates: int = 100
+    controls: int = 4  # members whose values are replaced by noise
     options: Mapping[str, Any] = field(default_factory=dict)  # of the attacks
     model: Vector | None = field(default=None, repr=False)  # where the training begins, if not at the beginning
     told: bool = False  # whether the attacks are told the labels
@@ -114,13 +115,16 @@ def _done(job: _Job, aim: Aim, path: Path) -> Finding:
 
 def _jobs(aim: Aim) -> Iterator[_Job]:
     attacks = {name: inversion_by_name(name, **aim.options) for name in aim.attacks}
-    for number, defence in enumerate(aim.defences):
-        set_up = stage(defence.config, aim.observers, pictures=aim.pictures, rounds=aim.rounds, model=aim.model)
+    stages = [
+        stage(defence.config, aim.observers, pictures=aim.pictures, rounds=aim.rounds, model=aim.model)
+        for defence in aim.defences
+    ]
+    for defence, set_up in zip(aim.defences, stages, strict=True):
         for name, inversion in attacks.items():
             for mode in aim.modes:
                 yield from _of_mode(aim, defence, set_up, name, inversion, mode)
-            if number == 0:
-                yield from _controls(aim, defence, set_up, name, inversion)
+    for name, inversion in attacks.items():
+        yield from _controls(aim, aim.defences[0], stages[0], name, inversion)
 
 
 def _of_mode(aim: Aim, defence: Defence, set_up: Stage, name: str, inversion: Inversion, mode: Mode) -> Iterator[_Job]:
@@ -133,11 +137,11 @@ def _of_mode(aim: Aim, defence: Defence, set_up: Stage, name: str, inversion: In
 
 def _controls(aim: Aim, defence: Defence, set_up: Stage, name: str, inversion: Inversion) -> Iterator[_Job]:
     """Attack noise instead of updates, from the first observer."""
-    for sighting in set_up.sightings:
-        if sighting.observer == str(aim.observers[0]):
-            seed = public_root(set_up.seed).child("random-values", sighting.victim)
-            task = _task(aim, Defence(RANDOM, defence.config), sighting, name, "mask-aware")
-            yield _Job(task, sighting.sight.randomised(seed), set_up, inversion)
+    first = [sighting for sighting in set_up.sightings if sighting.observer == str(aim.observers[0])]
+    for sighting in first[: aim.controls]:
+        seed = public_root(set_up.seed).child("random-values", sighting.victim)
+        task = _task(aim, Defence(RANDOM, defence.config), sighting, name, "mask-aware")
+        yield _Job(task, sighting.sight.randomised(seed), set_up, inversion)
 
 
 def _task(aim: Aim, defence: Defence, sighting: Sighting, attack: str, mode: str) -> Task:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from eris.audit.binomial import rate_interval
 from eris.audit.inversion.finding import RECOVERED, Finding, Task
-from eris.audit.likeness import identification
+from eris.audit.likeness import identification, perceptual_scores
 
 __all__ = ["Entry", "tally"]
 
@@ -43,6 +43,7 @@ def _line(group: list[Entry], others: Pictures) -> dict[str, Any]:
     originals = np.concatenate([entry.finding.originals for entry in group])
     images = np.concatenate([entry.finding.images for entry in group])
     scores = {name: np.concatenate([entry.finding.scores[name] for entry in group]) for name in group[0].finding.scores}
+    scores |= perceptual_scores(originals, images)
     hits = int((scores["mse"] < RECOVERED).sum())
     return {
         "share": float(np.mean([entry.task.share for entry in group])),
