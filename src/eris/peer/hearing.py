@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import logging
+import queue
 import threading
 import time
 from collections.abc import Callable
@@ -42,10 +44,15 @@ class Hearing:
         self._client, self._inbox, self._desk, self._book = client, inbox, desk, book
         self._credentials, self._join, self._review = credentials, join, review
         self._edition = ""  # of the address book
+        self._heard: queue.Queue[Bulletin] = queue.Queue()
 
     def start(self) -> None:
-        """Listen from now on, until the inbox is closed."""
-        threading.Thread(target=self._listen, name="eris-news", daemon=True).start()
+        """Listen from now on, until the inbox is closed.
+
+        One thread asks, another acts: to open a round of a long model takes a while, and who asks for no news is gone.
+        """
+        threading.Thread(target=self._guarded, args=(self._hear,), name="eris-news", daemon=True).start()
+        threading.Thread(target=self._guarded, args=(self._take_up_in_order,), name="eris-act", daemon=True).start()
 
     def take_up(self, kind: str, document: dict[str, Any]) -> None:
         """Do at once what cannot wait for the main thread; then let it hear."""
@@ -56,9 +63,9 @@ class Hearing:
             return
         self._inbox.put((kind, document))
 
-    def _listen(self) -> None:
+    def _guarded(self, work: Callable[[], None]) -> None:
         try:
-            self._hear()
+            work()
         except Exception as error:  # noqa: BLE001 - no memory, for one; nobody may wait for news from a dead thread
             self._inbox.failure = error
 
@@ -82,7 +89,13 @@ class Hearing:
             newest = max(map(_planned_round, bulletins), default=-1)
             for bulletin in bulletins:
                 if bulletin.kind != "plan" or _planned_round(bulletin) == newest:  # others are over already
-                    self.take_up(bulletin.kind, bulletin.document)
+                    self._heard.put(bulletin)
+
+    def _take_up_in_order(self) -> None:
+        while not self._inbox.closed.is_set():
+            with contextlib.suppress(queue.Empty):
+                bulletin = self._heard.get(timeout=1.0)
+                self.take_up(bulletin.kind, bulletin.document)
 
     def _act(self, kind: str, document: dict[str, Any]) -> dict[str, Any]:
         if kind == "plan":

@@ -11,6 +11,7 @@ Nothing here is as long as the vector, apart from Bernoulli's coins.
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -37,6 +38,7 @@ __all__ = [
 
 _ULPS = 4 * 2.0**-53  # what the product p·n may be off by: 0.29 · 100 is meant to be 29
 _COINS_AT_ONCE = 1 << 20
+_DRAWING = threading.Lock()  # threads that ask for one mask at the same time wait for one another: it is drawn once
 
 
 def share_of(p: float, n: int, *, round_up: bool = False) -> int:
@@ -117,7 +119,10 @@ class RandK(Sparsifier):
     def mask(self, n: int, public: Seed) -> Coordinates | None:
         """Return k coordinates, every choice equally likely."""
         k = share_of(self.p, n)
-        return None if k == n else _subset(public.child("mask"), n, k)
+        if k == n:
+            return None
+        with _DRAWING:
+            return _subset(public.child("mask"), n, k)
 
     def scale(self, n: int) -> np.float32:
         """Return n/k."""
@@ -145,7 +150,10 @@ class Bernoulli(Sparsifier):
 
     def mask(self, n: int, public: Seed) -> Coordinates | None:
         """Return the coordinates whose coin shows heads."""
-        return None if self.p == 1 else _heads(public.child("mask"), n, self.p)
+        if self.p == 1:
+            return None
+        with _DRAWING:
+            return _heads(public.child("mask"), n, self.p)
 
     def scale(self, n: int) -> np.float32:
         """Return 1/p."""
