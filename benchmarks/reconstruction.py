@@ -32,7 +32,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-import eris.audit.prior  # noqa: F401 - registers rog and ggl
 from eris.audit.inversion import Sight, inversion_by_name
 from eris.audit.inversion.public_model import PublicModel
 from eris.audit.inversion.sigmoid_lenet import SigmoidLeNet

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from eris.audit.likeness import Perceptual
+from eris.audit.likeness import Perceptual, perceptual_scores
 from eris.audit.likeness.perceptual import read_weights
 from eris.audit.networks import network_is_here
 from eris.errors import ConfigError, InputError
@@ -51,6 +51,18 @@ def test_noise_drives_it_up_step_by_step():
     noisy = np.stack([np.clip(RAMPS + share * noise, 0, 1) for share in (0.02, 0.05, 0.1, 0.3)])
     distances = Perceptual()(np.broadcast_to(RAMPS, noisy.shape), noisy.astype(np.float32))
     assert (np.diff(distances) > 0).all()
+
+
+@fetched
+def test_both_distances_by_name():
+    scores = perceptual_scores(RAMPS[None], STEPS[None])
+    assert scores["lpips_alexnet"] == pytest.approx([0.24536152184009552], abs=2e-6)
+    assert scores["lpips_vgg16"] == pytest.approx([0.5165090560913086], abs=2e-6)
+
+
+def test_no_distances_where_the_networks_are_not_here(tmp_path, monkeypatch):
+    monkeypatch.setenv("ERIS_DATA", str(tmp_path))
+    assert perceptual_scores(RAMPS, STEPS) == {}
 
 
 def test_grey_counts_as_colour_and_small_pictures_are_enlarged():

@@ -110,8 +110,6 @@ def test_what_it_is_trained_on_looks_like_what_a_search_leaves():
     assert coarse[:, :, 0].std() > 2 * coarse[:, :, 5:9, 5:9].std() > 0.04
 
 
-def test_it_is_registered_by_name(attacked):
-    import eris.audit.prior  # noqa: F401
-
+def test_both_attacks_are_known_by_name():
     assert inversion_by_name("rog", steps=7).steps == 7
     assert inversion_by_name("ggl", population=8).name == "ggl"

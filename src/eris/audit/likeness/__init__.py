@@ -14,8 +14,8 @@ Pictures are arrays of values in [0, 1], channels × height × width, or batches
 from __future__ import annotations
 
 from eris.audit.likeness.identification import Identification, identification
-from eris.audit.likeness.perceptual import Perceptual
+from eris.audit.likeness.perceptual import Perceptual, perceptual_scores
 from eris.audit.likeness.pixels import mse, psnr
 from eris.audit.likeness.structure import ssim
 
-__all__ = ["Identification", "Perceptual", "identification", "mse", "psnr", "ssim"]
+__all__ = ["Identification", "Perceptual", "identification", "mse", "perceptual_scores", "psnr", "ssim"]

@@ -8,13 +8,14 @@ is more alike. The networks and heads are the published ones; see `eris data get
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from eris.audit.likeness.pictures import Picture, Scores, require_pictures
-from eris.audit.networks import Weights, load_network
+from eris.audit.networks import Weights, load_network, network_is_here
 from eris.data.columns import find
 from eris.data.pickled_arrays import read_pickled_arrays
 from eris.errors import ConfigError, MissingExtra
@@ -22,7 +23,7 @@ from eris.errors import ConfigError, MissingExtra
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Backbone", "Perceptual", "read_weights"]
+__all__ = ["Backbone", "Perceptual", "perceptual_scores", "read_weights"]
 
 Backbone = Literal["alexnet", "vgg16"]
 
@@ -108,6 +109,18 @@ class Perceptual:
         coloured = pictures.expand(-1, 3, -1, -1)
         shift, scale = (coloured.new_tensor(values).view(1, 3, 1, 1) for values in (_SHIFT, _SCALE))
         return (2 * coloured - 1 - shift) / scale
+
+
+def perceptual_scores(original: Picture, recovered: Picture) -> dict[str, Scores]:
+    """Return the distances through both backbones by name, or nothing where the networks have not been fetched."""
+    if not network_is_here("lpips"):
+        return {}
+    return {f"lpips_{backbone}": _loaded(backbone)(original, recovered) for backbone in get_args(Backbone)}
+
+
+@cache
+def _loaded(backbone: Backbone) -> Perceptual:
+    return Perceptual(backbone)
 
 
 def read_weights(content: Path) -> Weights:
