@@ -25,10 +25,10 @@ from eris.local.mapped import require_room
 from eris.peer.node_settings import NodeSettings
 from eris.protocol.recipe import Recipe
 
-__all__ = ["disk_need", "shelf_for", "state_bytes"]
+__all__ = ["disk_need", "shelf_for", "state_bytes", "state_vectors"]
 
 _LOG = logging.getLogger(__name__)
-Entry = tuple[str, int, int]  # what, how many arrays, bytes of each
+Entry = tuple[str, int]  # what, and its bytes
 
 
 def disk_need(recipe: Recipe, *, above: int, members: int, in_blocks: bool) -> dict[str, int]:
@@ -36,11 +36,12 @@ def disk_need(recipe: Recipe, *, above: int, members: int, in_blocks: bool) -> d
 
     `in_blocks`: the task gives its update in blocks.
     """
-    entries = [*_state(recipe), *_training(recipe, in_blocks), *_messages(recipe, members)]
     need: dict[str, int] = {}
-    for what, count, size in entries:
+    for what, size in [*state_vectors(recipe), *_training(recipe, in_blocks), *_messages(recipe, above)]:
         if size > above:
-            need[what] = need.get(what, 0) + count * size
+            need[what] = need.get(what, 0) + size
+    if staged := _staged(recipe, above, members):
+        need["staged"] = staged
     return need
 
 
@@ -58,36 +59,51 @@ def shelf_for(recipe: Recipe, settings: NodeSettings, *, members: int, in_blocks
 
 def state_bytes(recipe: Recipe) -> int:
     """Return the bytes of all that is kept from round to round: what a checkpoint holds."""
-    return sum(count * size for _, count, size in _state(recipe))
+    return sum(size for _, size in state_vectors(recipe))
 
 
-def _state(recipe: Recipe) -> Iterator[Entry]:
+def state_vectors(recipe: Recipe) -> Iterator[Entry]:
+    """Yield the vectors that are kept from round to round."""
     size = 4 * recipe.spec.n_trainable
-    yield "model", 1, 4 * recipe.spec.n
+    yield "model", 4 * recipe.spec.n
     for kind, names in (
         ("optimizer", recipe.optimizer.init(0)),
         ("public", recipe.chain.public_state(0)),
         ("private", recipe.chain.private_state(0)),
     ):
         for name in names:
-            yield f"{kind} {name.rpartition('.')[2]}", 1, size
+            yield f"{kind} {name.rpartition('.')[2]}", size
 
 
 def _training(recipe: Recipe, in_blocks: bool) -> Iterator[Entry]:
     if not in_blocks or recipe.chain.changes_start:
-        yield "model to train from", 1, 4 * recipe.spec.n
+        yield "model to train from", 4 * recipe.spec.n
     if in_blocks and not recipe.chain.packs_blocks:
-        yield "update", 1, 4 * recipe.spec.n_trainable
+        yield "update", 4 * recipe.spec.n_trainable
 
 
-def _messages(recipe: Recipe, members: int) -> Iterator[Entry]:
-    """What is sent and received in a round: parts, contributions to one shard, published shards of two rounds."""
-    plan = recipe.layout(0).trainable
-    supports = [recipe.published_support(0, shard) for shard in range(plan.shards)]
-    kept = [int(plan.sizes[a]) if support is None else support.size for a, support in enumerate(supports)]
+def _messages(recipe: Recipe, above: int) -> Iterator[Entry]:
+    """Yield what is sent, and what is received of this round and held of the last."""
+    if 4 * recipe.spec.n_trainable <= above:  # no message is longer than the model
+        return
     if not recipe.compressor.sparse:
-        yield "parts", 1, 4 * plan.n
-    largest = 4 * max(kept)
-    yield "staged", members, largest if members * largest <= DEFAULT_BUDGET else max(largest, DEFAULT_BUDGET)
-    for size in kept:
-        yield "published", 2, 4 * size
+        yield "parts", 4 * recipe.spec.n_trainable
+    for size in _published(recipe):
+        yield "published", size
+        yield "published", size
+
+
+def _staged(recipe: Recipe, above: int, members: int) -> int:
+    """Return the bytes of contributions to a shard (or two) that lie in files: long ones, and those beyond the budget."""
+    if 4 * recipe.spec.n_trainable <= min(above, DEFAULT_BUDGET // members):
+        return 0
+    size = max(_published(recipe), default=0)
+    one = members * size if size > above else max(0, members * size - DEFAULT_BUDGET)
+    return recipe.policy.replicas * one
+
+
+def _published(recipe: Recipe) -> list[int]:
+    """Return how many bytes each published shard has in the first round: about as many as in every other."""
+    sizes = recipe.layout(0).trainable.sizes.tolist()
+    supports = [recipe.published_support(0, shard) for shard in range(len(sizes))]
+    return [4 * (size if kept is None else kept.size) for size, kept in zip(sizes, supports, strict=True)]
