@@ -94,7 +94,7 @@ def _messages(recipe: Recipe, above: int) -> Iterator[Entry]:
 
 
 def _staged(recipe: Recipe, above: int, members: int) -> int:
-    """Return the bytes of contributions to a shard (or two) that lie in files: long ones, and those beyond the budget."""
+    """Return the bytes of contributions to a shard (or two) that lie in files: long ones, and beyond the budget."""
     if 4 * recipe.spec.n_trainable <= min(above, DEFAULT_BUDGET // members):
         return 0
     size = max(_published(recipe), default=0)
