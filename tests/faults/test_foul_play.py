@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from eris.peer.host import Host
 from eris.peer.node import Node
 from eris.protocol.coordinator import Coordinator
 from eris.protocol.floor import Floor
+from eris.protocol.member import Member, Snapshot
 from eris.protocol.messages import Published, payload_hash
 from eris.transport.link import LinkError
 from tests.peer.town import Town, settings, town
@@ -95,6 +97,34 @@ def test_a_peer_whose_model_is_another_one_is_told_so(tmp_path: Path) -> None:
             place.wait("dogwood")
         place.wait("amber", "birch", "cedar")
         assert len({nodes[name].model_digest() for name in ("amber", "birch", "cedar")}) == 1
+
+
+def test_a_poisoned_snapshot_is_noticed_in_the_first_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No checkpoint is near: that somebody came back is reason enough for all to say what they hold."""
+    config = settings("members=4", "aggregators=2", "rounds=100000")
+    honest = Member.snapshot
+
+    def poisoned(member: Member) -> Snapshot:
+        found = honest(member)
+        return Snapshot(found.round, found.chain, {**found.state, "model": found.state["model"] + np.float32(1)})
+
+    monkeypatch.setattr(Member, "snapshot", poisoned)
+    with town(tmp_path, config, checkpoint_every=1000) as place:
+        gone = threading.Event()
+        nodes = {name: place.node(name) for name in place.names}
+        nodes["dogwood"].moments.listener = lambda moment, facts: gone.set() if facts.get("round") == 3 else None
+        for name, node in nodes.items():
+            place.start(name, node.run)
+        assert gone.wait(60.0)
+        nodes["dogwood"].stop("enough")
+        place.wait("dogwood")
+        back = place.node("dogwood")
+        place.start("dogwood", back.run)
+        with pytest.raises(CheckpointError, match="not the one that most others hold"):
+            place.wait("dogwood")
+        place.coordinator._run.end("enough")
+        place.wait("amber", "birch", "cedar")
+        assert back.member.round > 3
 
 
 def test_ends_that_a_person_must_mend_have_a_sentence(tmp_path: Path) -> None:

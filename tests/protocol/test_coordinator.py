@@ -261,6 +261,40 @@ def test_plans_and_verdicts_survive_plain_data() -> None:
     assert Verdict.from_dict(verdict.to_dict()).digest == verdict.digest
 
 
+def test_a_rewind_takes_back_the_reference_epochs_that_began_after_it() -> None:
+    made = coordinator(dsc=True)
+    for _ in range(3):
+        finish_round(made)
+    for peer in range(5):  # all were down and come back with what they had before round 1
+        assert not made.returned(peer, private_round=1, reference_epoch=0)
+    assert made.reference_epoch == 1
+    made.rewind(1)
+    assert made.reference_epoch == 0  # their references are those of round 1 again
+    assert made.plan(0.0).reference_begins == 0
+
+
+def test_a_rewind_keeps_who_left() -> None:
+    made = coordinator(dsc=True)
+    finish_round(made)
+    made.leave(4)
+    finish_round(made, holders=range(4))
+    made.rewind(1)
+    plan = made.plan(0.0)
+    assert [entry.peer for entry in plan.roster] == [0, 1, 2, 3]
+    assert (plan.reference_epoch, plan.reference_begins) == (1, 1)
+
+
+def test_who_comes_back_lets_all_say_what_they_hold() -> None:
+    made = coordinator()
+    assert not made.plan(0.0).attest
+    finish_round(made)
+    made.gone(3)
+    made.returned(3, private_round=0, reference_epoch=0)
+    assert made.plan(0.0).attest
+    finish_round(made)
+    assert not made.plan(0.0).attest
+
+
 def test_a_rewind_takes_rounds_back_and_begins_an_epoch_of_its_own() -> None:
     made = world(2)
     made.settle(rounds=4)

@@ -117,6 +117,7 @@ class Coordinator:
         self.lost_reasons: Counter[str] = Counter()
         self._open: _Open | None = None
         self._planned_reference = (0, 0)  # epoch of the last plan, and the round that opened it
+        self._attest = False  # somebody came back since the last plan
         self._contributed: dict[int, int] = {}  # peer → last round with a committed contribution
         self._resume()
 
@@ -149,6 +150,7 @@ class Coordinator:
         """
         self.absent.discard(peer)
         self.unreached.pop(peer, None)
+        self._attest = self.round > 0
         outdated = reference_epoch != self.reference_epoch or self._contributed.get(peer, -1) >= private_round
         if self.recipe.keeps_references and outdated:
             self._change(self.roster)
@@ -171,6 +173,7 @@ class Coordinator:
         if self._open is None:
             plan = self._next_plan()
             self._journal.append(plan)
+            self._attest = False
             self._planned_reference = (plan.reference_epoch, plan.reference_begins)
             self._open = _Open(plan, now + plan.deadlines.report, frozenset(plan.aggregators & self.absent))
         return self._open.plan
@@ -309,6 +312,7 @@ class Coordinator:
             participation=rules.participation,
             min_contributors=rules.min_contributors,
             checkpoint=rules.checkpoint_every > 0 and self.round % rules.checkpoint_every == 0,
+            attest=self._attest,
             deadlines=rules.deadlines,
         )
 
@@ -415,14 +419,38 @@ class Coordinator:
 
 
 def _in_force(entries: list[Entry]) -> list[Entry]:
-    """Return the entries without the rounds that a rewind took back."""
+    """Return the entries without what a rewind took back: rounds, and reference epochs that began after them.
+
+    Members go back to the references they had then. Who came or left stays as it is; so do proofs.
+    """
     kept: list[Entry] = []
     for entry in entries:
         if isinstance(entry, Rewind):
-            kept = [e for e in kept if not isinstance(e, RoundPlan | Verdict) or e.round < entry.round]
+            kept = _before(kept, entry.round)
         else:
             kept.append(entry)
     return kept
+
+
+def _before(entries: list[Entry], round: int) -> list[Entry]:
+    kept: list[Entry] = []
+    roster: tuple[RosterEntry, ...] = ()
+    undone = False
+    for entry in entries:
+        if isinstance(entry, RoundPlan | Verdict):
+            undone = undone or entry.round >= round
+        if not undone or not _belongs_to_a_round(entry, roster):
+            kept.append(entry)
+        if isinstance(entry, RoundPlan | Membership):
+            roster = entry.roster
+    return kept
+
+
+def _belongs_to_a_round(entry: Entry, roster: tuple[RosterEntry, ...]) -> bool:
+    """Whether an entry is one of rounds alone: a membership with the same members only began a reference epoch."""
+    if isinstance(entry, Membership):
+        return entry.roster == roster
+    return isinstance(entry, RoundPlan | Verdict | Disagreement)
 
 
 def _agreed_state(current: _Open) -> str:

@@ -227,7 +227,7 @@ class Member:
         """Say which published shards are here."""
         plan = self._open_plan()
         held = {shard: self._held[shard].manifest.digest for shard in sorted(self._held) if self._vouched(shard)}
-        state = self.replica.digest() if plan.checkpoint else ""
+        state = self.replica.digest() if plan.checkpoint or plan.attest else ""
         return Report(plan.digest, self.peer, held, all(map(self.settled, range(plan.shards))), state)
 
     def manifest(self, shard: int) -> Manifest | None:

@@ -192,7 +192,7 @@ class Report:
     peer: int
     held: dict[int, str]
     complete: bool = False  # this peer expects nothing more in this round
-    state: str = ""  # digest of its replica before the round, at checkpoint rounds
+    state: str = ""  # digest of its replica before the round, at checkpoints and when somebody came back
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], peer: int) -> Report:

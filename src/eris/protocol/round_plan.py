@@ -69,6 +69,9 @@ class RoundPlan:
     participation: float = 1.0  # q, for normalisation = "participation"
     min_contributors: int = 3
     checkpoint: bool = False
+    attest: bool = (
+        False  # somebody came back: all say what they hold, as at checkpoints, so that it knows it has the same
+    )
     deadlines: Deadlines = Deadlines()
 
     def __post_init__(self) -> None:

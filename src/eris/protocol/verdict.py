@@ -40,7 +40,7 @@ class Verdict:
     previous: str  # digest of the verdict before this one
     shards: tuple[ShardVerdict, ...]
     late: tuple[int, ...] = ()  # peers that had not reported in time
-    state: str = ""  # digest of the replica before this round, at checkpoint rounds: snapshots are held to it
+    state: str = ""  # digest of the replica before this round, at checkpoints and returns: snapshots are held to it
 
     @cached_property
     def digest(self) -> str:
