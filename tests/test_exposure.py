@@ -58,6 +58,9 @@ def test_the_ledger_is_the_sum_of_the_views(method, changes, tmp_path):
         union.setdefault((member, observer), set()).update(seen)
     assert summary["union_over_rounds"] == pytest.approx(max(map(len, union.values())) / n)
     assert summary["published_share_per_round"] == 0
+    rounds = {number for number, _, _ in views}
+    most = [max(len(seen) for (at, _, _), seen in views.items() if at == number) for number in rounds]
+    assert summary["values_over_rounds"] == sum(most)
 
 
 def test_closed_forms(tmp_path):
@@ -67,6 +70,7 @@ def test_closed_forms(tmp_path):
     assert watched(tmp_path / "a", *sizes, method="fedavg", n=n)[0]["largest_share_per_round"] == 1
     fixed = watched(tmp_path / "b", *sizes, n=n)[0]
     assert fixed["largest_share_per_round"] == fixed["union_over_rounds"] == pytest.approx(1 / A, abs=1 / n)
+    assert fixed["values_over_rounds"] == pytest.approx(4 * n / A, abs=4)  # T·n/A, the count of Theorem 3.2
     dsc = watched(tmp_path / "c", *sizes, "compression.keep=0.1", method="eris+dsc", n=n)[0]
     assert dsc["mean_share_per_round"] == pytest.approx(0.1 / A, rel=0.4)
     redrawn = watched(tmp_path / "d", *sizes, "shards.schedule=redraw", n=n)[0]

@@ -7,6 +7,9 @@ member's own value, so it counts for every observer.
 Two figures come of it. The **largest share of a round**: over all members and observers, the most that one learned of
 one update. The **union over rounds**: of which coordinates an observer has seen a value at some time; with a fixed plan
 it stays what it was in the first round (without compression), with a redrawn one it grows to everything.
+
+Beside them stands the number that the paper's Theorem 3.2 multiplies by C_max: how many **values** one observer got of
+one member in all rounds together, T·p·n/A if all is even.
 """
 
 from __future__ import annotations
@@ -82,7 +85,7 @@ class ExposureLedger:
         self._moving = recipe.policy.schedule != "fixed"
         self._rows = BitRows(folder / "seen.bits", self._n)
         self._observers: list[int] = []
-        self._largest, self._sum, self._count, self._published = 0.0, 0.0, 0, 0.0
+        self._largest, self._sum, self._count, self._published, self._shares = 0.0, 0.0, 0, 0.0, 0.0
         self._whole: set[int] = set()  # members of whom all was seen: nothing more can come
         self._round: _Round | None = None
         self.of_round: dict[int, float] = {}  # the largest share of each round, until it is fetched
@@ -111,6 +114,7 @@ class ExposureLedger:
             "published_share_per_round": self._published,
             "union_over_rounds": max(union.values(), default=0.0),
             "union_by_observer": {"server" if self._server else str(peer): share for peer, share in union.items()},
+            "values_over_rounds": round(self._shares * self._n),
             "side_scalars": ["weight", "steps"],
         }
 
@@ -123,6 +127,7 @@ class ExposureLedger:
             "sum": self._sum,
             "count": self._count,
             "published": self._published,
+            "shares": self._shares,
             "whole": sorted(self._whole),
         }
 
@@ -130,7 +135,7 @@ class ExposureLedger:
         """Go on from a checkpoint."""
         self._observers, self._whole = list(state["observers"]), set(state["whole"])
         self._largest, self._sum = state["largest"], state["sum"]
-        self._count, self._published = state["count"], state["published"]
+        self._count, self._published, self._shares = state["count"], state["published"], state["shares"]
 
     def _begin(self, event: RoundStarted) -> None:
         layout, mask = self._recipe.layout(event.round), self._recipe.shared_mask(event.round)
@@ -165,6 +170,7 @@ class ExposureLedger:
         largest = max((seen for seen, _ in shares), default=0.0)
         self._largest = max(self._largest, largest)
         self._published = max(self._published, max((published for _, published in shares), default=0.0))
+        self._shares += largest
         self._sum += sum(seen for seen, _ in shares)
         self._count += len(shares)
         self.of_round[current.round] = largest

@@ -36,6 +36,14 @@ def test_the_figures_agree_with_the_summaries(finished: Path) -> None:
         assert figures["finished"]
 
 
+def test_the_bound_stands_beside_what_is_known_against_it(finished: Path) -> None:
+    words = Page(write_report(finished)).words
+    for name, label in (("fedavg", "FedAvg"), ("eris", "ERIS")):
+        count = json.loads((finished / name / "exposure.json").read_text())["values_over_rounds"]
+        assert f"{label} {count:,} · C_max" in words
+    assert "as if they were independent" in words
+
+
 def test_the_headline_claims_what_the_digests_show(finished: Path) -> None:
     page = Page(write_report(finished))
     assert page.inside("h1").startswith("ERIS reached the same model as FedAvg, bit for bit; ERIS+DSC ended")

@@ -58,7 +58,6 @@ INVERSION_SIZES = {
         pictures=4,
         attacks=("rank-one", "boxed", "idlg", "inverting-gradients"),
         shares=(1, 2, 4, 8),
-        options={"inverting-gradients": {"steps": 300}},
     ),
     "paper": InversionSize(
         pictures=200,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eris.report.figures import MethodFigures
+from eris.report.figures import MethodFigures, label_of
 from eris.report.results import MethodResult
 
 __all__ = ["caveats", "notes_of", "warnings_of"]
@@ -26,6 +26,12 @@ _SIDE_SCALARS = (
 _OVER_ROUNDS = (
     "The share seen over all rounds counts coordinates seen at least once. With a fixed shard plan it stays at one "
     "shard; with a plan that is redrawn or rotated one aggregator sees more of the model over time."
+)
+_THEOREM = (
+    "The paper's Theorem 3.2 bounds what one observer learns of a member, in nats, by the number of values it got "
+    "times C_max, what one value can tell: {}. Read it as a count. It adds up coordinates as if they were independent "
+    "given the data, leaves out what is published to everybody, and C_max is infinite where members train on full "
+    "batches. What can be learned has to be measured: eris audit."
 )
 _REPRODUCIBLE = (
     "All randomness of this run, any noise included, follows from its seed, so that its bits can be compared: noise "
@@ -63,7 +69,7 @@ def warnings_of(methods: Sequence[MethodFigures]) -> list[str]:
 
 def caveats(results: Sequence[MethodResult], methods: Sequence[MethodFigures]) -> list[str]:
     """Return the statements that apply to these methods."""
-    scalars = _side_scalars(results)
+    scalars, counts = _side_scalars(results), _values_seen(results)
     names = [method.name.lower() for method in methods]
     sharded = any(
         name.startswith("eris") and method.aggregators != 1 for name, method in zip(names, methods, strict=True)
@@ -73,12 +79,19 @@ def caveats(results: Sequence[MethodResult], methods: Sequence[MethodFigures]) -
         (_CENTRAL, "fedavg" in names),
         (_COMPRESSED, any("dsc" in name or name in ("soteriafl", "priprune") for name in names)),
         (_OVER_ROUNDS, sharded),
+        (_THEOREM.format(", ".join(counts)), bool(counts)),
         (_SIDE_SCALARS.format(" and ".join(scalars)), bool(scalars)),
         (_REPRODUCIBLE, any(result.summary.get("reproducible", True) for result in results)),
         (_ESTIMATED, any(method.distribution_seconds is not None for method in methods)),
         (_ONE_SEED, len(methods) > 1),
     ]
     return [statement for statement, applies in statements if applies]
+
+
+def _values_seen(results: Sequence[MethodResult]) -> list[str]:
+    """Return, for each method, how many values of one member one observer got in all rounds."""
+    found = [(label_of(result.name), result.exposure.get("values_over_rounds")) for result in results]
+    return [f"{label} {count:,} · C_max" for label, count in found if isinstance(count, int) and count]
 
 
 def _side_scalars(results: Sequence[MethodResult]) -> list[str]:

@@ -33,7 +33,7 @@ class PeerExposure:
         self._chunks, self._members, self._shares = chunks, members, chunks.sizes / chunks.n
         self._ever = np.zeros((members, members, chunks.shards), bool)  # sender × receiver × chunk
         self._now = self._ever.copy()
-        self._largest, self._sum, self._rounds = 0.0, 0.0, 0
+        self._largest, self._sum, self._rounds, self._total = 0.0, 0.0, 0, 0.0
         self.of_round: dict[int, float] = {}  # the largest share of each round, until it is fetched
 
     def __call__(self, event: Event) -> None:
@@ -51,6 +51,7 @@ class PeerExposure:
         self._ever |= self._now
         self.of_round[round] = float(seen.max(initial=0.0))
         self._largest = max(self._largest, self.of_round[round])
+        self._total += self.of_round[round]
         self._sum += float(seen.mean())
         self._rounds += 1
 
@@ -65,16 +66,18 @@ class PeerExposure:
             "published_share_per_round": 0.0,
             "union_over_rounds": float(union.max(initial=0.0)),
             "union_by_observer": {str(peer): float(share) for peer, share in enumerate(union)},
+            "values_over_rounds": round(self._total * self._chunks.n),
             "side_scalars": [],
         }
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint must keep."""
         ever = np.packbits(self._ever).tobytes().hex()
-        return {"largest": self._largest, "sum": self._sum, "rounds": self._rounds, "ever": ever}
+        return {"largest": self._largest, "sum": self._sum, "rounds": self._rounds, "total": self._total, "ever": ever}
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
-        self._largest, self._sum, self._rounds = state["largest"], state["sum"], state["rounds"]
+        self._largest, self._sum = state["largest"], state["sum"]
+        self._rounds, self._total = state["rounds"], state["total"]
         bits = np.unpackbits(np.frombuffer(bytes.fromhex(state["ever"]), np.uint8), count=self._ever.size)
         self._ever = bits.astype(bool).reshape(self._ever.shape)
