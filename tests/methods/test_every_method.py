@@ -70,3 +70,15 @@ def test_eris_is_its_central_self_with_every_step_and_rule(changes, tmp_path):
     central = [change for change in changes if not change.startswith("shards")]
     one = run(settings("rounds=3", *central, method="fedavg"), tmp_path / "b")["fedavg"]
     assert many["model_digest"] == one["model_digest"]
+
+
+@pytest.mark.parametrize("name", ["shatter", "gossip", "ako"])
+def test_noise_goes_with_models_of_one_s_own(name, tmp_path):
+    """LDP on the update comes before the exchange: the same messages, other values."""
+    noisy = run(settings("rounds=3", "privacy.clip=1.0", "privacy.noise_multiplier=0.5", method=name), tmp_path / "a")[
+        name
+    ]
+    plain = run(settings("rounds=3", method=name), tmp_path / "b")[name]
+    assert noisy["privacy"]["unit"] == "member"
+    assert noisy["model_digest"] != plain["model_digest"]
+    assert noisy["bytes"] == plain["bytes"]
