@@ -31,6 +31,7 @@ METHODS = {
     "fedavg": ["method=eris"],
     "fedadam-dsc": ["method=eris+dsc", "server.optimizer=fedadam", "server.optimizer_options.lr=0.01"],
 }
+PLAIN_DSC = {"dsc": ["method=eris+dsc"]}  # an optimizer that divides by its own length hides the last bits
 ROUND = 60.0  # far longer than any of these runs may take: nobody may wait for it
 
 _context = multiprocessing.get_context("forkserver")
@@ -42,7 +43,7 @@ class Fleet:
 
     def __init__(self, folder: Path, method: str, **federation: Any) -> None:
         self.folder = folder
-        self.config: Config = load_config(changes=[*SETTINGS, *METHODS[method]])
+        self.config: Config = load_config(changes=[*SETTINGS, *(METHODS | PLAIN_DSC)[method]])
         authority = Authority.create(folder / "ca", "fleet")
         for name in ("coordinator", *NAMES):
             authority.issue(name)
@@ -88,6 +89,23 @@ class Fleet:
         for name in names:
             self._processes[name].kill()
             self._processes[name].join()
+
+    def alive(self, name: str) -> bool:
+        return self._processes[name].exitcode is None
+
+    def supervise(self, *, seconds: float = 120.0) -> int:
+        """Start again whoever ended before the run was over, as systemd would; return how often that was needed."""
+        until, starts, names = time.monotonic() + seconds, 0, ("coordinator", *NAMES)
+        while True:
+            over = {name for name in names if any(end["how"] == "finished" for end in self.events(name, "end"))}
+            if over == set(names):
+                return starts
+            for name in set(names) - over:
+                if not self.alive(name):
+                    self.start(name)
+                    starts += 1
+            assert time.monotonic() < until, "\n".join(f"{name}:\n{self.log(name)}" for name in names)
+            time.sleep(0.3)
 
     def log(self, name: str) -> str:
         path = self.folder / f"{name}.log"

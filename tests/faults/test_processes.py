@@ -170,7 +170,12 @@ def test_a_coordinator_that_comes_back_goes_on_without_who_does_not(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("method", "rounds"),
-    [("fedadam-dsc", 4), pytest.param("fedavg", 3, marks=slow), pytest.param("fedavg", 0, marks=slow)],
+    [
+        ("dsc", 4),
+        pytest.param("fedadam-dsc", 4, marks=slow),
+        pytest.param("fedavg", 3, marks=slow),
+        pytest.param("fedavg", 0, marks=slow),
+    ],
 )
 def test_after_the_death_of_all_the_run_ends_as_if_nothing_had_happened(
     tmp_path: Path, method: str, rounds: int
@@ -184,6 +189,34 @@ def test_after_the_death_of_all_the_run_ends_as_if_nothing_had_happened(
         assert not lost(pairs)
         assert "the run goes on from round" in made.log("coordinator")
         assert made.undisturbed() == made.events("amber", "end")[0]["model_digest"]
+
+
+@slow
+@pytest.mark.parametrize("method", METHODS)
+def test_the_death_of_all_peers_ends_the_run_by_name_and_who_restarts_them_all_goes_on(
+    tmp_path: Path, method: str
+) -> None:
+    with fleet(tmp_path, method, quorum=len(NAMES)) as made:
+        made.start_all(**{name: Fault("plan", round=4) for name in NAMES})
+        how = made.wait_for("coordinator", "end")["how"]
+        assert "0 of 5 members are here, the quorum is 5" in how
+        made.start_all()
+        pairs = made.check(*NAMES)
+        assert not lost(pairs)
+        assert made.undisturbed() == made.events("amber", "end")[0]["model_digest"]
+
+
+@slow
+def test_peers_that_come_back_before_they_are_missed_find_their_way(tmp_path: Path) -> None:
+    """All of them are started again at once, and whoever ends by name is started again, as by a supervisor."""
+    with fleet(tmp_path, "fedavg", quorum=len(NAMES)) as made:
+        made.start_all(**{name: Fault("plan", round=4) for name in NAMES})
+        for name in NAMES:
+            made.wait_dead(name)
+        made.supervise()
+        pairs = made.check(*NAMES)
+        assert not lost(pairs)
+        assert made.undisturbed() == made.events("amber", "end")[-1]["model_digest"]
 
 
 @pytest.mark.parametrize("method", ["fedadam-dsc", pytest.param("fedavg", marks=slow)])
