@@ -73,6 +73,18 @@ def test_a_finished_run_gives_its_settings(invoke, tmp_path):
     assert [trial["method"] for trial in written["trials"]] == ["eris"]
 
 
+def test_a_run_with_canaries_is_attacked_again_without_training(invoke, tmp_path):
+    first = invoke("audit", "membership", *FAST, "--set", "method=eris", "--out", "first", "--json", "--views", "2")
+    trained = tmp_path / "first" / "runs" / "eris" / "metrics.jsonl"
+    before = trained.stat().st_mtime_ns
+    again = invoke("audit", "membership", "first/runs/eris", "--out", "second", "--json")
+    assert json.loads(again.stdout)["trials"] == json.loads(first.stdout)["trials"]
+    other = invoke("audit", "membership", "first/runs/eris", "--out", "third", "--json", "--attack", "dot")
+    assert [r["attack"] for r in json.loads(other.stdout)["trials"][0]["results"]] == ["dot", "paper"]
+    assert trained.stat().st_mtime_ns == before
+    assert not (tmp_path / "second" / "runs").exists()
+
+
 def test_the_same_audit_twice_is_the_same(invoke):
     options = ["audit", "membership", *FAST, "--set", "method=eris", "--json", "--views", "1", "--out"]
     assert json.loads(invoke(*options, "a").stdout)["trials"] == json.loads(invoke(*options, "b").stdout)["trials"]

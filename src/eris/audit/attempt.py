@@ -20,7 +20,7 @@ import numpy as np
 from eris.audit.attack import Attack
 from eris.audit.canaries import AuditableTask, Problem, plant_in
 from eris.audit.membership import Membership, MembershipAudit
-from eris.audit.observer import Observer
+from eris.audit.observer import Observer, parse_observer
 from eris.audit.variation import varied
 from eris.audit.watch import score_names
 from eris.checkpoint import write_atomically
@@ -31,7 +31,7 @@ from eris.events import Event, RunEnded
 from eris.seeds import public_root
 from eris.tasks import build_task
 
-__all__ = ["Attempt", "Plan"]
+__all__ = ["Attempt", "Plan", "planted"]
 
 _MARK, _SCORES, _SUMMARY = "canaries.json", "scores.npz", "summary.json"
 
@@ -64,6 +64,16 @@ class Plan:
         }
 
 
+def planted(folder: Path, attacks: tuple[Attack, ...]) -> Plan | None:
+    """Return how a finished run with canaries was listened to, so that it can be asked again; None for others."""
+    if not all((folder / name).exists() for name in (_MARK, _SCORES, _SUMMARY)):
+        return None
+    facts = json.loads((folder / _MARK).read_text(encoding="utf-8"))
+    observers = tuple(parse_observer(text) for text in facts.pop("observers"))
+    del facts["key"]
+    return Plan(observers, attacks, **facts)
+
+
 class Attempt:
     """Plants canaries in the task of a configuration, listens to its training, and says what each attack came to."""
 
@@ -83,7 +93,7 @@ class Attempt:
             self._take_up()
         if not self.finished:
             folder.mkdir(parents=True)
-            facts = {"key": self._key, "canaries": self._problem.canaries.count, **plan.listening}
+            facts = {"key": self._key, **plan.listening}
             write_atomically(folder / _MARK, (json.dumps(facts, indent=1) + "\n").encode())
 
     @property

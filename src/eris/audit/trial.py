@@ -10,13 +10,13 @@ from typing import Any
 from eris.audit.attempt import Attempt, Plan
 from eris.audit.membership import Membership
 from eris.audit.plain import write_json
-from eris.config import Config
+from eris.config import Config, load_config
 from eris.errors import RunStopped
 from eris.events import Listener, RunEnded
 from eris.methods import settled
 from eris.simulate.run import run
 
-__all__ = ["NOTES", "SMALL", "Plan", "Trial", "audit_membership", "try_config"]
+__all__ = ["NOTES", "SMALL", "Plan", "Trial", "ask_again", "audit_membership", "try_config"]
 
 SMALL = (
     "members=8", "rounds=10", "evaluate_every=10", "data.samples=32", "data.validation=0.0", "data.test_samples=500",
@@ -64,9 +64,21 @@ def audit_membership(
         try_config(config.for_method(method), out / "runs" / method, plan, listeners=listeners, stopped=stopped)
         for method in config.methods
     ]
+    _write(config, out, trials)
+    return trials
+
+
+def ask_again(folder: Path, out: Path, plan: Plan) -> list[Trial]:
+    """Attack a finished run that was trained with canaries (see `planted`): nothing is trained again."""
+    config = load_config(folder / "config.toml")
+    trials = [try_config(config, folder, plan)]
+    _write(config, out, trials)
+    return trials
+
+
+def _write(config: Config, out: Path, trials: Sequence[Trial]) -> None:
     facts = {"settings": config.model_dump(mode="json"), "notes": NOTES}
     write_json(out / "membership.json", {**facts, "trials": [trial.plain() for trial in trials]})
-    return trials
 
 
 def try_config(

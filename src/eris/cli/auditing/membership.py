@@ -55,7 +55,8 @@ def membership(
 ) -> None:
     """Plant canaries, train, and tell from what an observer saw which of them were trained on.
 
-    Canaries must be planted before the training, so a finished run's folder gives its settings and is trained again.
+    Canaries must be planted before the training, so a finished run's folder gives its settings and is trained again;
+    unless an audit made it (audits/…/runs/eris): then it is only attacked again.
 
     **Examples**
 
@@ -65,14 +66,19 @@ def membership(
 
     `eris audit membership --set method=eris --set aggregators=4 --attack paper --json`
     """
+    from eris.audit.attempt import Plan, planted
     from eris.audit.observer import parse_observer
-    from eris.audit.trial import Plan, audit_membership
+    from eris.audit.trial import ask_again, audit_membership
 
-    config, folder = settings(source, changes or []), out or stamped_folder()
-    observers = tuple(parse_observer(text) for text in observer or ["aggregator"])
-    plan = Plan(observers, attacks(attack), canaries=canaries, views=views, masks_known=masks_known, filler=filler)
-    with Rounds(len(config.methods) * config.rounds, visible=not as_json) as progress:
-        trials = audit_membership(config, folder, plan, listeners=[progress])
+    folder = out or stamped_folder()
+    if source is not None and not (changes or observer) and (before := planted(source, attacks(attack))) is not None:
+        trials = ask_again(source, folder, before)
+    else:
+        config = settings(source, changes or [])
+        observers = tuple(parse_observer(text) for text in observer or ["aggregator"])
+        plan = Plan(observers, attacks(attack), canaries=canaries, views=views, masks_known=masks_known, filler=filler)
+        with Rounds(len(config.methods) * config.rounds, visible=not as_json) as progress:
+            trials = audit_membership(config, folder, plan, listeners=[progress])
     plain = [trial.plain() for trial in trials]
     picture = _draw(plain, folder / "membership.png")
     if as_json:
