@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eris.checkpoint import load_checkpoint, save_checkpoint, write_atomically
-from eris.errors import CheckpointError
+from eris.errors import CheckpointError, DiskError
 from eris.local.mapped import is_mapped
 
 
@@ -55,7 +55,7 @@ def test_a_name_always_stands_for_a_whole_file(tmp_path, monkeypatch):
     path = tmp_path / "file"
     write_atomically(path, b"first")
     monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "no space")))
-    with pytest.raises(CheckpointError, match="no space"):
+    with pytest.raises(DiskError, match="no space"):
         write_atomically(path, b"second")
     assert path.read_bytes() == b"first"
     assert [found.name for found in tmp_path.iterdir()] == ["file"]
