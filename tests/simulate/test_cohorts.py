@@ -13,8 +13,16 @@ from torch import nn
 from eris.config import load_config
 from eris.errors import ConfigError
 from eris.federation import Federation
+from eris.local.numpy_task import QuadraticTask
 from eris.peer.federation import load_federation
+from eris.seeds import public_root
+from eris.simulate.process_engine import ProcessEngine
+from eris.simulate.ray_engine import _Actor
 from eris.simulate.run import run
+from eris.simulate.work import Job
+from eris.simulate.worker_process import TaskSource
+from tests.simulate.setting import play, prepare
+from tests.simulate.setting import settings as small
 
 DIGITS = [
     "data.samples=6", "data.validation=0.0", "data.test_samples=50", "members=7", "rounds=3", "workers=1",
@@ -123,3 +131,48 @@ def test_noise_in_every_step_and_tasks_without_torch_are_refused(tmp_path):
         trained(tmp_path / "noise", "local.cohort=3", method="fedavg-dpsgd")
     with pytest.raises(ConfigError, match="LogisticTask trains one member at a time"):
         trained(tmp_path / "clouds", "local.cohort=3", "data.name=synthetic-clouds", "data.validation=0.1")
+
+
+class Together(QuadraticTask):
+    """Does for a cohort exactly what it does for each; one member's values are not finite in one round."""
+
+    def check_cohort(self):
+        pass
+
+    def train(self, member, model, memory, *, round, seed):
+        result = super().train(member, model, memory, round=round, seed=seed)
+        if (member, round) == (2, 1):
+            result.update[3] = np.nan
+        return result
+
+    def train_cohort(self, members, models, memories, *, round, seeds):
+        return [
+            self.train(member, model, memory, round=round, seed=seed)
+            for member, model, memory, seed in zip(members, models, memories, seeds, strict=True)
+        ]
+
+
+def together():
+    return Together.synthetic(7, 10, public_root(1))
+
+
+@pytest.mark.parametrize("cohort", [2, 3, 7])
+def test_cohorts_lose_and_mix_up_nothing_on_the_way(cohort, tmp_path):
+    """Where a call for many is exact, all engines end in the digest of members one by one, faults and all."""
+    changes = ["faults.link_failure=0.2", "participation=0.8", "local.keep_state=true"]
+    alone = play(small(*changes, method="eris+dsc"), tmp_path / "alone", task=together())
+    config = small(*changes, f"local.cohort={cohort}", method="eris+dsc")
+    inline = play(config, tmp_path / "inline", task=together())
+    engine = ProcessEngine(TaskSource("tests.simulate.test_cohorts:together"), workers=2)
+    processes = prepare(config, tmp_path / "processes", engine=engine)
+    processes.simulation.play(config.rounds)
+    engine.close()
+    assert alone.digest == inline.digest == processes.digest
+
+
+def test_an_actor_of_a_cluster_does_a_cohort():
+    actor = _Actor("tests.simulate.test_cohorts:together", {}, [])
+    actor.begin(small("local.cohort=3").model_dump(mode="json", exclude_none=True))
+    works = actor.train([Job(0, member) for member in (1, 2, 5)], np.zeros(10, np.float32), {}, [None] * 3)
+    assert [work.job.member for work in works] == [1, 2, 5]
+    assert len({work.values.tobytes() for work in works}) == 3
