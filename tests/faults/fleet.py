@@ -31,7 +31,10 @@ METHODS = {
     "fedavg": ["method=eris"],
     "fedadam-dsc": ["method=eris+dsc", "server.optimizer=fedadam", "server.optimizer_options.lr=0.01"],
 }
-PLAIN_DSC = {"dsc": ["method=eris+dsc"]}  # an optimizer that divides by its own length hides the last bits
+MORE_METHODS = {
+    "dsc": ["method=eris+dsc"],  # an optimizer that divides by its own length hides the last bits
+    "replicas": ["method=eris", "shards.replicas=2"],
+}
 ROUND = 60.0  # far longer than any of these runs may take: nobody may wait for it
 
 _context = multiprocessing.get_context("forkserver")
@@ -43,7 +46,7 @@ class Fleet:
 
     def __init__(self, folder: Path, method: str, **federation: Any) -> None:
         self.folder = folder
-        self.config: Config = load_config(changes=[*SETTINGS, *(METHODS | PLAIN_DSC)[method]])
+        self.config: Config = load_config(changes=[*SETTINGS, *(METHODS | MORE_METHODS)[method]])
         authority = Authority.create(folder / "ca", "fleet")
         for name in ("coordinator", *NAMES):
             authority.issue(name)

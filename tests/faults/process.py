@@ -122,7 +122,7 @@ def _join(job: Job, lines: Lines) -> None:
         Credentials(folder / "ca/peers" / job.name),
         task,
         private_root(federation.config.seed, number),
-        NodeSettings(job.name, listen=("127.0.0.1", 0), floor=Floor(min_contributors=1), patience=40.0, wait=20.0),
+        NodeSettings(job.name, listen=("127.0.0.1", 0), floor=Floor(min_contributors=1), patience=60.0, wait=60.0),
         PeerFolder(folder / "peers" / job.name, federation, job.name),
         reproducible=True,
         evaluate=False,

@@ -7,6 +7,7 @@ Nobody ever waits for the round's deadline, which is longer than any of these te
 from __future__ import annotations
 
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -53,15 +54,62 @@ def test_a_killed_aggregator_costs_at_most_its_shard_for_one_round(tmp_path: Pat
         assert not verdict.lost_shards
 
 
-@pytest.mark.parametrize("method", ["fedavg", pytest.param("fedadam-dsc", marks=slow)])
-def test_a_killed_coordinator_costs_nothing(tmp_path: Path, method: str) -> None:
+@slow
+@pytest.mark.parametrize("moment", ["receipt", "cut", "manifest"])
+def test_with_replicas_a_killed_aggregator_costs_at_most_the_two_shards_it_had(tmp_path: Path, moment: str) -> None:
+    with fleet(tmp_path, "replicas") as made:
+        made.start_all(birch=Fault(moment))
+        pairs = made.check(*others(AGGREGATOR))
+    assert lost(pairs).keys() <= {ROUND, ROUND + 1}
+    assert all(set(shards) <= {0, 1} for shards in lost(pairs).values())
+    for plan, verdict in pairs[ROUND + 2 :]:
+        assert NAMES.index(AGGREGATOR) not in plan.aggregators
+        assert not verdict.lost_shards
+
+
+@pytest.mark.parametrize(
+    ("method", "moment", "nth"),
+    [
+        ("fedavg", "written", 1),
+        *(
+            pytest.param(method, moment, nth, marks=slow)
+            for method, moment, nth in product(METHODS, ["planned", "noted", "written"], [1, 4])
+            if nth == 1 or moment == "noted"  # the fourth word it hears in a round: after manifests, some reports
+        ),
+    ],
+)
+def test_a_killed_coordinator_costs_nothing(tmp_path: Path, method: str, moment: str, nth: int) -> None:
     with fleet(tmp_path, method) as made:
-        made.start_all(coordinator=Fault("written"))
+        made.start_all(coordinator=Fault(moment, nth=nth))
         made.wait_dead("coordinator")
         made.start("coordinator")
         pairs = made.check(*NAMES)
     assert not lost(pairs)
     assert all(not missing(pairs, peer) for peer in range(len(NAMES)))
+
+
+@slow
+def test_a_coordinator_killed_when_half_of_the_peers_have_stepped_costs_nothing(tmp_path: Path) -> None:
+    with fleet(tmp_path, "fedadam-dsc") as made:
+        made.start_all()
+        for name in ("amber", "birch", "cedar"):
+            made.wait_for(name, "stepped", count=ROUND)
+        made.kill("coordinator")
+        made.start("coordinator")
+        pairs = made.check(*NAMES)
+    assert not lost(pairs)
+    assert all(not missing(pairs, peer) for peer in range(len(NAMES)))
+
+
+@slow
+def test_a_frozen_coordinator_is_waited_for(tmp_path: Path) -> None:
+    with fleet(tmp_path, "fedavg") as made:
+        made.start_all(coordinator=Fault("written", "stop"))
+        made.wait_for("coordinator", "fault")
+        time.sleep(8.0)  # longer than a call for news
+        made.thaw("coordinator")
+        pairs = made.check(*NAMES)
+    assert not lost(pairs)
 
 
 @slow

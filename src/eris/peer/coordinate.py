@@ -147,6 +147,7 @@ class CoordinatorNode:
                 coordinator.withheld(notice)
             else:
                 wanted = coordinator.report(Report.from_dict(request.get("report", {}), number))
+            self.moments("noted", round=coordinator.round, what=next(iter(request), ""))
         return {"wanted": list(wanted)}
 
     def fetch(self, caller: PeerIdentity, request: Document) -> Document:

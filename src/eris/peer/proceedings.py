@@ -172,6 +172,7 @@ class Proceedings:
         except RunStopped as stopped:
             self.end(str(stopped))
             return
+        self._moments("planned", round=plan.round)
         self.board.post(
             "plan",
             {
