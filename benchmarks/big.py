@@ -192,6 +192,7 @@ def play(case: Case, folder: Path, deadline: float) -> dict[str, Any]:
         "vector MB": round(4 * case.n / 1e6),
         "contributions missing": sum(reports[0]["missing"] for reports in rounds),
         "one digest": len({end["digest"] for end in ends}) == 1,
+        "model_digest": ends[0]["digest"],
     }  # fmt: skip
 
 
