@@ -77,3 +77,6 @@ def test_the_command_draws_it(tmp_path, monkeypatch):
     for word in ("no Gaussian", "chance", "g/sweep-gaussianity.json"):
         assert word in done.output
     assert (tmp_path / "g" / "sweep-gaussianity.png").read_bytes().startswith(b"\x89PNG")
+    full = [*few, "--set", "local.batch=full", "--out", "f", "--json"]
+    said = CliRunner().invoke(app, ["audit", "sweep", "gaussianity", *full], catch_exceptions=False)
+    assert json.loads(said.stdout)["points"][0]["capacity"]["largest"] is None  # JSON has no word for ∞

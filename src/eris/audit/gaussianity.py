@@ -22,7 +22,7 @@ from eris.audit.plain import write_json
 from eris.checkpoint import write_atomically
 from eris.config import Config, load_config
 from eris.errors import RunStopped
-from eris.events import Event, Listener, RoundStarted
+from eris.events import Event, Listener, RoundStarted, RunEnded
 from eris.local.spec import Vector
 from eris.local.task import Task
 from eris.planner import capacity_from_transcripts
@@ -40,7 +40,7 @@ NOTES = (
     "chance is the same test on Gaussian numbers",
     "weights are the coordinates of one vector, which is what the paper's histogram shows; no law of one coordinate",
     "C_max is ½ ln(variance between members / variance between redraws), in nats; the largest of many noisy ratios is "
-    "too large, and it is infinite where batches change nothing",
+    "too large, and it is infinite where batches change nothing; capacity_of_moving leaves such coordinates out",
 )
 _LEVEL = 0.05
 _TRIALS = 20_000  # Gaussian numbers that the test's threshold comes from
@@ -68,6 +68,9 @@ def run_gaussianity(
     probe = _Probe(task, config, out / "transcripts", rounds, draws)
     if not probe.complete:
         _train(config, task, out / "runs" / "gaussianity", [probe, *listeners], stopped)
+    else:
+        for listener in listeners:
+            listener(RunEnded(config.rounds, True, "", 0.0))
     seed = private_root(config.seed, 0).child("gaussianity")
     points = [_point(number, probe.path(number), seed) for number in rounds]
     facts = {"sweep": "gaussianity", "axis": "round", "settings": list(base), "notes": NOTES}
@@ -138,9 +141,11 @@ def _train(
 def _point(number: int, path: Path, seed: Seed) -> dict[str, Any]:
     with np.load(path, allow_pickle=False) as arrays:
         members, redraws, model = arrays["members"], arrays["redraws"], arrays["model"]
-    moving = redraws[:, redraws.astype(np.float64).std(axis=0) > 0]
+    moves = redraws.astype(np.float64).std(axis=0) > 0
+    moving = redraws[:, moves]
     like = seed.child("like", number).generator().standard_normal((len(redraws), max(1, moving.shape[1])))
     capacity = capacity_from_transcripts(members, redraws)
+    of_moving = capacity_from_transcripts(members[:, moves], moving) if moving.size else None
     weights = (model[: members.shape[1]] - members[0]).astype(np.float64)
     return {
         "label": str(number),
@@ -150,6 +155,7 @@ def _point(number: int, path: Path, seed: Seed) -> dict[str, Any]:
         "not_normal": not_normal(moving, seed) if moving.size else None,
         "chance": not_normal(like.astype(np.float32), seed),
         "capacity": {"largest": capacity.largest, "mean": capacity.mean, "deterministic": capacity.deterministic},
+        "capacity_of_moving": None if of_moving is None else {"largest": of_moving.largest, "mean": of_moving.mean},
         "weights": _spread(weights),
         "redraws": _spread(_pooled(moving)) if moving.size else None,
     }

@@ -55,8 +55,8 @@ def _draw_told(axes: Axes, points: Points) -> None:
     axes.set_xlabel("round")
     axes.set_ylim(bottom=0)
     beside = axes.twinx()
-    beside.plot(places, [_finite(point["capacity"]["mean"]) for point in points], "s--", color=COLOURS[1],
-                label="C, mean over coordinates (nats)")  # fmt: skip
+    beside.plot(places, [_mean_capacity(point) for point in points], "s--", color=COLOURS[1],
+                label="C, mean of those that move (nats)")  # fmt: skip
     beside.set_ylim(bottom=0)
     plain_axes(axes)
     plain_axes(beside)
@@ -64,5 +64,5 @@ def _draw_told(axes: Axes, points: Points) -> None:
     axes.legend(lines, [str(line.get_label()) for line in lines], frameon=False, fontsize=7)
 
 
-def _finite(value: float | None) -> float:
-    return value if value is not None and math.isfinite(value) else math.nan
+def _mean_capacity(point: Mapping[str, Any]) -> float:
+    return math.nan if point["capacity_of_moving"] is None else float(point["capacity_of_moving"]["mean"])

@@ -29,6 +29,8 @@ def plot_shares(points: Points, path: Path) -> None:
     for axes, attack in zip(figure.subplots(1, len(attacks), squeeze=False, sharey=True)[0], attacks, strict=True):
         _draw_attack(axes, [point for point in points if point["attack"] == attack])
         axes.set_title(attack, fontsize=10)
+        if attack == attacks[0]:
+            axes.set_ylabel("mean squared difference, median (dashed: recovered)", fontsize=8)
     figure.suptitle("Reconstruction against the share of the update that is seen", x=0.02, ha="left", fontsize=11)
     figure.savefig(path, dpi=150)
 
@@ -47,7 +49,7 @@ def plot_defences(points: Points, path: Path) -> None:
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
     _mark_recovery(axes, across=True)
-    axes.set_xlabel("mean squared difference, median over pictures (dashed: below, the picture is recovered)")
+    axes.set_xlabel("mean squared difference, median (left of the dashed line: recovered)")
     axes.legend(frameon=False, fontsize=8)
     plain_axes(axes)
     figure.savefig(path, dpi=150)
@@ -67,7 +69,6 @@ def _draw_attack(axes: Axes, points: Points) -> None:
     shares = sorted({point["share"] for point in points})
     axes.set_xticks(shares, [f"{100 * share:.3g} %" for share in shares], fontsize=7)
     axes.set_xlabel("share seen")
-    axes.set_ylabel("mean squared difference, median")
     _mark_recovery(axes, across=False)
     axes.legend(frameon=False, fontsize=7)
     plain_axes(axes)

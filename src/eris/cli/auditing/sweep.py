@@ -47,6 +47,7 @@ def sweep(
 
     `eris audit sweep reconstruction --attack idlg`
     """
+    from eris.audit.plain import sayable
     from eris.audit.sweep import SIZES
 
     if name not in (*_MEMBERSHIP, *_OTHERS):
@@ -62,7 +63,7 @@ def sweep(
         options = {"canaries": canaries, "views": views}
         points, table, picture = _membership(name, size, changes or [], attack, folder, options, visible=not as_json)
     if as_json:
-        typer.echo(json.dumps({"path": str(folder), "points": points}))
+        typer.echo(json.dumps(sayable({"path": str(folder), "points": points}), allow_nan=False))
         return
     console = Console()
     console.print(table)

@@ -11,17 +11,18 @@ __all__ = ["gaussianity_table", "inversion_table"]
 
 def gaussianity_table(points: Sequence[Mapping[str, Any]]) -> Any:
     """Return a line for each round that was looked at."""
-    columns = ("round", "no Gaussian\nat 5 %", "chance", "C mean\n(nats)", "C_max\n(nats)", "weights:\ndeviation",
-               "excess\nkurtosis")  # fmt: skip
+    columns = ("round", "no Gaussian\nat 5 %", "chance", "C_max\n(nats)", "of moving:\nlargest", "mean",
+               "weights:\ndeviation", "excess\nkurtosis")  # fmt: skip
     table = _table(columns)
     for point in points:
-        capacity, weights = point["capacity"], point["weights"]
+        weights, moving = point["weights"], point["capacity_of_moving"]
         table.add_row(
             str(point["label"]),
             _percent(point["not_normal"]),
             _percent(point["chance"]),
-            _nats(capacity["mean"]),
-            _nats(capacity["largest"]),
+            _nats(point["capacity"]["largest"]),
+            _nats(moving and moving["largest"]),
+            _nats(moving and moving["mean"]),
             f"{weights['deviation']:.3f}",
             f"{weights['excess_kurtosis']:.1f}",
         )
@@ -59,5 +60,7 @@ def _percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.1%}"
 
 
-def _nats(value: float) -> str:
+def _nats(value: float | None) -> str:
+    if value is None:
+        return "–"
     return "∞" if math.isinf(value) else f"{value:.2f}"
