@@ -1,6 +1,8 @@
-"""An audit attacks what a method really sends: DP-SGD with its noise, and nothing where nobody aggregates."""
+"""An audit attacks what a method really sends: DP-SGD with its noise, and neighbours where nobody aggregates."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
@@ -16,11 +18,14 @@ PLAN = Plan((parse_observer("aggregator"),), tuple(ATTACKS.values())[:1], tosses
 
 def test_dpsgd_can_be_audited(tmp_path):
     config = load_config(changes=[*SMALL, "method=fedavg-dpsgd"])
-    trial = try_config(config, tmp_path, PLAN)
+    trial = try_config(config, tmp_path / "audit", PLAN)
     assert trial.method == "fedavg-dpsgd"
-    assert "sample" in (tmp_path / "summary.json").read_text(encoding="utf-8")
+    assert "sample" in (tmp_path / "audit" / "summary.json").read_text(encoding="utf-8")
 
 
-def test_members_with_models_of_their_own_have_no_aggregator_to_audit(tmp_path):
-    with pytest.raises(ConfigError, match="nobody to audit"):
-        try_config(load_config(changes=[*SMALL, "method=ako"]), tmp_path, PLAN)
+def test_where_members_have_models_of_their_own_a_neighbour_is_meant(tmp_path):
+    config = load_config(changes=[*SMALL, "method=ako"])
+    assert try_config(config, tmp_path / "audit", PLAN).method == "ako"
+    server = replace(PLAN, observers=(parse_observer("server"),))
+    with pytest.raises(ConfigError, match="server"):
+        try_config(config, tmp_path / "server", server)

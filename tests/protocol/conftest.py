@@ -9,7 +9,7 @@ import pytest
 from eris.local import stretch
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def short_stretches() -> Iterator[None]:
     before, stretch.STRETCH = stretch.STRETCH, 11
     yield
