@@ -11,12 +11,14 @@ from eris.aggregate import rule_by_name
 from eris.local.spec import Vector
 from eris.local.task import LocalResult
 from eris.protocol.aggregator import Aggregator
-from eris.protocol.coordinator import Coordinator, Entry, Rules
+from eris.protocol.coordinator import Coordinator
 from eris.protocol.floor import Floor
+from eris.protocol.journal import Entry
 from eris.protocol.member import Member
 from eris.protocol.messages import Published, Upload, Withheld
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RosterEntry, RoundPlan
+from eris.protocol.rules import Rules
 from eris.seeds import private_root
 from eris.step import optimizer_by_name
 from eris.transforms import Transform, bernoulli, chain, identity, rand_k, shift

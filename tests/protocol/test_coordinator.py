@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from eris.errors import ConfigError, Reason, Refused, RunStopped
-from eris.protocol.coordinator import Coordinator, Membership, Rules
+from eris.protocol.coordinator import Coordinator
+from eris.protocol.journal import Membership
 from eris.protocol.member import NO_REFERENCE
 from eris.protocol.messages import Manifest, Report, Withheld
 from eris.protocol.round_plan import Deadlines, RosterEntry, RoundPlan, roster_weights
+from eris.protocol.rules import Rules
 from eris.protocol.verdict import GENESIS, Verdict
 from tests.protocol.test_rounds import check_equal, recipe, reference, world
 from tests.protocol.world import sign_as, verify

@@ -8,10 +8,12 @@ import pytest
 
 from eris.aggregate.mean import Mean
 from eris.errors import ConfigError, InputError, Reason, Refused
-from eris.protocol.coordinator import Coordinator, Entry, Rules
+from eris.protocol.coordinator import Coordinator
+from eris.protocol.journal import Entry
 from eris.protocol.messages import Disagreement, Manifest, Report
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RosterEntry, RoundPlan
+from eris.protocol.rules import Rules
 from eris.protocol.verdict import Verdict
 from eris.seeds import public_root
 from eris.shards.policy import ShardPolicy

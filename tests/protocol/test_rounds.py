@@ -10,11 +10,11 @@ from eris.aggregate.robust import Median
 from eris.errors import ConfigError, FloorError, Reason, Refused
 from eris.local.spec import ModelSpec, TensorSpec
 from eris.protocol.aggregator import Aggregator
-from eris.protocol.coordinator import Rules
 from eris.protocol.floor import Floor
 from eris.protocol.messages import Equivocation, Published, Upload
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import Deadlines, RosterEntry
+from eris.protocol.rules import Rules
 from eris.seeds import public_root
 from eris.shards.policy import ShardPolicy
 from eris.step.plain import FedAvgM

@@ -15,12 +15,14 @@ from eris.errors import Reason, Refused, RunStopped
 from eris.local.spec import Vector
 from eris.local.task import LocalResult
 from eris.protocol.aggregator import Aggregator
-from eris.protocol.coordinator import Coordinator, Entry, Rules
+from eris.protocol.coordinator import Coordinator
 from eris.protocol.floor import Floor
+from eris.protocol.journal import Entry
 from eris.protocol.member import Member, Missing, Snapshot
 from eris.protocol.messages import Manifest, Published, Report, Upload, Withheld
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RosterEntry, RoundPlan
+from eris.protocol.rules import Rules
 from eris.protocol.verdict import Verdict
 from eris.seeds import private_root
 

@@ -7,9 +7,9 @@ import pytest
 
 from eris.aggregate.mean import Mean
 from eris.local.spec import ModelSpec, TensorSpec
-from eris.protocol.coordinator import Rules
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import Deadlines, RosterEntry
+from eris.protocol.rules import Rules
 from eris.seeds import public_root
 from eris.shards.policy import ShardPolicy
 from eris.step import FedAvgM

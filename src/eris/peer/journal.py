@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eris.errors import DiskError
-from eris.protocol.coordinator import Entry, Membership, Rewind
+from eris.protocol.journal import Entry, Membership, Rewind
 from eris.protocol.messages import Disagreement, Equivocation, Manifest
 from eris.protocol.round_plan import RosterEntry, RoundPlan
 from eris.protocol.verdict import Verdict

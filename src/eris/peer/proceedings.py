@@ -16,9 +16,10 @@ from eris.peer.federation import Federation
 from eris.peer.journal import SqliteJournal
 from eris.peer.moments import Moments
 from eris.peer.wish import Wish
-from eris.protocol.coordinator import Coordinator, Rules
+from eris.protocol.coordinator import Coordinator
 from eris.protocol.messages import Disagreement
 from eris.protocol.round_plan import RosterEntry, RoundPlan
+from eris.protocol.rules import Rules
 from eris.protocol.verdict import Verdict
 from eris.transport.board import Board
 from eris.transport.credentials import REVOKED, Credentials

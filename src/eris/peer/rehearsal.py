@@ -14,10 +14,12 @@ from eris.peer.doctor import Finding, examine_disk
 from eris.peer.federation import Federation
 from eris.peer.node_settings import SPILL_ABOVE
 from eris.peer.own_task import task_for
-from eris.protocol.coordinator import Coordinator, Entry, Rules
+from eris.protocol.coordinator import Coordinator
 from eris.protocol.floor import Floor, shares
+from eris.protocol.journal import Entry
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RosterEntry, RoundPlan
+from eris.protocol.rules import Rules
 
 __all__ = ["examine_task", "first_plan"]
 

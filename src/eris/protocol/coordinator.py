@@ -11,86 +11,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import Iterable
 
-from eris.errors import ConfigError, Reason, Refused, RunStopped
+from eris.errors import Reason, Refused, RunStopped
+from eris.protocol.journal import Journal, Membership, Rewind, in_force
 from eris.protocol.member import Verify, trust_everybody
 from eris.protocol.messages import Disagreement, Equivocation, Manifest, Report, Withheld
+from eris.protocol.open_round import OpenRound
 from eris.protocol.participation import draw_participants
+from eris.protocol.placement import Placement
 from eris.protocol.recipe import Recipe
-from eris.protocol.round_plan import Deadlines, Normalisation, RosterEntry, RoundPlan
-from eris.protocol.verdict import GENESIS, ShardVerdict, Verdict
+from eris.protocol.round_plan import RosterEntry, RoundPlan
+from eris.protocol.rules import Rules
+from eris.protocol.verdict import GENESIS, Verdict
 
-__all__ = ["Coordinator", "Entry", "Journal", "Membership", "Rewind", "Rules"]
-
-
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """The roster changed, or a reference was lost: from the next plan on."""
-
-    roster: tuple[RosterEntry, ...]
-    reference_epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Rewind:
-    """The run goes on from the beginning of an earlier round: all were down, and nobody has what came after it."""
-
-    round: int
-
-
-Entry = RoundPlan | Verdict | Membership | Equivocation | Disagreement | Rewind
-
-
-class Journal(Protocol):
-    """Where all that must survive the coordinator is kept; `append` returns only when the entry is durable."""
-
-    def append(self, entry: Entry, /) -> None:
-        """Keep an entry for good."""
-        ...
-
-    def __iter__(self) -> Iterator[Entry]:
-        """Return all entries in order."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What the coordinator holds rounds to."""
-
-    run: str
-    aggregators: tuple[int, ...]  # home of each shard, before rotation and replacement
-    participation: float = 1.0
-    normalisation: Normalisation = "contributors"
-    min_contributors: int = 3
-    quorum: int = 0  # peers that must hold a shard; 0: more than half of the roster
-    max_share: float = 1.0  # largest share of an update a replacement may bring one peer to
-    checkpoint_every: int = 0  # rounds; 0: never
-    unreached_rounds: int = 0  # in a row, after which an aggregator whom few can dial gets no shard; 0: never
-    deadlines: Deadlines = field(default_factory=Deadlines)
-
-    def __post_init__(self) -> None:
-        if self.min_contributors < 1:
-            raise ConfigError(f"min_contributors is {self.min_contributors}", fix="use 1 or more (3 by default)")
-
-
-@dataclass
-class _Open:
-    """The round in flight."""
-
-    plan: RoundPlan
-    due: float
-    away: frozenset[int] = frozenset()  # who was absent already when it was planned: nobody might stand in
-    manifests: dict[str, Manifest] = field(default_factory=dict)  # by digest
-    withheld: dict[int, Withheld] = field(default_factory=dict)
-    reports: dict[int, Report] = field(default_factory=dict)
-    disputed: set[int] = field(default_factory=set)  # shards whose two aggregators do not say the same
-
-    def owns(self, shard: int, peer: int) -> bool:
-        """Whether a peer aggregates a shard in this round."""
-        return 0 <= shard < self.plan.shards and peer in self.plan.aggregators_of(shard)
+__all__ = ["Coordinator"]
 
 
 class Coordinator:
@@ -115,7 +50,7 @@ class Coordinator:
         self.unreached: Counter[int] = Counter()  # rounds in a row in which too few got through to an aggregator
         self.disagreements: list[Disagreement] = []
         self.lost_reasons: Counter[str] = Counter()
-        self._open: _Open | None = None
+        self._open: OpenRound | None = None
         self._planned_reference = (0, 0)  # epoch of the last plan, and the round that opened it
         self._attest = False  # somebody came back since the last plan
         self._contributed: dict[int, int] = {}  # peer → last round with a committed contribution
@@ -175,7 +110,7 @@ class Coordinator:
             self._journal.append(plan)
             self._attest = False
             self._planned_reference = (plan.reference_epoch, plan.reference_begins)
-            self._open = _Open(plan, now + plan.deadlines.report, frozenset(plan.aggregators & self.absent))
+            self._open = OpenRound(plan, now + plan.deadlines.report, frozenset(plan.aggregators & self.absent))
         return self._open.plan
 
     def manifest(self, manifest: Manifest) -> Equivocation | None:
@@ -201,7 +136,7 @@ class Coordinator:
                 self._note_disagreement(current, Disagreement(other, manifest))
         return None
 
-    def _note_disagreement(self, current: _Open, finding: Disagreement) -> None:
+    def _note_disagreement(self, current: OpenRound, finding: Disagreement) -> None:
         """Keep a finding: which of the two is wrong it does not show, so nobody is excluded, and the shard is lost."""
         self._journal.append(finding)
         self.disagreements.append(finding)
@@ -226,7 +161,8 @@ class Coordinator:
         current = self._open
         if current is None or not (self._all_done(current) or now >= current.due):
             return None
-        verdict = self._verdict(current)
+        quorum = self._quorum(len(current.plan.roster))
+        verdict = current.verdict(quorum=quorum, excluded=self.excluded, max_share=self.rules.max_share)
         self._journal.append(verdict)
         self._note_reach(current)
         self._conclude(verdict)
@@ -260,7 +196,7 @@ class Coordinator:
         last_plan: RoundPlan | None = None
         entries = list(self._journal)
         self.epoch = max([self.epoch, *(entry.epoch + 1 for entry in entries if isinstance(entry, RoundPlan))])
-        for entry in _in_force(entries):
+        for entry in in_force(entries):
             if isinstance(entry, RoundPlan):
                 last_plan = entry
                 self.roster = {member.peer: member for member in entry.roster}
@@ -277,7 +213,7 @@ class Coordinator:
                 self._conclude(entry)
                 last_plan = None
         if last_plan is not None:
-            self._open = _Open(last_plan, -math.inf)
+            self._open = OpenRound(last_plan, -math.inf)
 
     def restart_clock(self, now: float) -> None:
         """Give the round in flight its full time again, after a restart."""
@@ -316,13 +252,12 @@ class Coordinator:
             deadlines=rules.deadlines,
         )
 
-    def _note_reach(self, current: _Open) -> None:
+    def _note_reach(self, current: OpenRound) -> None:
         """Count the rounds in which fewer than half as many members got through to an aggregator as to the best one.
 
         A firewall that lets the coordinator through but not the members shows only here.
         """
-        heard = {m.aggregator: len(m.contributors) for m in current.manifests.values()}
-        heard |= {w.aggregator: len(w.contributors) for w in current.withheld.values() if w.reason is Reason.TOO_FEW}
+        heard = current.heard()
         most = max(heard.values(), default=0)
         for peer, count in heard.items():
             self.unreached[peer] = self.unreached[peer] + 1 if 2 * count < most else 0
@@ -331,83 +266,16 @@ class Coordinator:
         return self.rules.quorum or members // 2 + 1
 
     def _assignment(self, present: set[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return who aggregates each shard, and who does so again to be compared (nobody without replicas)."""
-        layout, policy = self.recipe.layout(self.round), self.recipe.policy
-        homes = policy.assignment(self.round, self.rules.aggregators)
-        seconds = policy.witnesses(self.round, self.rules.aggregators)
-        load = Counter[int]()
-        for shard, home in (*enumerate(homes), *enumerate(seconds)):
-            if home in present:
-                load[home] += layout.size(shard)
-        assignment = self._placed(homes, present, load, seconds)
-        return assignment, self._placed(seconds, present, load, assignment)
+        return Placement(self.recipe.policy, self.rules, self.roster, self.round).place(present)
 
-    def _placed(
-        self, homes: tuple[int, ...], present: set[int], load: Counter[int], taken: tuple[int, ...]
-    ) -> tuple[int, ...]:
-        """Give every shard to its home, or, while that is away, to the least loaded peer within the largest share.
-
-        Nobody gets a shard that is `taken` by the same peer. Where no peer may have it, the shard stays with its absent
-        home and is lost until that returns.
-        """
-        layout, placed = self.recipe.layout(self.round), list(homes)
-        limit = self.rules.max_share * layout.n
-        for shard, home in enumerate(homes):
-            if home in present:
-                continue
-            size, other = layout.size(shard), taken[shard : shard + 1]
-            able = [peer for peer in present if self._may_take(peer, load[peer] + size <= limit) and peer not in other]
-            if able:
-                placed[shard] = min(able, key=lambda peer: (load[peer], peer))
-                load[placed[shard]] += size
-            elif home not in self.roster:
-                raise RunStopped(
-                    f"shard {shard} has no aggregator: {home} left and nobody may take it",
-                    fix="raise the largest allowed share, or add a peer that can aggregate",
-                    round=self.round,
-                )
-        return tuple(placed)
-
-    def _may_take(self, peer: int, within: bool) -> bool:
-        return within and self.roster[peer].can_aggregate
-
-    def _for_plan(self, digest: str, peer: int) -> _Open:
+    def _for_plan(self, digest: str, peer: int) -> OpenRound:
         if self._open is None or self._open.plan.digest != digest:
             raise Refused(Reason.WRONG_PLAN, "not the round in flight", peer=peer, round=self.round)
         return self._open
 
-    def _all_done(self, current: _Open) -> bool:
+    def _all_done(self, current: OpenRound) -> bool:
         here = self.roster.keys() & {e.peer for e in current.plan.roster} - self.absent - self.excluded.keys()
-        wanted = {
-            digest for report in current.reports.values() for digest in report.held.values()
-        } - current.manifests.keys()
-        return not wanted and all(peer in current.reports and current.reports[peer].complete for peer in here)
-
-    def _verdict(self, current: _Open) -> Verdict:
-        plan = current.plan
-        shards = tuple(self._shard_verdict(shard, current) for shard in range(plan.shards))
-        late = tuple(entry.peer for entry in plan.roster if entry.peer not in current.reports)
-        return Verdict(plan.run, plan.epoch, plan.round, plan.digest, plan.chain, shards, late, _agreed_state(current))
-
-    def _shard_verdict(self, shard: int, current: _Open) -> ShardVerdict:
-        aggregator = current.plan.assignment[shard]
-        lost = ShardVerdict(shard, aggregator)
-        if any(peer in self.excluded for peer in current.plan.aggregators_of(shard)):
-            return replace(lost, lost=Reason.EQUIVOCATION.value)
-        if shard in current.disputed:
-            return replace(lost, lost=Reason.REPLICAS_DIFFER.value)
-        holders = Counter(report.held[shard] for report in current.reports.values() if shard in report.held)
-        digest, count = holders.most_common(1)[0] if holders else ("", 0)
-        quorum = self._quorum(len(current.plan.roster))
-        if count >= quorum and digest in current.manifests:
-            manifest = current.manifests[digest]
-            return ShardVerdict(shard, aggregator, manifest.hash, manifest.contributors)
-        if shard in current.withheld:
-            return replace(lost, lost=current.withheld[shard].reason.value)
-        if current.away & set(current.plan.aggregators_of(shard)):
-            limit = f"{self.rules.max_share:.0%}"
-            return replace(lost, lost=f"its aggregator is away, and nobody else may see more than {limit} of an update")
-        return replace(lost, lost=f"held by {count} of {quorum} needed" if count else "not published")
+        return current.done(here)
 
     def _conclude(self, verdict: Verdict) -> None:
         for entry in verdict.shards:
@@ -416,44 +284,3 @@ class Coordinator:
             else:
                 self.lost_reasons[entry.lost] += 1
         self.round, self.chain, self._open = verdict.round + 1, verdict.digest, None
-
-
-def _in_force(entries: list[Entry]) -> list[Entry]:
-    """Return the entries without what a rewind took back: rounds, and reference epochs that began after them.
-
-    Members go back to the references they had then. Who came or left stays as it is; so do proofs.
-    """
-    kept: list[Entry] = []
-    for entry in entries:
-        if isinstance(entry, Rewind):
-            kept = _before(kept, entry.round)
-        else:
-            kept.append(entry)
-    return kept
-
-
-def _before(entries: list[Entry], round: int) -> list[Entry]:
-    kept: list[Entry] = []
-    roster: tuple[RosterEntry, ...] = ()
-    undone = False
-    for entry in entries:
-        if isinstance(entry, RoundPlan | Verdict):
-            undone = undone or entry.round >= round
-        if not undone or not _belongs_to_a_round(entry, roster):
-            kept.append(entry)
-        if isinstance(entry, RoundPlan | Membership):
-            roster = entry.roster
-    return kept
-
-
-def _belongs_to_a_round(entry: Entry, roster: tuple[RosterEntry, ...]) -> bool:
-    """Whether an entry is one of rounds alone: a membership with the same members only began a reference epoch."""
-    if isinstance(entry, Membership):
-        return entry.roster == roster
-    return isinstance(entry, RoundPlan | Verdict | Disagreement)
-
-
-def _agreed_state(current: _Open) -> str:
-    """Return the replica digest most peers reported at a checkpoint round; empty otherwise."""
-    digests = Counter(report.state for report in current.reports.values() if report.state)
-    return digests.most_common(1)[0][0] if digests else ""

@@ -13,9 +13,11 @@ from typing import Protocol
 
 from eris.compose import Composition
 from eris.errors import ConfigError, InputError, RunStopped
-from eris.protocol.coordinator import Coordinator, Entry, Rules
+from eris.protocol.coordinator import Coordinator
+from eris.protocol.journal import Entry
 from eris.protocol.messages import Published, Report, Withheld
 from eris.protocol.round_plan import RoundPlan
+from eris.protocol.rules import Rules
 from eris.protocol.verdict import Verdict
 from eris.simulate.clock import Links
 from eris.simulate.expected import expected_upload

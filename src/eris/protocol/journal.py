@@ -1,0 +1,78 @@
+"""What must survive the coordinator: plans, verdicts, who is a member, proofs and findings, and what was taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from eris.protocol.messages import Disagreement, Equivocation
+from eris.protocol.round_plan import RosterEntry, RoundPlan
+from eris.protocol.verdict import Verdict
+
+__all__ = ["Entry", "Journal", "Membership", "Rewind", "in_force"]
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The roster changed, or a reference was lost: from the next plan on."""
+
+    roster: tuple[RosterEntry, ...]
+    reference_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """The run goes on from the beginning of an earlier round: all were down, and nobody has what came after it."""
+
+    round: int
+
+
+Entry = RoundPlan | Verdict | Membership | Equivocation | Disagreement | Rewind
+
+
+class Journal(Protocol):
+    """Where all that must survive the coordinator is kept; `append` returns only when the entry is durable."""
+
+    def append(self, entry: Entry, /) -> None:
+        """Keep an entry for good."""
+        ...
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Return all entries in order."""
+        ...
+
+
+def in_force(entries: list[Entry]) -> list[Entry]:
+    """Return the entries without what a rewind took back: rounds, and reference epochs that began after them.
+
+    Members go back to the references they had then. Who came or left stays as it is; so do proofs.
+    """
+    kept: list[Entry] = []
+    for entry in entries:
+        if isinstance(entry, Rewind):
+            kept = _before(kept, entry.round)
+        else:
+            kept.append(entry)
+    return kept
+
+
+def _before(entries: list[Entry], round: int) -> list[Entry]:
+    kept: list[Entry] = []
+    roster: tuple[RosterEntry, ...] = ()
+    undone = False
+    for entry in entries:
+        if isinstance(entry, RoundPlan | Verdict):
+            undone = undone or entry.round >= round
+        if not undone or not _belongs_to_a_round(entry, roster):
+            kept.append(entry)
+        if isinstance(entry, RoundPlan | Membership):
+            roster = entry.roster
+    return kept
+
+
+def _belongs_to_a_round(entry: Entry, roster: tuple[RosterEntry, ...]) -> bool:
+    """Whether an entry is one of rounds alone: a membership with the same members only began a reference epoch."""
+    if isinstance(entry, Membership):
+        return entry.roster == roster
+    return isinstance(entry, RoundPlan | Verdict | Disagreement)

@@ -1,0 +1,73 @@
+"""The round in flight, as the coordinator knows it: what was said in it, and what that comes to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from eris.errors import Reason
+from eris.protocol.messages import Manifest, Report, Withheld
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.verdict import ShardVerdict, Verdict
+
+__all__ = ["OpenRound"]
+
+
+@dataclass
+class OpenRound:
+    """A plan, and the manifests, notices and reports that came in under it."""
+
+    plan: RoundPlan
+    due: float
+    away: frozenset[int] = frozenset()  # who was absent already when it was planned: nobody might stand in
+    manifests: dict[str, Manifest] = field(default_factory=dict)  # by digest
+    withheld: dict[int, Withheld] = field(default_factory=dict)
+    reports: dict[int, Report] = field(default_factory=dict)
+    disputed: set[int] = field(default_factory=set)  # shards whose two aggregators do not say the same
+
+    def owns(self, shard: int, peer: int) -> bool:
+        """Whether a peer aggregates a shard in this round."""
+        return 0 <= shard < self.plan.shards and peer in self.plan.aggregators_of(shard)
+
+    def done(self, here: Collection[int]) -> bool:
+        """Whether all who are here have everything, and we have every manifest that they speak of."""
+        wanted = {digest for report in self.reports.values() for digest in report.held.values()}
+        complete = all(peer in self.reports and self.reports[peer].complete for peer in here)
+        return complete and wanted <= self.manifests.keys()
+
+    def heard(self) -> dict[int, int]:
+        """Return how many members got through to each aggregator that said so."""
+        heard = {m.aggregator: len(m.contributors) for m in self.manifests.values()}
+        return heard | {w.aggregator: len(w.contributors) for w in self.withheld.values() if w.reason is Reason.TOO_FEW}
+
+    def verdict(self, *, quorum: int, excluded: Collection[int], max_share: float) -> Verdict:
+        """Return how the round ends if it ends now."""
+        plan = self.plan
+        shards = tuple(self._shard(shard, quorum, excluded, max_share) for shard in range(plan.shards))
+        late = tuple(entry.peer for entry in plan.roster if entry.peer not in self.reports)
+        return Verdict(plan.run, plan.epoch, plan.round, plan.digest, plan.chain, shards, late, self._agreed_state())
+
+    def _shard(self, shard: int, quorum: int, excluded: Collection[int], max_share: float) -> ShardVerdict:
+        lost, owners = ShardVerdict(shard, self.plan.assignment[shard]), self.plan.aggregators_of(shard)
+        if any(peer in excluded for peer in owners):
+            return replace(lost, lost=Reason.EQUIVOCATION.value)
+        if shard in self.disputed:
+            return replace(lost, lost=Reason.REPLICAS_DIFFER.value)
+        holders = Counter(report.held[shard] for report in self.reports.values() if shard in report.held)
+        digest, count = holders.most_common(1)[0] if holders else ("", 0)
+        if count >= quorum and digest in self.manifests:
+            manifest = self.manifests[digest]
+            return replace(lost, hash=manifest.hash, contributors=manifest.contributors)
+        if shard in self.withheld:
+            return replace(lost, lost=self.withheld[shard].reason.value)
+        if self.away & set(owners):
+            return replace(
+                lost, lost=f"its aggregator is away, and nobody else may see more than {max_share:.0%} of an update"
+            )
+        return replace(lost, lost=f"held by {count} of {quorum} needed" if count else "not published")
+
+    def _agreed_state(self) -> str:
+        """Return the replica digest that most peers reported, if they were asked for it."""
+        digests = Counter(report.state for report in self.reports.values() if report.state)
+        return digests.most_common(1)[0][0] if digests else ""

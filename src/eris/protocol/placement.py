@@ -1,0 +1,62 @@
+"""Who aggregates which shard while some are away."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from eris.errors import RunStopped
+from eris.protocol.round_plan import RosterEntry
+from eris.protocol.rules import Rules
+from eris.shards.policy import ShardPolicy
+
+__all__ = ["Placement"]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Gives shards to peers for one round."""
+
+    policy: ShardPolicy
+    rules: Rules
+    roster: Mapping[int, RosterEntry]
+    round: int
+
+    def place(self, present: Collection[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return who aggregates each shard, and who does so again to be compared (nobody without replicas)."""
+        homes = self.policy.assignment(self.round, self.rules.aggregators)
+        seconds = self.policy.witnesses(self.round, self.rules.aggregators)
+        layout, load = self.policy.layout(self.round), Counter[int]()
+        for shard, home in (*enumerate(homes), *enumerate(seconds)):
+            if home in present:
+                load[home] += layout.size(shard)
+        assignment = self._placed(homes, present, load, seconds)
+        return assignment, self._placed(seconds, present, load, assignment)
+
+    def _placed(
+        self, homes: tuple[int, ...], present: Collection[int], load: Counter[int], taken: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """Give every shard to its home, or, while that is away, to the least loaded peer within the largest share.
+
+        Nobody gets a shard that is `taken` by the same peer. Where no peer may have it, the shard stays with its absent
+        home and is lost until that returns.
+        """
+        layout, placed = self.policy.layout(self.round), list(homes)
+        limit = self.rules.max_share * layout.n
+        for shard, home in enumerate(homes):
+            if home in present:
+                continue
+            size, other = layout.size(shard), taken[shard : shard + 1]
+            free = (peer for peer in present if self.roster[peer].can_aggregate and peer not in other)
+            able = [peer for peer in free if load[peer] + size <= limit]
+            if able:
+                placed[shard] = min(able, key=lambda peer: (load[peer], peer))
+                load[placed[shard]] += size
+            elif home not in self.roster:
+                raise RunStopped(
+                    f"shard {shard} has no aggregator: {home} left and nobody may take it",
+                    fix="raise the largest allowed share, or add a peer that can aggregate",
+                    round=self.round,
+                )
+        return tuple(placed)

@@ -1,0 +1,30 @@
+"""What the coordinator of a run holds its rounds to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from eris.errors import ConfigError
+from eris.protocol.round_plan import Deadlines, Normalisation
+
+__all__ = ["Rules"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the coordinator holds rounds to."""
+
+    run: str
+    aggregators: tuple[int, ...]  # home of each shard, before rotation and replacement
+    participation: float = 1.0
+    normalisation: Normalisation = "contributors"
+    min_contributors: int = 3
+    quorum: int = 0  # peers that must hold a shard; 0: more than half of the roster
+    max_share: float = 1.0  # largest share of an update a replacement may bring one peer to
+    checkpoint_every: int = 0  # rounds; 0: never
+    unreached_rounds: int = 0  # in a row, after which an aggregator whom few can dial gets no shard; 0: never
+    deadlines: Deadlines = field(default_factory=Deadlines)
+
+    def __post_init__(self) -> None:
+        if self.min_contributors < 1:
+            raise ConfigError(f"min_contributors is {self.min_contributors}", fix="use 1 or more (3 by default)")
