@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,10 @@ from eris.local import mapped
 from eris.local.mapped import is_mapped
 from eris.local.spec import Vector
 from eris.local.task import BlockResult, BlockTask, Task
+from eris.peer import attendance
 from eris.peer.node import Node
+from eris.protocol.aggregator import Aggregator
+from eris.protocol.round_plan import RoundPlan
 from tests.peer.town import Town, settings, simulated, town
 
 DSC = ("members=4", "model.options.n=5000", "rounds=4")
@@ -89,6 +93,24 @@ def test_blocks_that_fail_cost_this_member_one_contribution(tmp_path: Path) -> N
     assert len(digests) == 1
     without = {report.plan.round for report in seen for shard in report.verdict.shards if 2 not in shard.contributors}
     assert without == {1}
+
+
+def test_a_peer_that_takes_long_to_open_a_round_is_not_taken_for_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, seen = Aggregator.begin, []
+
+    def begin_slowly(self: Aggregator, plan: RoundPlan, now: float) -> None:
+        if (self.peer, plan.round) == (2, 1):  # as long as to draw the mask of a long model
+            time.sleep(4.0)
+        begin(self, plan, now)
+
+    monkeypatch.setattr(Aggregator, "begin", begin_slowly)
+    monkeypatch.setattr(attendance, "_SILENCE", 2.0)
+    with town(tmp_path / "town", settings(*DSC, "rounds=3", method="eris+dsc")) as place:
+        play(place, [place.node(name, on_round=seen.append) for name in place.names])
+    assert len(seen) == 12
+    assert all(shard.contributors == (0, 1, 2, 3) for report in seen for shard in report.verdict.shards)
 
 
 def test_a_peer_goes_on_from_a_checkpoint_that_stays_on_disk(tmp_path: Path) -> None:
