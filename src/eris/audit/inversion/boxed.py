@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain, repeat
 
 import numpy as np
 import torch
@@ -38,9 +39,9 @@ class Boxed:
     """Label from the last layer, picture by L-BFGS-B in [0, 1] from grey, with less and less smoothness."""
 
     steps: int = 600  # in all stages together
-    restarts: int = 1
+    restarts: int = 3
     smoothness: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-6)  # weight of the total variation in each stage
-    enough: float = 1e-6  # a match as good as that needs no other start
+    enough: float = 1e-5  # a match as good as that needs no other start
 
     name = "boxed"
 
@@ -57,8 +58,10 @@ class Boxed:
         known = labels_for(sight, public, labels, seed)
         matching, targets = Matching(sight, public, mode=mode), torch.from_numpy(known)
 
+        spreads = chain([0.1], repeat(1.0))  # near grey, and if that leads nowhere, from noise
+
         def search(own: Seed) -> Attempt:
-            start = _start((len(known), *public.shape), own)
+            start = _start((len(known), *public.shape), own, next(spreads))
             return self._descend(matching, targets, torch.from_numpy(start).to(public.dtype))
 
         enough = max(self.enough, matching.floor)
@@ -99,6 +102,6 @@ def _objective(matching: Matching, targets: Tensor, pictures: Tensor, weight: fl
     return slope
 
 
-def _start(shape: tuple[int, ...], seed: Seed) -> Numbers:
-    """Begin near grey: pictures of one batch must differ, or they stay the same for ever."""
-    return 0.5 + 0.1 * (seed.child("start").generator().random(shape) - 0.5)
+def _start(shape: tuple[int, ...], seed: Seed, spread: float) -> Numbers:
+    """Begin around grey, but not at it: pictures of one batch must differ, or they stay the same for ever."""
+    return 0.5 + spread * (seed.child("start").generator().random(shape) - 0.5)

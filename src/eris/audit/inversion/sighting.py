@@ -184,7 +184,7 @@ def _picture_task(config: Config) -> TorchTask:
     from eris.local.torch_task import TorchTask
 
     task = build_task(config.model_dump(mode="json", exclude_none=True))
-    if not isinstance(task, TorchTask):
+    if not isinstance(task, TorchTask) or task.examples(0)[0].ndim != 4:
         raise InputError(f"{config.data.name} has no pictures to recover", fix="audit a data set of pictures")
     return task
 

@@ -44,9 +44,8 @@ def stage(
     config: Config, observers: Sequence[Observer], *, pictures: int, rounds: int = 1, model: Vector | None = None
 ) -> Stage:
     """Run a training up to the round that is attacked; as many members as have so many pictures are its victims."""
+    scene = watch(config, observers, victims=_victims(config, pictures), rounds=rounds, model=model)
     pixels = _Pixels.of(config)
-    victims = _victims(config, pictures)
-    scene = watch(config, observers, victims=victims, rounds=rounds, model=model)
     originals = {victim: pixels.pictures(inputs) for victim, inputs in scene.originals.items()}
     return Stage(config.seed, scene.sightings, _public(scene, pixels, originals[0].shape[1:]), originals, scene.labels)
 
