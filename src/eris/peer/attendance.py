@@ -36,14 +36,14 @@ class Present:
     certificate: bytes
     wish: Wish
     joined: float = field(default_factory=time.monotonic)
-    waits: bool = False  # for news, in a call of its own
+    calls: int = 0  # for news, that it waits in; the next may come before the end of the last is noticed
     heard: float = field(default_factory=time.monotonic)
     lost: float | None = None  # since when its connection is broken
 
     def silent(self, now: float) -> bool:
         """Whether it hung up and did not dial again, or has asked for no news for too long (frozen, or cut off)."""
         broken = self.lost is not None and self.lost < now - _MOMENT
-        return broken or (not self.waits and self.heard < now - _SILENCE)
+        return broken or (not self.calls and self.heard < now - _SILENCE)
 
     def page(self) -> dict[str, Any]:
         """Return its page of the address book."""
@@ -68,6 +68,7 @@ class Attendance:
         """Note a peer that has come, or come back."""
         number, known = present.entry.peer, self.present.get(present.entry.peer)
         self.edition += known is None or known.address != present.address
+        present.calls = known.calls if known is not None else 0
         self.present[number], self._certificates[number] = present, present.certificate
 
     def leave(self, number: int) -> None:
@@ -83,7 +84,7 @@ class Attendance:
         present = self.find(caller)
         if present is None:
             return None
-        present.waits, present.heard = waits, time.monotonic()
+        present.calls, present.heard = max(0, present.calls + (1 if waits else -1)), time.monotonic()
         if caller.fingerprint == present.entry.fingerprint:  # renewed with the same key, perhaps
             present.certificate = self._certificates[present.entry.peer] = caller.certificate
         if not waits:
@@ -94,8 +95,11 @@ class Attendance:
     def lost(self, caller: PeerIdentity) -> None:
         """Note that a peer's connection broke; it has a moment to dial again."""
         present = self.find(caller)
-        if present is not None and present.lost is None:
-            present.waits, present.lost = False, time.monotonic()
+        if present is None:
+            return
+        present.calls = max(0, present.calls - 1)
+        if not present.calls and present.lost is None:
+            present.lost = time.monotonic()
 
     def silent(self) -> Iterator[Present]:
         """Return peers whose connection stays broken, and those whose certificate the CA has withdrawn."""

@@ -159,7 +159,8 @@ class ControlServer:
                 self._service.lost(caller)
 
         self._service.heard(caller, waits=True)
-        context.add_callback(ended)
+        if not context.add_callback(ended):  # it hung up before we looked: nobody would ever tell us
+            self._service.lost(caller)
 
     def _caller(self, context: Any) -> PeerIdentity:
         certificate = context.auth_context()["x509_pem_cert"][0]

@@ -1,0 +1,94 @@
+"""Who is there, by the calls it waits in: they overlap, break, and end before anybody looks."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from eris.peer.attendance import Attendance, Present
+from eris.protocol.round_plan import RosterEntry
+from eris.transport.control_server import ControlServer
+from eris.transport.identity import PeerIdentity
+
+AMBER = PeerIdentity("amber", fingerprint="ab")
+LATER = 60.0
+
+
+class NoCredentials:
+    """Of a CA that has revoked nobody."""
+
+    class revocations:
+        number = 0
+
+    def refresh(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def attendance() -> Attendance:
+    made: Any = Attendance(NoCredentials())  # type: ignore[arg-type]
+    enter(made)
+    return made
+
+
+def enter(attendance: Attendance) -> Present:
+    present = Present(RosterEntry(0, "amber", 1.0, "ab"), None, b"", wish=None)  # type: ignore[arg-type]
+    attendance.enter(present)
+    return present
+
+
+def silent(attendance: Attendance) -> bool:
+    return attendance.present[0].silent(time.monotonic() + LATER)
+
+
+def test_who_waits_is_there_and_who_stopped_asking_is_not(attendance: Attendance) -> None:
+    attendance.heard(AMBER, waits=True)
+    assert not silent(attendance)
+    attendance.heard(AMBER, waits=False)
+    assert silent(attendance)
+
+
+def test_the_end_of_a_call_that_is_noticed_late_does_not_hide_the_next_one(attendance: Attendance) -> None:
+    for waits in (True, True, False):
+        attendance.heard(AMBER, waits=waits)
+    assert not silent(attendance)
+
+
+def test_a_connection_that_broke_counts_if_no_other_call_waits(attendance: Attendance) -> None:
+    attendance.heard(AMBER, waits=True)
+    attendance.heard(AMBER, waits=True)
+    attendance.lost(AMBER)
+    assert not silent(attendance)
+    attendance.lost(AMBER)
+    assert silent(attendance)
+
+
+def test_a_call_goes_on_when_its_peer_joins_again(attendance: Attendance) -> None:
+    attendance.heard(AMBER, waits=True)
+    enter(attendance)  # its reference was lost, say; the call for news is still open
+    assert not silent(attendance)
+    attendance.heard(AMBER, waits=False)
+    assert silent(attendance)
+
+
+def test_a_call_that_ended_before_it_was_watched_is_a_lost_one() -> None:
+    """gRPC calls nobody back for a call that is over."""
+    told: list[str] = []
+
+    class Service:
+        def heard(self, caller: PeerIdentity, *, waits: bool) -> None:
+            told.append(f"heard {waits}")
+
+        def lost(self, caller: PeerIdentity) -> None:
+            told.append("lost")
+
+    class Over:
+        def add_callback(self, ended: object) -> bool:
+            return False
+
+    server: Any = object.__new__(ControlServer)
+    server._service = Service()
+    server._watch(AMBER, Over(), None)
+    assert told == ["heard True", "lost"]
