@@ -56,11 +56,11 @@ def test_a_batch_gives_most_of_its_labels_away(aggregators):
     assert right >= 0.85 * 80  # of a guess by chance, about half
 
 
-def test_the_same_labels_after_several_steps():
+def test_most_labels_show_after_several_steps():
     public, (pictures, labels) = world(), digits(8)
     local = LocalSteps(lr=0.1, steps=4, samples=8, batch=8)
     sight = sight_of(public, pictures, labels, local=local)
-    assert _missing(labels, infer_labels(sight, public, 8, seed=SEED)) <= 1
+    assert _missing(labels, infer_labels(sight, public, 8, seed=SEED)) <= 2  # the steps blur it; by chance, about four
 
 
 def _missing(true, found) -> int:

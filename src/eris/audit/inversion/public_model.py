@@ -73,8 +73,9 @@ class PublicModel:
         local: LocalSteps | None = None,
         handling: Handling | None = None,
     ) -> Tensor:
-        """Return x^t − x_k of a member with these samples, clipped as it would have been."""
-        local, handling = local or LocalSteps(), handling or Handling()
+        """Return x^t − x_k of a member with these samples (by default one step on all of them), clipped as it was."""
+        local = local or LocalSteps(samples=len(pictures), batch=len(pictures))
+        handling = handling or Handling()
         weights, velocity = self._leaves(), None
         moved: Tensor | None = None
         for step in range(local.steps):
