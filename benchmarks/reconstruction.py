@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from eris.audit.inversion import Sight, inversion_by_name
 from eris.audit.inversion.public_model import PublicModel
 from eris.audit.inversion.sigmoid_lenet import SigmoidLeNet
-from eris.audit.likeness import Perceptual, identification, mse, psnr, ssim
+from eris.audit.likeness import Perceptual, identification, mse, pattern_distance, psnr, ssim
 from eris.audit.prior.ggl import GGL
 from eris.audit.prior.two_convolutions import TwoConvolutions
 from eris.data import Images, load
@@ -170,11 +170,14 @@ def measured(attack: str, count: int, kinds: list[str], folder: Path) -> dict[st
     for case in cases:
         recovered, right, seconds = measurement.recovered(case)
         scores = measurement.scores(recovered)
-        found = identification(recovered, measurement.originals[: max(count, CANDIDATES)], np.arange(count))
+        candidates = measurement.originals[: max(count, CANDIDATES)]
+        found = identification(recovered, candidates, np.arange(count))
+        pattern = identification(recovered, candidates, np.arange(count), pattern_distance)
         row: dict[str, Any] = {
             "scores": {name: {"mean": float(v.mean()), "std": float(v.std())} for name, v in scores.items()},
             "mse_below_0.001": float((scores["mse"] < 1e-3).mean()),
             "identified": {"rate": found.rate, "low": found.low, "high": found.high, "chance": found.chance},
+            "identified_by_pattern": {"rate": pattern.rate, "low": pattern.low, "high": pattern.high},
             "labels_right": right / count,
             "cpu_seconds": seconds,
         }
@@ -186,7 +189,11 @@ def measured(attack: str, count: int, kinds: list[str], folder: Path) -> dict[st
             null[case.kind] = scores
         rows[str(case)] = row
         brief = {name: round(float(v.mean()), 4) for name, v in scores.items()}
-        print(f"{attack:4} {case!s:20} {brief} identified {found.rate:.2f}", file=sys.stderr, flush=True)
+        print(
+            f"{attack:4} {case!s:20} {brief} identified {found.rate:.2f}, by pattern {pattern.rate:.2f}",
+            file=sys.stderr,
+            flush=True,
+        )
     parameters = measurement.public.n
     return {
         "pictures": count,

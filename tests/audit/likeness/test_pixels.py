@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from eris.audit.likeness import mse, psnr, ssim
+from eris.audit.likeness import identification, mse, pattern_distance, psnr, ssim
 from eris.errors import InputError
 
 PICTURES = np.random.default_rng(0).random((6, 3, 20, 24)).astype(np.float32)
@@ -9,7 +9,7 @@ PICTURES = np.random.default_rng(0).random((6, 3, 20, 24)).astype(np.float32)
 
 def test_a_score_for_each_picture_of_a_batch():
     others = PICTURES[::-1].copy()
-    for score in (mse, psnr, ssim):
+    for score in (mse, pattern_distance, psnr, ssim):
         together = score(PICTURES, others)
         assert together.shape == (6,)
         assert np.array_equal(together, [score(one, other) for one, other in zip(PICTURES, others, strict=True)])
@@ -64,3 +64,12 @@ def test_what_would_be_misjudged_is_refused(original, recovered, complaint):
 def test_ssim_refuses_pictures_smaller_than_its_window():
     with pytest.raises(InputError, match="at least 11"):
         ssim(np.zeros((1, 10, 30)), np.zeros((1, 10, 30)))
+
+
+def test_a_pale_recovery_is_missed_by_squared_difference_and_found_by_its_pattern():
+    flat = np.full((4, 3, 20, 24), 0.5, np.float32)
+    candidates, pale = np.concatenate([PICTURES, flat]), 0.1 * PICTURES + 0.45
+    assert identification(pale, candidates, np.arange(6)).rate == 0
+    assert identification(pale, candidates, np.arange(6), pattern_distance).rate == 1
+    assert pattern_distance(PICTURES, pale) == pytest.approx(np.zeros(6), abs=1e-4)
+    assert pattern_distance(flat, flat).tolist() == [1, 1, 1, 1]

@@ -5,6 +5,7 @@ Pictures are arrays of values in [0, 1], channels × height × width, or batches
 ===================== =================================================================== =====================
 `mse`                 mean squared difference of the values                               0 is the same
 `psnr`                the same in decibels                                                ∞ is the same
+`pattern_distance`    one less the correlation: brightness and contrast do not count      0 is the same
 `ssim`                structural similarity                                               1 is the same
 `Perceptual`          LPIPS: distance of the features of a network that knows photographs 0 is the same
 `identification`      how often the original is found again among candidates              chance is 1 / candidates
@@ -15,7 +16,16 @@ from __future__ import annotations
 
 from eris.audit.likeness.identification import Identification, identification
 from eris.audit.likeness.perceptual import Perceptual, perceptual_scores
-from eris.audit.likeness.pixels import mse, psnr
+from eris.audit.likeness.pixels import mse, pattern_distance, psnr
 from eris.audit.likeness.structure import ssim
 
-__all__ = ["Identification", "Perceptual", "identification", "mse", "perceptual_scores", "psnr", "ssim"]
+__all__ = [
+    "Identification",
+    "Perceptual",
+    "identification",
+    "mse",
+    "pattern_distance",
+    "perceptual_scores",
+    "psnr",
+    "ssim",
+]
