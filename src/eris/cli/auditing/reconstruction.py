@@ -163,29 +163,24 @@ class _Bar:
 
 
 def _table(results: Sequence[dict[str, Any]]) -> Any:
+    """Return what fits into eighty columns; observer and attack are columns only where there are several."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    several = [key for key in ("observer", "attack") if len({result[key] for result in results}) > 1]
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in ("defence", "observer"):
+    for column in ("defence", *several, "mode"):
         table.add_column(column)
-    table.add_column("sees", justify="right")
-    for column in ("attack", "mode"):
-        table.add_column(column)
-    for column in ("MSE", "recovered", "identified"):
+    for column in ("sees", "MSE", "recovered", "identified"):
         table.add_column(column, justify="right", no_wrap=True)
     for result in results:
-        table.add_row(*_cells(result))
+        table.add_row(*(str(result[key]) for key in ("defence", *several, "mode")), *_figures(result))
     return table
 
 
-def _cells(result: dict[str, Any]) -> list[str]:
+def _figures(result: dict[str, Any]) -> list[str]:
     return [
-        result["defence"],
-        result["observer"],
         f"{result['share']:.1%}",
-        result["attack"],
-        result["mode"],
         f"{result['mse']['median']:.1e}",
         f"{result['recovered']['rate']:.0%}",
         f"{result['identified']['rate']:.0%}",
