@@ -30,7 +30,7 @@ class Fault:
     """What happens to a process, and when: the n-th time that a moment comes in a round."""
 
     moment: str
-    do: str = "kill"  # or "stop", "cut", "raise", "nan"
+    do: str = "kill"  # or "stop", "cut", "raise", "nan"; for the moment "return" the name of who is to return
     round: int = 2
     nth: int = 1
 
@@ -117,6 +117,8 @@ def _join(job: Job, lines: Lines) -> None:
     task = build_task(federation.config.model_dump(mode="json"))
     if job.fault is not None and job.fault.moment == "train":
         _spoil(task, job.fault, lines)
+    elif job.fault is not None and job.fault.moment == "return":
+        _wait_in_training(task, job.fault, folder / "coordinator.log")
     session = Session(
         federation,
         Credentials(folder / "ca/peers" / job.name),
@@ -163,6 +165,21 @@ def _spoil(task: Any, fault: Fault, lines: Lines) -> None:
         }
         update, samples = changed.get(fault.do, result.update), 0 if fault.do == "no samples" else result.samples
         return type(result)(update, samples, result.steps, result.loss, result.metrics)
+
+    task.train = train
+
+
+def _wait_in_training(task: Any, fault: Fault, log: Path) -> None:
+    """Train, in one round, until the coordinator has taken in a peer a second time."""
+    honest = task.train
+
+    def train(peer: int, model: Any, memory: Any, *, round: int, seed: Any) -> Any:
+        until = time.monotonic() + 40.0
+        while round == fault.round and time.monotonic() < until:
+            if log.read_text(encoding="utf-8").count(f"{fault.do} is here") > 1:
+                break
+            time.sleep(0.1)
+        return honest(peer, model, memory, round=round, seed=seed)
 
     task.train = train
 

@@ -143,7 +143,7 @@ def test_a_frozen_peer_is_missed_and_comes_back(tmp_path: Path, method: str, nam
 @pytest.mark.parametrize("name", [MEMBER, pytest.param(AGGREGATOR, marks=slow)])
 def test_a_killed_peer_comes_back_with_the_same_name(tmp_path: Path, method: str, name: str) -> None:
     with fleet(tmp_path, method) as made:
-        made.start_all(**{name: Fault("receipt")})
+        made.start_all(**{name: Fault("receipt"), "amber": Fault("return", name, round=ROUND + 1)})
         made.wait_dead(name)
         made.start(name)
         made.check(*NAMES)
@@ -153,7 +153,7 @@ def test_a_killed_peer_comes_back_with_the_same_name(tmp_path: Path, method: str
 @pytest.mark.parametrize("method", METHODS)
 def test_a_peer_that_dies_in_its_checkpoint_goes_on_from_the_one_before(tmp_path: Path, method: str) -> None:
     with fleet(tmp_path, method) as made:
-        made.start_all(**{MEMBER: Fault("checkpoint", round=3)})
+        made.start_all(**{MEMBER: Fault("checkpoint", round=3), "amber": Fault("return", MEMBER, round=4)})
         made.wait_dead(MEMBER)
         left = [path.name for path in (tmp_path / "peers" / MEMBER / "checkpoint").glob("round-*")]
         assert left == ["round-000001.safetensors"]
