@@ -52,7 +52,7 @@ class NoListener:
 class Scene:
     """Four members, two shards; peer 0 aggregates the first one, and member 3 is hostile."""
 
-    def __init__(self, kind: str = "dense", *, patience: float = 90.0) -> None:
+    def __init__(self, kind: str = "dense", *, cut: float = 60.0, patience: float = 90.0) -> None:
         self.recipe = Recipe(
             SPEC,
             ShardPolicy(SPEC, 2, public_root(5)),
@@ -64,7 +64,7 @@ class Scene:
         roster = tuple(RosterEntry(peer, name(peer), weight=1.0 + peer) for peer in range(MEMBERS))
         self.plan = RoundPlan(
             run="run", epoch=0, round=0, chain=GENESIS, spec=SPEC.digest, roster=roster,
-            participants=tuple(range(MEMBERS)), assignment=(AGGREGATOR, 1), deadlines=Deadlines(60.0, patience),
+            participants=tuple(range(MEMBERS)), assignment=(AGGREGATOR, 1), deadlines=Deadlines(cut, patience),
         )  # fmt: skip
         self.uploads = [self._upload(peer) for peer in range(MEMBERS)]
         self.aggregator = Aggregator(AGGREGATOR, self.recipe, sign=sign_as(AGGREGATOR))

@@ -34,7 +34,7 @@ class Gate:
     def __init__(self, folder: Path) -> None:
         authority = Authority.create(folder / "ca", "gate")
         self._folders = {peer: authority.issue(name(peer)) for peer in range(4)}
-        self.scene = Scene()
+        self.scene = Scene(cut=3600.0, patience=5.0)  # one round, however long the attack
         self.listener = Listener(self.credentials(0), ("127.0.0.1", 0), limits=LIMITS)
         snapshot = self.scene.member(0).snapshot
         self.host = Host(self.listener, self.scene.desk, peer_of=number, find=lambda digest: None, snapshot=snapshot)
