@@ -25,7 +25,7 @@ from eris.wire.frame import HEADER_BYTES, LONGEST_CHUNK
 from tests.faults.scene import HOSTILE, Scene, name, number, spoken_by_member
 from tests.faults.script import mutate
 
-LIMITS = LinkLimits(HEADER_BYTES, LONGEST_CHUNK, connect=5.0, handshake=5.0, idle=1.0)
+LIMITS = LinkLimits(HEADER_BYTES, LONGEST_CHUNK, connect=20.0, handshake=20.0, idle=1.0)
 
 
 class Gate:
