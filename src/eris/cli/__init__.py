@@ -74,7 +74,7 @@ def main() -> None:
     except MemoryError:
         _say(
             "this machine has too little memory for what was asked: use a smaller batch or model, more aggregators "
-            "(smaller shards), or files for long vectors (`eris join --spill-above`); `eris plan` says what a peer needs"
+            "(smaller shards), or files for long vectors (`eris join --spill-above`); `eris plan` says what is needed"
         )
         sys.exit(ExitCode.OUT_OF_MEMORY)
     except KeyboardInterrupt:

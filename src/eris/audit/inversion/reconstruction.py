@@ -32,7 +32,8 @@ Notice = Callable[[int, int, str], None]
 RANDOM = "random values"
 NOTES = (
     "recovered: a mean squared difference below 0.001, pixels from 0 to 1",
-    "identified: nearer to its original than to all other candidates; chance is 1 / candidates",
+    "identified: nearer to its original than to all other candidates, by squared difference or (identified_by_pattern) "
+    "by correlation, which also finds what is only pale; chance is 1 / candidates",
     "mask-aware attacks match only what was seen; zero-filled ones take the rest for zero, as the published attacks do",
     "random values: the same attack on noise of the same length, which holds no picture",
     "an attack that finds nothing does not show that there is nothing to find",

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from eris.audit.binomial import rate_interval
 from eris.audit.inversion.finding import RECOVERED, Finding, Task
-from eris.audit.likeness import identification, perceptual_scores
+from eris.audit.likeness import identification, mse, pattern_distance, perceptual_scores
+from eris.audit.likeness.identification import Distance
 
 __all__ = ["Entry", "tally"]
 
@@ -50,15 +51,16 @@ def _line(group: list[Entry], others: Pictures) -> dict[str, Any]:
         "pictures": len(originals),
         **{name: {"mean": float(np.mean(v)), "median": float(np.median(v))} for name, v in scores.items()},
         "recovered": _rate(hits, len(originals)),
-        "identified": _identified(images, originals, others),
+        "identified": _identified(images, originals, others, mse),
+        "identified_by_pattern": _identified(images, originals, others, pattern_distance),  # pale pictures count, too
         "labels": _rate(*_labels(group)),
         "seconds": float(sum(entry.finding.seconds for entry in group)),
     }
 
 
-def _identified(images: Pictures, originals: Pictures, others: Pictures) -> dict[str, float]:
+def _identified(images: Pictures, originals: Pictures, others: Pictures, distance: Distance) -> dict[str, float]:
     candidates = np.concatenate([originals, others[: max(len(others) - len(originals), 0)]])
-    found = identification(images, candidates, np.arange(len(originals)))
+    found = identification(images, candidates, np.arange(len(originals)), distance)
     facts = {"rate": found.rate, "low": found.low, "high": found.high}
     return {**facts, "chance": found.chance, "candidates": found.candidates}
 
