@@ -20,6 +20,7 @@ from eris.peer import letters
 from eris.peer.account import Account
 from eris.peer.book import Book
 from eris.peer.moments import Moments
+from eris.peer.under_way import UnderWay
 from eris.protocol.member import Snapshot
 from eris.protocol.messages import Manifest, Published, Upload
 from eris.protocol.recipe import Recipe
@@ -71,10 +72,11 @@ class Courier:
         deliver: Callable[[Result], None],
         moments: Moments | None = None,
         shelf: Shelf | None = None,
+        under_way: UnderWay | None = None,
     ) -> None:
         self.peer, self._book, self._security, self._recipe = peer, book, security, recipe
         self._limits, self._deliver, self._moments = limits, deliver, moments or Moments()
-        self._shelf = shelf or Shelf()
+        self._shelf, self._under_way = shelf or Shelf(), under_way or UnderWay()
         self._link: StreamLink | None = None
         self._past = Account(str(peer))
         self._turn = threading.Lock()
@@ -142,6 +144,8 @@ class Courier:
             return False
         except Refused as error:
             _LOG.warning("round %d: peer %d: %s", errand.plan.round, self.peer, error)
+        finally:
+            self._under_way.arrived(errand.plan.digest, self.peer)
         return True
 
     def _carry(self, errand: Errand, open_shards: dict[int, None]) -> None:
@@ -156,6 +160,7 @@ class Courier:
                 question["alone"] = True  # the manifest, without values
             letters.ask(link, question, errand.deadline, more=shard != shards[-1])
         refused = {upload.shard: self._hear_receipt(link, upload, errand.deadline) for upload in parts}
+        self._under_way.arrived(errand.plan.digest, self.peer)
         for shard in shards:
             result = self._collect(link, errand, shard, refused.get(shard))
             open_shards.pop(shard)

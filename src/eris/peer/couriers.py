@@ -12,6 +12,7 @@ from eris.peer.account import Account
 from eris.peer.book import Book
 from eris.peer.courier import Courier, Result
 from eris.peer.moments import Moments
+from eris.peer.under_way import UnderWay
 from eris.protocol.recipe import Recipe
 from eris.transport.link import LinkLimits
 from eris.transport.tls_link import Security
@@ -28,6 +29,7 @@ class Couriers:
         self._book, self._security, self._recipe = book, security, recipe
         self._limits, self._moments, self._shelf = limits, moments, shelf
         self._couriers: dict[int, Courier] = {}
+        self.under_way = UnderWay()
         self.results: queue.Queue[Result] = queue.Queue()
 
     def to(self, peer: int) -> Courier:
@@ -42,6 +44,7 @@ class Couriers:
                 self.results.put,
                 self._moments,
                 self._shelf,
+                self.under_way,
             )
         return self._couriers[peer]
 

@@ -30,6 +30,7 @@ class Exchange:
         """Send parts, and hold what is published until every shard is accounted for or the time is up."""
         me = self._member.peer
         owners = sorted(plan.aggregators - {me}, key=lambda peer: (peer - me - 1) % 2**31)
+        self._couriers.under_way.begin(plan.digest, set(owners) if uploads else set())
         for owner in owners:
             shards = plan.shards_of(owner)
             parts = tuple(upload for upload in uploads if upload.shard in shards)

@@ -16,6 +16,7 @@ from eris.peer import letters
 from eris.peer.account import Account
 from eris.peer.desk import Desk
 from eris.peer.moments import Moments
+from eris.peer.under_way import UnderWay
 from eris.protocol.member import Snapshot
 from eris.protocol.messages import Published, Receipt, UploadHeader, Withheld
 from eris.transport.identity import PeerIdentity, Refusal
@@ -27,6 +28,7 @@ from eris.wire import Header, Kind
 __all__ = ["Host"]
 
 _LOG = logging.getLogger(__name__)
+_LONG = 1 << 20  # bytes of a published shard that are worth letting our own parts go first
 _BEHIND = 5.0  # a member may hear of a round a little before we do
 _FAREWELL = 5.0  # seconds an older link has to end
 _PATIENCE = 3600.0  # between two frames a member may train as long as it likes; a dead one is noticed by the link
@@ -44,10 +46,11 @@ class Host:
         find: Callable[[str], Published | None],
         snapshot: Callable[[], Snapshot],
         moments: Moments | None = None,
+        under_way: UnderWay | None = None,
     ) -> None:
         self._listener, self._desk = listener, desk
         self._peer_of, self._find, self._snapshot = peer_of, find, snapshot
-        self._moments = moments or Moments()
+        self._moments, self._under_way = moments or Moments(), under_way or UnderWay()
         self._links: set[StreamLink] = set()
         self._past: dict[str, Account] = {}
         self._complaints: set[tuple[str, str, str]] = set()
@@ -226,8 +229,12 @@ class Host:
                 letters.send_snapshot(link, self._snapshot(), deadline)
                 return
             published = self._published(question, deadline)
-            send = letters.send_manifest if "alone" in question else letters.send_published
-            send(link, published, deadline)
+            if "alone" in question:
+                letters.send_manifest(link, published, deadline)
+            else:
+                if published.values.nbytes >= _LONG:
+                    self._under_way.wait()
+                letters.send_published(link, published, deadline)
             self._moments("served", round=published.manifest.round, shard=published.manifest.shard)
         except Refused as refusal:
             letters.refuse(link, refusal, deadline)

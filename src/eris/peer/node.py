@@ -202,6 +202,7 @@ class Node:
             find=self.member.serve,
             snapshot=self._recovery.snapshot,
             moments=self.moments,
+            under_way=self._couriers.under_way,
         )
 
     # ── what others may know ─────────────────────────────────────────────────────────────────────────────────────
