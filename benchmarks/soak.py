@@ -25,57 +25,22 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
+from network import FixedTask
 
 from eris.config import Config, load_config
-from eris.local.spec import ModelSpec, TensorSpec, Vector
-from eris.local.task import LocalResult
 from eris.peer.coordinate import CoordinatorNode
 from eris.peer.federation import Federation
 from eris.peer.node import Node
 from eris.peer.node_settings import NodeSettings
 from eris.peer.round_report import RoundReport
 from eris.protocol.floor import Floor
-from eris.seeds import Seed, private_root
+from eris.seeds import private_root
 from eris.transport.authority import Authority
 from eris.transport.credentials import Credentials
 
 LOCAL = ("127.0.0.1", 0)
 _MALLINFO = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
-
-
-class FixedTask:
-    """Returns the same small vector in every round."""
-
-    def __init__(self, member: int, n: int) -> None:
-        self.spec = ModelSpec((TensorSpec("weights", (n,), "float32", "trainable"),))
-        self._update = np.random.default_rng(member).standard_normal(n, np.float32) * np.float32(1e-3)
-
-    def samples(self, member: int) -> int:
-        """Return the same weight for all."""
-        del member
-        return 1
-
-    def initial(self, seed: Seed) -> Vector:
-        """Begin at zero."""
-        del seed
-        return np.zeros(self.spec.n, np.float32)
-
-    def memory(self, member: int) -> dict[str, Vector]:
-        """Keep nothing."""
-        del member
-        return {}
-
-    def train(self, member: int, model: Vector, memory: dict[str, Vector], *, round: int, seed: Seed) -> LocalResult:
-        """Return the vector."""
-        del member, model, memory, round, seed
-        return LocalResult(self._update, samples=1, loss=0.0)
-
-    def evaluate(self, model: Vector) -> dict[str, float]:
-        """Measure nothing."""
-        del model
-        return {}
 
 
 class Soak:
@@ -99,7 +64,7 @@ class Soak:
             Node(
                 federation,
                 own[name],
-                FixedTask(number, given.n),
+                FixedTask(given.peers, number, given.n),
                 private_root(1, number),
                 NodeSettings(name, listen=LOCAL, advertise="127.0.0.1", floor=Floor(min_contributors=1)),
                 on_round=self._after if number == 0 else None,
