@@ -13,11 +13,11 @@ from typing import Any
 
 from eris.audit.attempt import Attempt, Plan
 from eris.audit.pareto import pareto_front
-from eris.audit.plain import sayable
 from eris.audit.trial import NOTES
 from eris.config import Config
 from eris.events import Listener
 from eris.local.task import Task
+from eris.protocol.canonical import sayable
 
 __all__ = ["MembershipWitness", "joint_p_value"]
 

@@ -12,7 +12,6 @@ private-root         where this peer's randomness comes from (0600); never leave
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from eris.local.tensor_file import file_pieces
 from eris.peer.disk_need import state_bytes
 from eris.peer.federation import Federation
 from eris.peer.node import Node
+from eris.protocol.canonical import sayable
 from eris.protocol.member import Snapshot
 from eris.protocol.replica import copy_over
 from eris.protocol.round_plan import RoundPlan
@@ -129,7 +129,7 @@ class PeerFolder:
 
     def write(self, name: str, data: Mapping[str, Any]) -> None:
         """Write a JSON file for people and programs."""
-        write_atomically(self.path / name, (json.dumps(without_nan(data), indent=2) + "\n").encode())
+        write_atomically(self.path / name, (json.dumps(sayable(data), indent=2) + "\n").encode())
 
     def write_model(self, spec: ModelSpec, model: Vector) -> None:
         """Write the model as named tensors."""
@@ -138,7 +138,7 @@ class PeerFolder:
     def _append(self, name: str, data: Mapping[str, Any]) -> None:
         try:
             with (self.path / name).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(without_nan(data), separators=(",", ":")) + "\n")
+                file.write(json.dumps(sayable(data), separators=(",", ":")) + "\n")
         except OSError as error:
             if not is_full(error):
                 raise
@@ -146,15 +146,6 @@ class PeerFolder:
                 f"{self.path / name} cannot be written: {error.strerror}",
                 fix="make room there and start this peer again: it goes on from its last checkpoint",
             ) from error
-
-
-def without_nan(value: Any) -> Any:
-    """Replace what JSON has no word for by null."""
-    if isinstance(value, Mapping):
-        return {key: without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_nan(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _round_of(line: Mapping[str, Any]) -> int:

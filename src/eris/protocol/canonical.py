@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from blake3 import blake3
 
-__all__ = ["canonical_bytes", "digest_of", "digest_of_bytes", "plain"]
+__all__ = ["canonical_bytes", "digest_of", "digest_of_bytes", "plain", "sayable"]
 
 _AS_THEY_ARE = frozenset({int, float, str, bool, type(None)})
 
@@ -41,3 +43,16 @@ def digest_of(value: Any) -> str:
 def digest_of_bytes(data: bytes) -> str:
     """Return the BLAKE3 digest (hex) of bytes that are canonical."""
     return str(blake3(data).hexdigest())
+
+
+def sayable(value: Any) -> Any:
+    """Return plain data with null where JSON has no word, for people and programs; digests never meet such values.
+
+    >>> sayable({"low": float("nan"), "values": (1.0, 2.0)})
+    {'low': None, 'values': [1.0, 2.0]}
+    """
+    if isinstance(value, Mapping):
+        return {key: sayable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [sayable(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

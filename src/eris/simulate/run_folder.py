@@ -12,7 +12,6 @@ checkpoint/          what `--resume` goes on from
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +23,7 @@ from eris.errors import CheckpointError
 from eris.events import Event, RoundEnded, VerdictWritten
 from eris.exposure import ExposureLedger
 from eris.local.spec import ModelSpec, Vector
+from eris.protocol.canonical import sayable
 from eris.simulate.peer_exposure import PeerExposure
 
 __all__ = ["RunFolder"]
@@ -58,7 +58,7 @@ class RunFolder:
     def __call__(self, event: Event) -> None:
         """Write down what is worth a line."""
         if isinstance(event, RoundEnded):
-            self._append("metrics.jsonl", _without_nan(self._metrics(event)))
+            self._append("metrics.jsonl", sayable(self._metrics(event)))
         elif isinstance(event, VerdictWritten):
             self._append("verdicts.jsonl", {"plan": event.plan, "verdict": event.verdict})
 
@@ -81,7 +81,7 @@ class RunFolder:
 
     def write(self, name: str, data: Mapping[str, Any]) -> None:
         """Write a JSON file for people and programs."""
-        write_atomically(self.path / name, (json.dumps(_without_nan(data), indent=2) + "\n").encode())
+        write_atomically(self.path / name, (json.dumps(sayable(data), indent=2) + "\n").encode())
 
     def write_model(self, spec: ModelSpec, model: Vector) -> None:
         """Write the model as named tensors."""
@@ -118,12 +118,3 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def _without_nan(value: Any) -> Any:
-    """Replace what JSON has no word for by null."""
-    if isinstance(value, Mapping):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

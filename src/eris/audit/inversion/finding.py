@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from eris.audit.inversion.attack import Labels, Recovered
 from eris.audit.likeness import mse, psnr, ssim
-from eris.audit.plain import sayable
 from eris.checkpoint import write_atomically
 from eris.errors import ConfigError
+from eris.protocol.canonical import sayable
 
 __all__ = ["Finding", "Task", "keep", "kept", "scored"]
 

@@ -47,8 +47,8 @@ def sweep(
 
     `eris audit sweep reconstruction --attack idlg`
     """
-    from eris.audit.plain import sayable
     from eris.audit.sweep import SIZES
+    from eris.protocol.canonical import sayable
 
     if name not in (*_MEMBERSHIP, *_OTHERS):
         raise ConfigError(f"there is no sweep {name!r}", fix=f"use one of {', '.join((*_MEMBERSHIP, *_OTHERS))}")
