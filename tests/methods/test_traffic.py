@@ -11,6 +11,7 @@ from eris.events import RoundEnded, Sent
 from eris.planner import Baselines, Fleet, scenario, traffic
 from eris.simulate.method_run import MethodRun
 from eris.simulate.run import open_engine
+from eris.transforms.named import COMPRESSORS
 from eris.wire.frame import CHUNK, HEADER_BYTES
 from tests.simulate.setting import settings
 
@@ -33,6 +34,8 @@ COMPRESSED = [  # each compressor that may stand alone, and the bytes it makes o
         ("top_k", ["compression.keep=0.2"], 4 * 140 + -(-N // 8)),  # places as a bitmap
         ("top_k", ["compression.keep=0.01"], 4 * 7 + 4 * 7),  # as a list
         ("rand_k", ["compression.keep=0.1", "compression.masks=independent"], 4 * 70),
+        ("magnitude_prune", ["compression.options={p=0.3}"], 4 * 490 + -(-N // 8)),  # 0.3 left out, places as a bitmap
+        ("magnitude_prune", ["compression.options={p=0.01}"], 4 * N),  # zeros are shorter than a bitmap
     ]
 ]
 
@@ -130,6 +133,35 @@ def test_a_shared_mask_is_as_long_wherever_it_falls(method, tmp_path):
     assert set(totals) == {round(closed.network)}
     uploads = {ended.traffic.seconds for ended in events[RoundEnded]}
     assert len(uploads) > 1
+
+
+def both_ways(tmp_path, compressor, rounds):
+    """Return the bytes of one message in each round; with shared places the result is as short as an update."""
+    changes = [f"compression.compressor={compressor}", "compression.keep=0.1"]
+    ended = counted(tmp_path, "fedavg+compression", *changes, rounds=rounds)[RoundEnded]
+    sizes = [one.traffic.member.up for one in ended]
+    assert [one.traffic.member.down for one in ended] == sizes
+    assert [one.traffic.total for one in ended] == [2 * K * size for size in sizes]
+    return np.array(sizes) - HEADER_BYTES
+
+
+@pytest.mark.parametrize("compressor", ["rand_k", "stratified_rand_k"])
+def test_shared_places_shorten_the_result_as_well(compressor, tmp_path):
+    assert set(both_ways(tmp_path, compressor, rounds=2)) == {4 * 70}
+
+
+def test_bernoulli_in_expectation(tmp_path):
+    """Every value is kept with p = 0.1: a binomial number of them, the same for all members in a round."""
+    kept = both_ways(tmp_path, "bernoulli", rounds=60) / 4
+    assert np.all(kept == np.round(kept))
+    spread = math.sqrt(N * 0.1 * 0.9)
+    assert abs(kept.mean() - 0.1 * N) < 4 * spread / math.sqrt(kept.size)
+    assert 0.6 * spread < kept.std() < 1.4 * spread
+
+
+def test_every_compressor_is_held_to_its_size():
+    named = {change.partition("=")[2] for changes, _ in COMPRESSED for change in changes if "compressor=" in change}
+    assert named | {"rand_k", "stratified_rand_k", "bernoulli"} == set(COMPRESSORS)
 
 
 def test_shatter_given_its_graph_and_in_expectation(tmp_path):
