@@ -125,14 +125,27 @@ class Seed:
         # Expected number of draws until k distinct ones, plus six standard deviations: a second batch is rare.
         draws = int(n * -math.log1p(-k / n) + 6 * math.sqrt(k) + 16)
         while True:
-            stream = self.integers(n, count=draws)
-            values, first = np.unique(stream, return_index=True)
+            values, first = _distinct(self.integers(n, count=draws))
             if values.size >= k:
                 if values.size > k:
                     cut = np.partition(first, k - 1)[k - 1] if k else -1
                     values = values[first <= cut]
                 return values
             draws *= 2
+
+
+def _distinct(stream: Integers) -> tuple[Integers, Integers]:
+    """Return the distinct values of a stream (each below 2³²), ascending, and where each came first.
+
+    numpy sorts sixteen bits in linear time and keeps equal ones in order: twice that takes half as long as `unique`.
+    """
+    numbers = stream.astype(np.uint32)
+    order = np.argsort(numbers.astype(np.uint16), kind="stable")  # by the lower half; the cast drops the upper one
+    order = order[np.argsort((numbers >> np.uint32(16)).astype(np.uint16)[order], kind="stable")]
+    values = stream[order]
+    begins = np.ones(values.size, bool)
+    np.not_equal(values[1:], values[:-1], out=begins[1:])
+    return values[begins], order[begins]
 
 
 def public_root(seed: int) -> Seed:

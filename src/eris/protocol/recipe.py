@@ -19,6 +19,7 @@ from eris.shards.policy import Layout, ShardPolicy
 from eris.step.optimizer import ServerOptimizer
 from eris.step.schedule import Schedule, at_round
 from eris.transforms import Chain, Compress, Compressor, Shift
+from eris.transforms.compress import OneMask
 
 __all__ = ["Recipe"]
 
@@ -113,6 +114,9 @@ class Recipe:
         plan, seed = self.layout(round).trainable, self.round_seed(round)
         if not self.compressor.shared_support:
             return (None,) * plan.shards
+        if self.compressor.plan_invariant and isinstance(self.compressor, OneMask):  # drawn and cut once for all shards
+            mask = self.compressor.mask(plan.n, seed)
+            return (None,) * plan.shards if mask is None else tuple(mask[kept] for kept in plan.grouped(mask))
         return tuple(self.compressor.support(shard, plan, seed, b"") for shard in range(plan.shards))
 
     def round_seed(self, round: int) -> Seed:

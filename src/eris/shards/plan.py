@@ -110,6 +110,13 @@ class ShardPlan:
             out[first:last] = segment.owners[(coordinates[first:last] - segment.start) // segment.block]
         return out
 
+    def grouped(self, coordinates: Coordinates) -> list[NDArray[np.int64]]:
+        """Return, for each shard, which of these ascending coordinates are its own, by their places in the array."""
+        owners = self.owners_of(coordinates).astype(np.uint16 if self.shards <= 2**16 else np.int64, copy=False)
+        order = np.argsort(owners, kind="stable")  # sixteen bits at most: a radix sort, linear
+        stops = np.cumsum(np.bincount(owners, minlength=self.shards)).tolist()
+        return [order[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
+
     def gather(self, vector: Array, shard: int, *, out: Array | None = None) -> Array:
         """Copy a shard's values (of any dtype) out of the vector, in ascending order of their coordinates."""
         _require_length(vector, self.n, "vector")

@@ -36,7 +36,8 @@ class FedAvg(Blockwise):
     def step(self, model: Vector, direction: Vector, state: State, scratch: tuple[Vector, Vector]) -> None:
         """Move one block."""
         del state
-        move = np.multiply(direction, np.float32(self.lr), out=scratch[0])
+        rate = np.float32(self.lr)
+        move = direction if rate == 1 else np.multiply(direction, rate, out=scratch[0])  # × 1 changes no bit
         np.subtract(model, move, out=model)
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "CompressesDifference",
     "Compressor",
     "DenseCompressor",
+    "OneMask",
     "require_compressor",
 ]
 
@@ -81,6 +82,15 @@ class CompressesDifference(Protocol):
 
     def compress_difference(self, update: Vector, reference: Vector, context: SendContext) -> Packed:
         """Return the same bits as `compress(update - reference, context)`."""
+        ...
+
+
+@runtime_checkable
+class OneMask(Protocol):
+    """A compressor that draws one mask for the whole vector, whatever the shards (if it is plan-invariant)."""
+
+    def mask(self, n: int, public: Seed) -> Coordinates | None:
+        """Return the coordinates kept in a round, ascending; None: all."""
         ...
 
 

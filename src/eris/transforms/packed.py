@@ -142,11 +142,10 @@ class Packed:
             raise PlanError(f"a packed vector of {self.n} values meets a plan for {plan.n}", fix="use the round's plan")
         if self.support is None:
             return self._dense_parts(plan, memory)
-        owners = plan.owners_of(self.support).astype(np.uint16 if plan.shards <= 2**16 else np.int64, copy=False)
-        order = np.argsort(owners, kind="stable")  # sixteen bits at most: a radix sort, linear
-        stops = np.cumsum(np.bincount(owners, minlength=plan.shards)).tolist()
-        kept = [order[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
-        return [self._part(plan, a, self.support[kept[a]], self.symbols[kept[a]]) for a in range(plan.shards)]
+        return [
+            self._part(plan, shard, self.support[kept], self.symbols[kept])
+            for shard, kept in enumerate(plan.grouped(self.support))
+        ]
 
     def _dense_parts(self, plan: ShardPlan, memory: Memory | None) -> list[Part]:
         kind, stops = self.symbols.dtype, np.cumsum(plan.sizes).tolist()
