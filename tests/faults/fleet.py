@@ -52,7 +52,7 @@ class Fleet:
             authority.issue(name)
         self.port = free_port()
         table = {"name": "fleet", "coordinator": f"127.0.0.1:{self.port}", "peers": NAMES, "round": ROUND,
-                 "connect": 3.0, "idle": 10.0, "checkpoint_every": 2, **federation}  # fmt: skip
+                 "connect": 10.0, "idle": 10.0, "checkpoint_every": 2, **federation}  # fmt: skip
         (folder / "FEDERATION.toml").write_text(Federation(table, self.config).dump(), encoding="utf-8")
         self._processes: dict[str, Any] = {}
 

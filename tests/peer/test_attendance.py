@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from eris.config import load_config
 from eris.peer.attendance import Attendance, Present
+from eris.peer.federation import Federation
+from eris.peer.journal import SqliteJournal
+from eris.peer.moments import Moments
+from eris.peer.proceedings import Proceedings
 from eris.protocol.round_plan import RosterEntry
 from eris.transport.control_server import ControlServer
 from eris.transport.identity import PeerIdentity
 
 AMBER = PeerIdentity("amber", fingerprint="ab")
-LATER = 60.0
+PATIENCE, LATER = 40.0, 60.0
 
 
 class NoCredentials:
@@ -28,7 +34,7 @@ class NoCredentials:
 
 @pytest.fixture
 def attendance() -> Attendance:
-    made: Any = Attendance(NoCredentials())  # type: ignore[arg-type]
+    made: Any = Attendance(NoCredentials(), patience=PATIENCE)  # type: ignore[arg-type]
     enter(made)
     return made
 
@@ -39,8 +45,11 @@ def enter(attendance: Attendance) -> Present:
     return present
 
 
-def silent(attendance: Attendance) -> bool:
-    return attendance.present[0].silent(time.monotonic() + LATER)
+def silent(attendance: Attendance, after: float = LATER) -> bool:
+    now = time.monotonic
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: now() + after)
+        return bool(list(attendance.silent()))
 
 
 def test_who_waits_is_there_and_who_stopped_asking_is_not(attendance: Attendance) -> None:
@@ -48,6 +57,26 @@ def test_who_waits_is_there_and_who_stopped_asking_is_not(attendance: Attendance
     assert not silent(attendance)
     attendance.heard(AMBER, waits=False)
     assert silent(attendance)
+
+
+def test_who_asks_late_is_there_for_as_long_as_the_federation_gives_itself_to_reach_somebody(
+    attendance: Attendance,
+) -> None:
+    for waits in (True, False):
+        attendance.heard(AMBER, waits=waits)
+    assert not silent(attendance, PATIENCE - 1.0)
+    assert silent(attendance, PATIENCE + 1.0)
+
+
+def test_the_setting_of_the_federation_is_what_counts(tmp_path: Path) -> None:
+    config = load_config(changes=["data.name=synthetic-quadratic", "members=1", "aggregators=1", "method=eris"])
+    table = {"name": "grove", "coordinator": "127.0.0.1:1", "peers": ["amber"], "connect": 17.0}
+    journal = SqliteJournal(tmp_path / "journal")
+    made = Proceedings(Federation(table, config), NoCredentials(), journal, Moments())  # type: ignore[arg-type]
+    journal.close()
+    enter(made.attendance)
+    assert not silent(made.attendance, 16.0)
+    assert silent(made.attendance, 18.0)
 
 
 def test_the_end_of_a_call_that_is_noticed_late_does_not_hide_the_next_one(attendance: Attendance) -> None:

@@ -24,7 +24,6 @@ __all__ = ["Attendance", "Present", "can_be_dialled"]
 _LOG = logging.getLogger(__name__)
 _DIAL_SECONDS = 2.0
 _MOMENT = 1.5  # seconds to dial again after a connection broke
-_SILENCE = 5.0  # seconds between two calls for news
 
 
 @dataclass
@@ -40,10 +39,10 @@ class Present:
     heard: float = field(default_factory=time.monotonic)
     lost: float | None = None  # since when its connection is broken
 
-    def silent(self, now: float) -> bool:
-        """Whether it hung up and did not dial again, or has asked for no news for too long (frozen, or cut off)."""
-        broken = self.lost is not None and self.lost < now - _MOMENT
-        return broken or (not self.calls and self.heard < now - _SILENCE)
+    def silent(self, now: float, patience: float) -> bool:
+        """Whether it hung up and did not dial again, or asked for no news in `patience` s (frozen, or cut off)."""
+        broken = self.lost is not None and self.lost < now - min(_MOMENT, patience)
+        return broken or (not self.calls and self.heard < now - patience)
 
     def page(self) -> dict[str, Any]:
         """Return its page of the address book."""
@@ -55,10 +54,14 @@ class Present:
 
 
 class Attendance:
-    """The peers that are here; every call is made under the coordinator's lock."""
+    """The peers that are here; every call is made under the coordinator's lock.
 
-    def __init__(self, credentials: Credentials) -> None:
-        self._credentials = credentials
+    A peer that asks for no news for `patience` seconds is taken for gone: as long as the federation gives itself to
+    reach somebody, for a machine that is short of time dials late and asks late alike.
+    """
+
+    def __init__(self, credentials: Credentials, *, patience: float) -> None:
+        self._credentials, self._patience = credentials, patience
         self.present: dict[int, Present] = {}
         self.edition = 0  # of the address book
         self._certificates: dict[int, bytes] = {}  # also of peers that left: their last manifests are still to come
@@ -105,7 +108,7 @@ class Attendance:
         """Return peers whose connection stays broken, and those whose certificate the CA has withdrawn."""
         self._give_up_revoked()
         now = time.monotonic()
-        return (present for present in list(self.present.values()) if present.silent(now))
+        return (present for present in list(self.present.values()) if present.silent(now, self._patience))
 
     def unwelcome(self) -> Iterator[tuple[int, str]]:
         """Return peers, here or gone, whose certificate was revoked or has expired, and which of it."""

@@ -38,7 +38,7 @@ class Proceedings:
     ) -> None:
         self.federation, self._credentials, self._journal, self._moments = federation, credentials, journal, moments
         self.lock = threading.Condition()
-        self.attendance = Attendance(credentials)
+        self.attendance = Attendance(credentials, patience=federation.settings.connect)
         self.board = Board()  # the server brings its own
         self.spec: ModelSpec | None = None
         self.composition: Composition | None = None
