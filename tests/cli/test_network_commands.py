@@ -68,8 +68,8 @@ def test_a_federation_from_its_first_join_to_its_end(grove: Path) -> None:
         for what in ("name", "certificate", "address", "port", "CA", "clock", "version", "run", "listening", "disk"):
             assert f"ok     {what}" in healthy
         assert "the run has ended" in eris("stop", "--credentials", "certs/peers/birch", cwd=grove)
-        assert "stopped by birch" in clock.wait(14)
-        texts = {name: peer.wait(14) for name, peer in peers.items()}
+        assert "stopped by birch" in clock.wait(24)
+        texts = {name: peer.wait(24) for name, peer in peers.items()}
     assert "stopped by birch after" in texts["amber"]
     notices = [json.loads(line) for line in texts["cedar"].splitlines() if line.startswith('{"event"')]
     assert [notice["event"] for notice in notices[:2]] == ["start", "round"]

@@ -67,7 +67,7 @@ def _announce(node: CoordinatorNode, *, as_json: bool) -> None:
 
 
 def _serve_until_the_end(node: CoordinatorNode, metrics: int | None, *, as_json: bool, with_parent: bool) -> None:
-    from eris.cli.exit_code import ExitCode
+    from eris.cli.exit_code import ExitCode, code_of_end
     from eris.cli.networking.interruption import interruptible, stop_with_parent
 
     away = threading.Event()
@@ -96,8 +96,8 @@ def _serve_until_the_end(node: CoordinatorNode, metrics: int | None, *, as_json:
         raise node.failure
     if not ended:
         raise typer.Exit(ExitCode.INTERRUPTED)
-    if ended != "finished":
-        raise typer.Exit(ExitCode.STOPPED)
+    if code := code_of_end(ended):
+        raise typer.Exit(code)
 
 
 def _finish(ended: str, *, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from eris.errors import (
     TaskError,
 )
 
-__all__ = ["ExitCode", "code_of"]
+__all__ = ["ExitCode", "code_of", "code_of_end"]
 
 
 class ExitCode(IntEnum):
@@ -39,6 +39,7 @@ class ExitCode(IntEnum):
     UNHEALTHY = 21  # what `eris doctor` and `eris join --check` found
     NO_ROOM = 22
     OUT_OF_MEMORY = 23
+    STOPPED_BY_HAND = 24  # apart from 14, or what supervises a peer would start it again at once
     INTERRUPTED = 130
 
 
@@ -65,3 +66,14 @@ def code_of(error: ErisError) -> ExitCode:
     if isinstance(error, LinkError):
         return ExitCode.TURNED_AWAY if isinstance(error, LinkRefused) else ExitCode.UNREACHABLE
     return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.USAGE)
+
+
+def code_of_end(ended: str) -> ExitCode:
+    """Return the exit code of how a run ended for a peer or for the coordinator.
+
+    >>> code_of_end("stopped by birch").name
+    'STOPPED_BY_HAND'
+    """
+    if ended in ("finished", "left"):
+        return ExitCode.FINISHED
+    return ExitCode.STOPPED_BY_HAND if ended.startswith("stopped by ") else ExitCode.STOPPED

@@ -243,7 +243,7 @@ def _run(session: Session, *, with_parent: bool) -> dict[str, Any]:
 
 
 def _finish(summary: dict[str, Any], folder: Path, *, as_json: bool) -> None:
-    from eris.cli.exit_code import ExitCode
+    from eris.cli.exit_code import ExitCode, code_of_end
     from eris.cli.networking.interruption import INTERRUPTED
 
     if not as_json:
@@ -251,5 +251,5 @@ def _finish(summary: dict[str, Any], folder: Path, *, as_json: bool) -> None:
         typer.echo(f"model_digest {summary['model_digest']}")
     if summary["ended"] == INTERRUPTED:
         raise typer.Exit(ExitCode.INTERRUPTED)
-    if not summary["finished"] and summary["ended"] != "left":
-        raise typer.Exit(ExitCode.STOPPED)
+    if not summary["finished"] and (code := code_of_end(summary["ended"])):
+        raise typer.Exit(code)
