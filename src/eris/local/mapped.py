@@ -76,6 +76,8 @@ def _reserve(descriptor: int, size: int) -> None:
 
 def _file_of(array: NDArray[Any]) -> mmap.mmap | None:
     owner: Any = array
+    while type(owner) is np.ndarray:  # nearly always to the end: most vectors lie in memory
+        owner = owner.base
     while owner is not None and not isinstance(owner, mmap.mmap):
         owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
     return owner

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -57,8 +57,10 @@ class Training:
         seed = training_seed(self._private, round)
         if isinstance(task, BlockTask):
             return task.train_blocks(member.peer, member.look(), memory, round=round, seed=seed)
-        result = task.train(member.peer, member.start(), memory, round=round, seed=seed)
-        return checked(result, member.recipe.spec.n, member.peer, round)
+        model = member.look()
+        result = checked(task.train(member.peer, model, memory, round=round, seed=seed), model.size, member.peer, round)
+        # A task may return the very model; that moves on before the update is settled.
+        return replace(result, update=result.update.copy()) if np.may_share_memory(result.update, model) else result
 
     def keep(self) -> None:
         """Remember what the last training left: its round has a verdict."""

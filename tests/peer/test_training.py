@@ -1,0 +1,54 @@
+"""What a peer does with its own training code: it may look at the model, and what it returns is its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eris.local.numpy_task import QuadraticTask
+from eris.local.spec import Vector
+from eris.local.task import LocalResult, Memory
+from eris.peer.training import Training
+from eris.seeds import Seed, private_root
+from tests.protocol.test_rounds import SPEC, world
+
+CENTRES = np.zeros((5, SPEC.n))
+
+
+class ReturnsTheModel(QuadraticTask):
+    """Returns what it was given: an update that lies where the model does."""
+
+    def train(self, member: int, model: Vector, memory: Memory, *, round: int, seed: Seed) -> LocalResult:
+        del memory, round, seed
+        return LocalResult(model[:], self.samples(member))
+
+
+class ChangesTheModel(QuadraticTask):
+    """Trains in place, which a task must not do."""
+
+    def train(self, member: int, model: Vector, memory: Memory, *, round: int, seed: Seed) -> LocalResult:
+        model -= np.float32(1)
+        return super().train(member, model, memory, round=round, seed=seed)
+
+
+def test_an_update_is_no_part_of_the_model_that_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, given = world(2), []
+    plan, member = made.coordinator.plan(0.0), made.peers[1].member
+    monkeypatch.setattr(member, "contribute", given.append)
+    member.begin(plan)
+    Training(ReturnsTheModel(CENTRES, spec=SPEC), member, private_root(1, 1)).train(plan)
+    [result] = given
+    assert np.array_equal(result.update, member.replica.model)
+    assert not np.may_share_memory(result.update, member.replica.model)  # transforms may settle it after the step
+
+
+def test_a_task_that_changes_the_model_loses_its_contribution_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = world(2)
+    plan, member = made.coordinator.plan(0.0), made.peers[1].member
+    member.begin(plan)
+    before = member.replica.model.copy()
+    assert Training(ChangesTheModel(CENTRES, spec=SPEC), member, private_root(1, 1)).train(plan) is None
+    assert np.array_equal(member.replica.model, before)
+    assert "read-only" in caplog.text
