@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
     "Event",
+    "Keeper",
     "Listener",
     "MemberTrained",
     "RoleBytes",
@@ -39,6 +40,23 @@ class Event:
 
 
 Listener = Callable[[Event], None]
+
+
+@runtime_checkable
+class Keeper(Protocol):
+    """A listener that must not miss a round: what it knows is part of the run's checkpoints."""
+
+    def __call__(self, event: Event) -> None:
+        """Take note of an event."""
+        ...
+
+    def memory(self) -> dict[str, NDArray[Any]]:
+        """Return what it knows after the rounds that are over."""
+        ...
+
+    def remember(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Know again what was put away, and nothing of later rounds."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from eris.checkpoint import load_checkpoint, save_checkpoint
 from eris.compose import compose
 from eris.config import Config
 from eris.errors import CheckpointError, ConfigError
-from eris.events import Listener, RunEnded, RunStarted
+from eris.events import Keeper, Listener, RunEnded, RunStarted
 from eris.exposure import ExposureLedger
 from eris.simulate.clock import Links, links_of
 from eris.simulate.decentralised import DecentralisedSimulation
@@ -30,10 +30,11 @@ from eris.simulate.summary import notes_of, summarise
 __all__ = ["MethodRun"]
 
 CHECKPOINT_SECONDS = 5.0  # how much work a killed run may lose
+_KEPT = "kept/"  # how the names of what listeners know begin
 
 
 class MethodRun:
-    """Drives a simulation and keeps its folder."""
+    """Drives a simulation and keeps its folder. What a listener that is a `Keeper` knows is in its checkpoints."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class MethodRun:
         self.folder.ledger = self._ledger
         seen: tuple[Listener, ...] = () if self.composition.method.trusted else (self._ledger,)
         self._listeners: tuple[Listener, ...] = (*seen, self.folder, *listeners)
+        self._keepers = [listener for listener in listeners if isinstance(listener, Keeper)]
         self.simulation.listen(self._listeners, stopped)
         self._seconds_before, self._began = 0.0, time.perf_counter()
         self._checkpoint_seconds, self._checkpointed = checkpoint_seconds, time.perf_counter()
@@ -112,6 +114,8 @@ class MethodRun:
             "seconds": self._seconds,
         }
         arrays: dict[str, NDArray[Any]] = {**simulation.replica.state(), "slots": simulation.states.save()}
+        for place, keeper in enumerate(self._keepers):
+            arrays |= {f"{_KEPT}{place}/{name}": part for name, part in keeper.memory().items()}
         save_checkpoint(self.folder.checkpoints, simulation.round, arrays, facts)
         simulation.states.saved()
         self._checkpointed = time.perf_counter()
@@ -125,12 +129,25 @@ class MethodRun:
                 fix="resume with the folder's own config.toml",
                 path=self.folder.path,
             )
-        self.simulation.replica.load({k: v for k, v in checkpoint.arrays.items() if k != "slots"})
+        own = {name: part for name, part in checkpoint.arrays.items() if not name.startswith(_KEPT)}
+        self.simulation.replica.load({name: part for name, part in own.items() if name != "slots"})
         self.simulation.states.load(checkpoint.arrays["slots"].astype(np.int8))
         self.simulation.go_to(checkpoint.round, facts["chain"], facts["reference_epoch"])
         self.folder.cut_back(facts["lines"])
         self._ledger.load(facts["exposure"])
         self._seconds_before = facts["seconds"]
+        for place, keeper in enumerate(self._keepers):
+            keeper.remember(self._kept(checkpoint.arrays, f"{_KEPT}{place}/"))
+
+    def _kept(self, arrays: dict[str, NDArray[Any]], start: str) -> dict[str, NDArray[Any]]:
+        kept = {name.removeprefix(start): part for name, part in arrays.items() if name.startswith(start)}
+        if not kept:
+            raise CheckpointError(
+                "somebody listens who was not there from the first round",
+                fix="begin a new run",
+                path=self.folder.path,
+            )
+        return kept
 
     def _announce(self) -> None:
         recipe = self.composition.recipe
