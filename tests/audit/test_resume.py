@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -12,9 +15,9 @@ from eris.audit.observer import parse_observer
 from eris.audit.sweep import run_sweep, sweep_by_name
 from eris.audit.trial import audit_membership
 from eris.config import load_config
-from eris.errors import ConfigError, RunStopped
+from eris.errors import CheckpointError, ConfigError, RunStopped
 from eris.events import RoundEnded, RunEnded
-from eris.simulate.run import run
+from eris.simulate.run import resume, run
 
 FEW = ["data.name=synthetic-clouds", "data.samples=16", "members=5", "rounds=3", "workers=1"]
 OBSERVERS = (parse_observer("aggregator"),)
@@ -39,8 +42,8 @@ class Rounds:
         return self.done >= self.most
 
 
-@pytest.mark.parametrize("method", ["eris", "gossip"])
-def test_what_was_finished_is_not_trained_again(tmp_path, method):
+@pytest.mark.parametrize(("method", "left"), [("eris", 1), ("gossip", 2)])
+def test_what_was_finished_is_not_trained_again(tmp_path, method, left):
     config = configured(f'method=["fedavg", "{method}"]')
     whole = audit_membership(config, tmp_path / "whole", PLAN)
     first = Rounds(most=4)
@@ -49,12 +52,71 @@ def test_what_was_finished_is_not_trained_again(tmp_path, method):
     assert not (tmp_path / "part" / "membership.json").exists()
     second = Rounds()
     found = audit_membership(config, tmp_path / "part", PLAN, listeners=[second])
-    assert second.done == 3  # the second method alone, from its first round
+    assert second.done == left  # of the second method alone; that a round has ended is said while the next one trains
     assert second.runs == 2
     assert [trial.plain() for trial in found] == [trial.plain() for trial in whole]
     third = Rounds()
     audit_membership(config, tmp_path / "part", PLAN, listeners=[third])
     assert third.done == 0
+
+
+KILLED = """
+import functools, os, pathlib, signal, sys
+import eris.audit.trial as trial
+from eris.audit.attack import ATTACKS
+from eris.audit.observer import parse_observer
+from eris.config import load_config
+from eris.events import MemberTrained
+
+def kill(event):
+    if isinstance(event, MemberTrained) and event.round == 4 and event.member >= 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+out, observer, *changes = sys.argv[1:]
+trial.run = functools.partial(trial.run, checkpoint_seconds=float(os.environ["SECONDS_BETWEEN"]))
+plan = trial.Plan((parse_observer(observer),), (ATTACKS["adaptive"],), views=2, tosses=19, resamples=5)
+trial.audit_membership(load_config(changes=changes), pathlib.Path(out), plan, listeners=[kill])
+"""
+
+
+@pytest.mark.parametrize(
+    ("observer", "changes", "left"),
+    [
+        ("aggregator", ("method=eris+dsc", "compression.keep=0.3", "shards.schedule=rotate"), 3),
+        ("coalition:2", ("method=eris", "local.momentum=0.9", "local.keep_state=true", "participation=0.8"), 3),
+        ("aggregator", ("method=eris+dsc", "compression.keep=0.3", "compression.masks=independent"), 3),
+        ("server", ("method=fedavg", "server.optimizer=fedadam"), 3),
+        ("wire", ("method=gossip", "local.momentum=0.9", "local.keep_state=true", "baselines.degree=2"), 3),
+        ("neighbour", ("method=shatter",), 3),
+        ("broadcast", ("method=eris+dsc", "compression.keep=0.3"), 7),  # killed before its second checkpoint
+    ],
+    ids=["compressed", "momentum", "secret masks", "server", "wire", "neighbour", "no checkpoint yet"],
+)
+def test_who_is_killed_in_the_middle_of_a_round_comes_to_the_same(tmp_path, observer, changes, left):
+    """A real process is killed; what it had heard, and every observer's running estimates, are in the checkpoint."""
+    settings = [*FEW, "rounds=7", *changes]
+    plan = Plan((parse_observer(observer),), PLAN.attacks, views=2, tosses=19, resamples=5)
+    whole, part, config = tmp_path / "whole", tmp_path / "part", load_config(changes=settings)
+    audit_membership(config, whole, plan)
+    process = subprocess.run(
+        [sys.executable, "-c", KILLED, str(part), observer, *settings],
+        env={"SECONDS_BETWEEN": "0" if left == 3 else "1e9"},
+        timeout=120,
+        check=False,
+    )
+    assert process.returncode == -signal.SIGKILL
+    again = Rounds()
+    audit_membership(config, part, plan, listeners=[again])
+    assert again.done == left  # the rounds before the last checkpoint are not done again
+    assert (part / "membership.json").read_bytes() == (whole / "membership.json").read_bytes()
+
+
+def test_a_listener_that_was_not_there_from_the_beginning_is_told_so(tmp_path):
+    config, few = configured("method=eris"), Rounds(most=2)
+    attempt = Attempt(config, tmp_path / "audited", PLAN)
+    run(config, tmp_path / "plain", task=attempt.task, listeners=[few], stopped=few.stopped)
+    with pytest.raises(CheckpointError, match="not there from the first round"):
+        resume(tmp_path / "plain", task=attempt.task, listeners=[attempt])
 
 
 def test_another_attack_needs_no_training(tmp_path):
@@ -92,7 +154,7 @@ def test_a_sweep_goes_on(tmp_path):
         run_sweep(sweep, FEW, tmp_path, PLAN.attacks, listeners=[few], stopped=few.stopped, **options)
     again = Rounds()
     points = run_sweep(sweep, FEW, tmp_path, PLAN.attacks, listeners=[again], **options)
-    assert again.done == 6
+    assert again.done == 4  # two of the second training's were done before
     assert [point["label"] for point in points] == ["fixed", "redraw", "rotate"]
     written = json.loads((tmp_path / "sweep-rotation.json").read_text())
     assert written["points"][0]["results"][0]["figures"] == points[0]["results"][0]["figures"]

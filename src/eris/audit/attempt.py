@@ -1,21 +1,22 @@
 """One training with canaries in it, and the audit that listens; what it heard is kept beside the run.
 
 When the training is finished the scores are written to `scores.npz` in its folder. Whoever asks again, because a sweep
-was interrupted or another attack is of interest, gets them from there. A training that was interrupted begins anew:
-an observer that missed rounds would know less than one that was there.
+was interrupted or another attack is of interest, gets them from there. Until then what the observers know is in the
+run's checkpoints: a training that was interrupted goes on from the last one, and nobody has missed a round.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eris.audit.attack import Attack
 from eris.audit.canaries import AuditableTask, Problem, plant_in
@@ -89,17 +90,22 @@ class Attempt:
         )
         self._key = sha256(json.dumps([config.digest, plan.listening]).encode()).hexdigest()
         self.finished = False
-        if folder.exists():
+        if folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
             self._take_up()
-        if not self.finished:
-            folder.mkdir(parents=True)
-            facts = {"key": self._key, **plan.listening}
-            write_atomically(folder / _MARK, (json.dumps(facts, indent=1) + "\n").encode())
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        facts = {"key": self._key, **plan.listening}
+        write_atomically(folder / _MARK, (json.dumps(facts, indent=1) + "\n").encode())
 
     @property
     def task(self) -> AuditableTask:
         """What is trained."""
         return self._problem.task
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a training to go on with."""
+        return (self.folder / "config.toml").exists()
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -118,6 +124,15 @@ class Attempt:
             write_atomically(self.folder / _SCORES, content.getvalue())
             self.finished = True
 
+    def memory(self) -> dict[str, NDArray[Any]]:
+        """Return what the observers know so far, for a checkpoint."""
+        return self._audit.memory()
+
+    def remember(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Let the observers know what they knew at a checkpoint."""
+        if not self.finished:
+            self._audit.remember(arrays)
+
     def results(self, rounds: int | None = None) -> list[Membership]:
         """Return what each observer's attacks came to after so many rounds (all)."""
         plan = self._plan
@@ -128,7 +143,7 @@ class Attempt:
         ]
 
     def _take_up(self) -> None:
-        """Take over the scores of the same audit, or clear away what it did not finish; never anything else."""
+        """Take over the scores of the same audit if it was finished; go on with the same audit only."""
         mark = self.folder / _MARK
         if not mark.exists():
             raise ConfigError("there is something else in this folder", fix="choose another --out", path=self.folder)
@@ -137,7 +152,6 @@ class Attempt:
                 "there is an audit with other settings in this folder already", fix="choose another --out", path=mark
             )
         if not (self.folder / _SCORES).exists() or not (self.folder / _SUMMARY).exists():
-            shutil.rmtree(self.folder)
             return
         with np.load(self.folder / _SCORES, allow_pickle=False) as arrays:
             self._audit.load(dict(arrays))

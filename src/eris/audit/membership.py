@@ -7,7 +7,7 @@ observer's own update.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from eris.audit.attack import Attack
 from eris.audit.canaries import Problem
 from eris.audit.guesses import Scores
+from eris.audit.neighbour import Eavesdropper
 from eris.audit.observer import Observer
+from eris.audit.reconstruct import Reconstruction
 from eris.audit.scorebook import ScoreBook
 from eris.audit.statistic import Figure, Sheet, by_round, epsilon, figures
 from eris.audit.watch import CommonWatch, CrowdWatch, Watch, audit_seed, score_names
@@ -116,3 +118,24 @@ class MembershipAudit:
         for observer, book in self._books.items():
             start = f"{observer}/"
             book.load({name.removeprefix(start): part for name, part in arrays.items() if name.startswith(start)})
+
+    def memory(self) -> dict[str, NDArray[Any]]:
+        """Return all that is known after the rounds that are over: the scores, and what each observer has gathered."""
+        kept = self.arrays()
+        for start, watcher in self._watchers():
+            kept |= {start + name: part for name, part in watcher.memory().items()}
+        return kept
+
+    def remember(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Know again what `memory` gave."""
+        self.load(arrays)
+        for start, watcher in self._watchers():
+            watcher.remember({n.removeprefix(start): part for n, part in arrays.items() if n.startswith(start)})
+
+    def _watchers(self) -> Iterator[tuple[str, Reconstruction | Eavesdropper]]:
+        """Yield everybody who looks at somebody, each with the start of its names."""
+        watchers: Mapping[Observer, Sequence[Sequence[Reconstruction | Eavesdropper]]] = self.watch.watchers
+        for observer, members in watchers.items():
+            for victim, places in enumerate(members):
+                for place, watcher in enumerate(places):
+                    yield f"{observer}/watcher/{victim}/{place}/", watcher

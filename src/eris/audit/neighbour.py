@@ -8,8 +8,9 @@ a method sends gradients there is nothing to guess.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +92,22 @@ class Eavesdropper:
         nothing, no_place = np.empty(0, np.float32), np.empty(0, np.int64)
         view = View(record.round, self.victim, seen, update, no_place, nothing, {})
         return Estimate(view, seen, update, no_place, nothing, 0.0, self._fresh(seen, update), nothing)
+
+    def memory(self) -> dict[str, NDArray[Any]]:
+        """Return what the next rounds need."""
+        kept: dict[str, NDArray[Any]] = {}
+        if self._heard:
+            kept["heard"] = np.stack([self._heard[member] for member in sorted(self._heard)])
+        if self._before is not None:
+            kept["before"] = self._before
+        return kept
+
+    def remember(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Know again what `memory` gave."""
+        if "heard" in arrays:
+            self._heard = {member: model.copy() for member, model in enumerate(arrays["heard"])}
+        if "before" in arrays:
+            self._before = arrays["before"].copy()
 
     def _seen(self, record: CrowdRecord) -> tuple[NDArray[np.int64], Vector]:
         """Return the victim's coordinates that reached the observers, each once, and their values."""

@@ -8,7 +8,9 @@ in that mean, it has been seen after all. With momentum kept over rounds the fre
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +85,22 @@ class Reconstruction:
             self._begin_references(record)
         if self._shift is not None:
             self._advance_public(record, self._mean_of_others(record))
+
+    def memory(self) -> dict[str, NDArray[Any]]:
+        """Return what the next rounds need."""
+        kept: dict[str, NDArray[Any]] = {}
+        if self._shift is not None:
+            kept |= {"own": self._own, "public": self._public, "others": self._others}
+        if self._before is not None:
+            kept |= {"update before": self._before[0], "means before": self._before[1]}
+        return kept
+
+    def remember(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Know again what `memory` gave."""
+        if self._shift is not None:
+            self._own, self._public, self._others = (arrays[name].copy() for name in ("own", "public", "others"))
+        if "update before" in arrays:
+            self._before = (arrays["update before"].copy(), arrays["means before"].copy())
 
     def _unshifted(self, seen: Coordinates, sent: Vector, view: View, record: RoundRecord) -> Vector:
         update = sent / kept_scale(self._recipe.compressor, record.layout.trainable, seen)

@@ -47,7 +47,13 @@ class ScoreBook:
     @property
     def scores(self) -> dict[str, list[Scores]]:
         """For each name and member: rounds × views × canaries."""
-        return {name: [np.stack(rounds) for rounds in members] for name, members in self._lists.items()}
+        return {
+            name: [
+                np.stack(rounds) if rounds else np.empty((0, 0, canaries))
+                for rounds, canaries in zip(members, self._canaries, strict=True)
+            ]
+            for name, members in self._lists.items()
+        }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return everything as arrays by name, for a file."""

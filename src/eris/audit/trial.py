@@ -14,7 +14,7 @@ from eris.config import Config, load_config
 from eris.errors import RunStopped
 from eris.events import Listener, RunEnded
 from eris.methods import settled
-from eris.simulate.run import run
+from eris.simulate.run import resume, run
 
 __all__ = ["NOTES", "SMALL", "Plan", "Trial", "ask_again", "audit_membership", "try_config"]
 
@@ -93,9 +93,17 @@ def try_config(
     attempt = Attempt(settled(config, config.methods[0]), folder, plan)
     if attempt.finished:
         _pass_over(attempt, listeners)
-    elif not run(config, folder, task=attempt.task, listeners=[attempt, *listeners], stopped=stopped).finished:
-        raise RunStopped("the training was stopped, so there is nothing to report", fix="run the audit again")
+    else:
+        _train(attempt, config, listeners, stopped)
     return Trial(config.methods[0], attempt.summary.get("final_accuracy"), attempt.results())
+
+
+def _train(attempt: Attempt, config: Config, listeners: Sequence[Listener], stopped: Callable[[], bool]) -> None:
+    """Train from the beginning, or from the last checkpoint of the same audit."""
+    options: dict[str, Any] = {"task": attempt.task, "listeners": [attempt, *listeners], "stopped": stopped}
+    result = resume(attempt.folder, **options) if attempt.begun else run(config, attempt.folder, **options)
+    if not result.finished:
+        raise RunStopped("the training was stopped: nothing is reported yet", fix="run the audit again: it goes on")
 
 
 def _pass_over(attempt: Attempt, listeners: Sequence[Listener]) -> None:
