@@ -9,6 +9,8 @@ the last peer is through one verdict until the last is through the next; medians
 up. Beside each case, in the same run and of the same number of bytes or values:
 
     grpc   the bytes of a round in one stream between two processes, raw, in messages of 1 MiB, with mutual TLS
+    calls  three empty calls of each of K processes to one gRPC server with mutual TLS: what a round says at least to
+           the coordinator (a manifest, a report, a question for news), without anything in it
     gloo   torch.distributed's all-reduce of n values among K processes: no encryption, all alive or all dead
 
 Bytes come from the kernel's counters (TCP_INFO) of all sockets of a peer. Memory is a peer's peak over what it had when
@@ -110,7 +112,9 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE", help=", ".join(CASES))
     parser.add_argument("--seconds", type=float, default=300.0, help="a case that takes longer is given up")
     parser.add_argument("--rounds", type=int, help="measured rounds, instead of each case's own")
-    parser.add_argument("--without", nargs="+", choices=("grpc", "gloo"), default=[], help="comparisons to leave out")
+    parser.add_argument(
+        "--without", nargs="+", choices=("grpc", "calls", "gloo"), default=[], help="comparisons to leave out"
+    )
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     results = {}
@@ -147,6 +151,8 @@ def measure(name: str, case: Case, seconds: float, without: list[str]) -> dict[s
             return {"notice": str(error)}
         if "grpc" not in without:
             result["grpc"] = beside(result["seconds"], lambda: grpc_stream(case, Path(folder), seconds))
+        if "calls" not in without:
+            result["calls"] = beside(result["seconds"], lambda: empty_calls(case, Path(folder), seconds))
         if "gloo" not in without:
             result["gloo"] = beside(result["seconds"], lambda: gloo_all_reduce(case, seconds))
     return result
@@ -366,7 +372,8 @@ def receive_stream(pipe: Connection, folder: Path) -> None:
 
     class Route:
         def service(self, details: Any) -> Any:
-            del details
+            if details.method == "/bench/Call":
+                return grpc.unary_unary_rpc_method_handler(lambda message, _: message)
             return grpc.stream_unary_rpc_method_handler(lambda parts, _: str(sum(map(len, parts))).encode())
 
     key, certificate, root = pem(folder, "coordinator")
@@ -380,18 +387,52 @@ def receive_stream(pipe: Connection, folder: Path) -> None:
 
 
 def send_stream(pipe: Connection, folder: Path, port: int, size: int) -> None:
-    grpc = load_grpc()
-    key, certificate, root = pem(folder, "peer-0")
-    options = [("grpc.ssl_target_name_override", "coordinator.bench"), ("grpc.max_send_message_length", 2 * MESSAGE)]
-    secure = grpc.ssl_channel_credentials(root, key, certificate)
     message = os.urandom(MESSAGE)
-    with grpc.secure_channel(f"127.0.0.1:{port}", secure, options) as channel:
+    with channel_to(folder, "peer-0", port) as channel:
         call = channel.stream_unary("/bench/Stream")
         for _ in range(6):
             started = time.monotonic()
             parts = (message[: min(MESSAGE, size - start)] for start in range(0, size, MESSAGE))
             assert int(call(parts)) == size
             pipe.send(time.monotonic() - started)
+
+
+def channel_to(folder: Path, name: str, port: int) -> Any:
+    grpc = load_grpc()
+    key, certificate, root = pem(folder, name)
+    options = [("grpc.ssl_target_name_override", "coordinator.bench"), ("grpc.max_send_message_length", 2 * MESSAGE)]
+    return grpc.secure_channel(f"127.0.0.1:{port}", grpc.ssl_channel_credentials(root, key, certificate), options)
+
+
+def empty_calls(case: Case, folder: Path, seconds: float) -> dict[str, Any]:
+    """Let all peers say three empty things to one server."""
+    deadline = time.monotonic() + seconds
+    with process(receive_stream, folder) as receiver, contextlib.ExitStack() as stack:
+        port = hear(receiver, deadline, "gRPC's server did not start")
+        callers = [stack.enter_context(process(say_nothing, folder, name, port)) for name in names(case)]
+        for pipe in callers:
+            hear(pipe, deadline, "a caller did not connect")
+        spent = []
+        for _ in range(22):
+            started = time.monotonic()
+            for pipe in callers:
+                pipe.send("go")
+            spent.append(max(hear(pipe, deadline, "a call did not end") for pipe in callers) - started)
+        for pipe in callers:
+            pipe.send("end")
+        receiver.send("end")
+    return {"seconds": round(statistics.median(spent[2:]), 4)}
+
+
+def say_nothing(pipe: Connection, folder: Path, name: str, port: int) -> None:
+    with channel_to(folder, name, port) as channel:
+        call = channel.unary_unary("/bench/Call")
+        call(b"")
+        pipe.send("ready")
+        while pipe.recv() != "end":
+            for _ in range(3):
+                call(b"")
+            pipe.send(time.monotonic())
 
 
 def pem(folder: Path, name: str) -> list[bytes]:

@@ -12,6 +12,7 @@ from blake3 import blake3
 
 __all__ = ["canonical_bytes", "digest_of", "digest_of_bytes", "plain", "sayable"]
 
+_SPELLING = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)  # made once: `dumps` makes anew
 _AS_THEY_ARE = frozenset({int, float, str, bool, type(None)})
 
 
@@ -32,7 +33,7 @@ def plain(value: Any) -> Any:
 
 def canonical_bytes(value: Any) -> bytes:
     """Return sorted, compact JSON; floats as their shortest exact form, never NaN."""
-    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    return _SPELLING.encode(plain(value)).encode()
 
 
 def digest_of(value: Any) -> str:

@@ -18,6 +18,7 @@ from eris.errors import InputError, Reason, Refused
 __all__ = ["LONGEST_DOCUMENT", "decode_document", "encode_document"]
 
 LONGEST_DOCUMENT = 1 << 20
+_SPELLING = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)  # made once: `dumps` makes anew
 
 
 def encode_document(document: Mapping[str, Any]) -> bytes:
@@ -37,7 +38,7 @@ def decode_document(data: bytes | bytearray | memoryview) -> dict[str, Any]:
     if len(raw) > LONGEST_DOCUMENT:
         raise Refused(Reason.MALFORMED, f"a document of {len(raw)} bytes, at most {LONGEST_DOCUMENT} are accepted")
     try:
-        document = json.loads(raw)
+        document = json.loads(raw.decode())
         canonical = isinstance(document, dict) and _spell(document) == raw
     except (ValueError, RecursionError):
         canonical = False
@@ -48,4 +49,4 @@ def decode_document(data: bytes | bytearray | memoryview) -> dict[str, Any]:
 
 
 def _spell(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    return _SPELLING.encode(document).encode()
