@@ -14,7 +14,7 @@ from eris.errors import ConfigError
 from eris.local.spec import ModelSpec, Vector
 from eris.protocol.round_plan import RoundPlan
 from eris.seeds import Seed
-from eris.shards.plan import Coordinates
+from eris.shards.plan import Coordinates, ShardPlan
 from eris.shards.policy import Layout, ShardPolicy
 from eris.step.optimizer import ServerOptimizer
 from eris.step.schedule import Schedule, at_round
@@ -78,46 +78,44 @@ class Recipe:
 
     def shared_mask(self, round: int) -> Coordinates | None:
         """Return all coordinates that the round's published shards carry, ascending; None for all."""
-        merged = self._merged(round)
-        return None if merged is None else merged[0]
+        return self._cut_mask(round)[0]
 
     def on_shared_mask(self, round: int, shards: Mapping[int, Vector]) -> tuple[Coordinates, Vector] | None:
         """Return the round's shared mask with the values of all published shards in its order, zero for those missing.
 
         None where there is no mask.
         """
-        merged = self._merged(round)
-        if merged is None:
+        mask, places = self._cut_mask(round)
+        if mask is None:
             return None
-        mask, order = merged
-        joined, start = np.zeros(mask.size, np.float32), 0
-        for shard, support in enumerate(self._supports(round)):
-            assert support is not None
-            joined[start : start + support.size] = shards.get(shard, np.float32(0))
-            start += support.size
-        return mask, joined[order]
-
-    @lru_cache(maxsize=1)  # noqa: B019 - a recipe lives as long as its run
-    def _merged(self, round: int) -> tuple[Coordinates, Coordinates] | None:
-        """Return all supports as one in ascending order, and how to bring values of one shard after another into it."""
-        supports = [support for support in self._supports(round) if support is not None]
-        if not supports:
-            return None
-        joined = np.concatenate(supports)
-        order = np.argsort(joined, kind="stable")  # quick where few ascending runs follow each other
-        mask = joined[order]
-        mask.flags.writeable = False
-        return mask, order
+        values = np.zeros(mask.size, np.float32)
+        for shard, published in shards.items():
+            values[places[shard]] = published
+        return mask, values
 
     @lru_cache(maxsize=2)  # noqa: B019 - a recipe lives as long as its run
     def _supports(self, round: int) -> tuple[Coordinates | None, ...]:
-        plan, seed = self.layout(round).trainable, self.round_seed(round)
-        if not self.compressor.shared_support:
-            return (None,) * plan.shards
-        if self.compressor.plan_invariant and isinstance(self.compressor, OneMask):  # drawn and cut once for all shards
-            mask = self.compressor.mask(plan.n, seed)
-            return (None,) * plan.shards if mask is None else tuple(mask[kept] for kept in plan.grouped(mask))
-        return tuple(self.compressor.support(shard, plan, seed, b"") for shard in range(plan.shards))
+        mask, places = self._cut_mask(round)
+        return (None,) * self.policy.shards if mask is None else tuple(mask[kept] for kept in places)
+
+    @lru_cache(maxsize=2)  # noqa: B019 - a recipe lives as long as its run
+    def _cut_mask(self, round: int) -> tuple[Coordinates | None, list[Coordinates]]:
+        """Return the round's shared mask, ascending, and which places in it belong to each shard."""
+        plan = self.layout(round).trainable
+        mask = self._mask(plan, self.round_seed(round)) if self.compressor.shared_support else None
+        return mask, [] if mask is None else plan.grouped(mask)
+
+    def _mask(self, plan: ShardPlan, seed: Seed) -> Coordinates | None:
+        """Draw the mask of the whole vector, or join what is drawn for each shard on its own; None: no mask."""
+        if self.compressor.plan_invariant and isinstance(self.compressor, OneMask):
+            return self.compressor.mask(plan.n, seed)
+        drawn = [self.compressor.support(shard, plan, seed, b"") for shard in range(plan.shards)]
+        supports = [support for support in drawn if support is not None]
+        if not supports:
+            return None
+        mask = np.sort(np.concatenate(supports), kind="stable")  # quick where few ascending runs follow each other
+        mask.flags.writeable = False
+        return mask
 
     def round_seed(self, round: int) -> Seed:
         """Return the public seed of a round: shared masks."""

@@ -111,7 +111,18 @@ class ShardPlan:
         return out
 
     def grouped(self, coordinates: Coordinates) -> list[NDArray[np.int64]]:
-        """Return, for each shard, which of these ascending coordinates are its own, by their places in the array."""
+        """Return, for each shard, which of these ascending coordinates are its own, by their places in the array.
+
+        The last answer is kept for an array that cannot change: a round's mask is cut by all roles of a peer.
+        """
+        known, groups = self.__dict__.get("_last_grouped", (None, []))
+        if known is not coordinates:
+            groups = self._grouped(coordinates)
+            if not coordinates.flags.writeable:
+                self.__dict__["_last_grouped"] = coordinates, groups
+        return groups
+
+    def _grouped(self, coordinates: Coordinates) -> list[NDArray[np.int64]]:
         owners = self.owners_of(coordinates).astype(np.uint16 if self.shards <= 2**16 else np.int64, copy=False)
         order = np.argsort(owners, kind="stable")  # sixteen bits at most: a radix sort, linear
         stops = np.cumsum(np.bincount(owners, minlength=self.shards)).tolist()
