@@ -21,7 +21,7 @@ from eris.simulate.process_engine import ProcessEngine
 from eris.simulate.run import open_engine, run
 from eris.simulate.shared_memory import SharedBytes
 from eris.simulate.state_store import StateStore
-from eris.simulate.work import Job, do_job
+from eris.simulate.work import Job, do_jobs
 from eris.simulate.worker_process import TaskSource
 from tests.simulate.setting import SMALL, play, prepare, settings
 
@@ -122,7 +122,8 @@ def test_one_worker_needs_no_process():
 def test_a_job_can_be_done_twice(tmp_path):
     played = prepare(settings("local.keep_state=true", method="eris+dsc"), tmp_path)
     recipe, task, replica = played.composition.recipe, played.simulation._engine._task, played.simulation.replica
-    first, second = (do_job(Job(0, 1), task, recipe, 1, replica.model, replica.public, None) for _ in range(2))
+    jobs, states = [Job(0, 1)] * 2, [None] * 2
+    first, second = do_jobs(jobs, task, recipe, 1, replica.model, replica.public, states)
     assert np.array_equal(first.values, second.values)
     assert np.array_equal(first.state, second.state)
 

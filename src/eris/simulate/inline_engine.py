@@ -47,9 +47,10 @@ class InlineEngine:
         assert self._composition is not None
         assert self._replica is not None
         recipe, config, replica = self._composition.recipe, self._composition.config, self._replica
-        for cohort in in_cohorts(jobs, config.local.cohort, self._task.samples):
+        size, model, public = config.local.cohort, replica.model, replica.public
+        for cohort in in_cohorts(jobs, size, self._task.samples):
             states = [read(job.member) for job in cohort]
-            yield from do_jobs(cohort, self._task, recipe, config.seed, replica.model, replica.public, states)
+            yield from do_jobs(cohort, self._task, recipe, config.seed, model, public, states, cohort=size)
 
     def evaluate(self) -> Pending:
         """Evaluate the published model at once."""

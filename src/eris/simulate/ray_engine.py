@@ -53,9 +53,9 @@ class _Actor:
 
     def train(self, cohort: list[Job], model: Vector, public: State, states: list[Vector | None]) -> list[Work]:
         assert self._composition is not None
-        recipe, seed = self._composition.recipe, self._composition.config.seed
+        recipe, config = self._composition.recipe, self._composition.config
         own = [None if state is None else state.copy() for state in states]  # what Ray hands out cannot be changed
-        return list(do_jobs(cohort, self._task, recipe, seed, model, public, own))
+        return do_jobs(cohort, self._task, recipe, config.seed, model, public, own, cohort=config.local.cohort)
 
     def evaluate(self, model: Vector) -> dict[str, Any]:
         assert self._composition is not None

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from eris.shards.policy import Layout
 from eris.transforms import Accepted, SendContext, State
 from eris.transforms.packed import Packed
 
-__all__ = ["Job", "StateLayout", "Work", "do_job", "do_jobs", "in_cohorts", "payload_sizes"]
+__all__ = ["Job", "StateLayout", "Work", "do_jobs", "in_cohorts", "payload_sizes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +89,6 @@ class StateLayout:
         return parts[0], parts[1]
 
 
-def do_job(job: Job, task: Task, recipe: Recipe, seed: int, model: Vector, public: State, state: Vector | None) -> Work:
-    """Train one member from `model` and return what it sends; `state` becomes its new state, in place."""
-    began = time.perf_counter()
-    at_hand = _prepare(job, task, recipe, seed, model, state)
-    if job.reset:
-        recipe.chain.new_epoch(at_hand.private, public)
-        return _nothing_sent(job, at_hand.state)
-    with _told(job):
-        result = task.train(job.member, at_hand.start, at_hand.memory, round=job.round, seed=at_hand.training_seed)
-    return _finish(at_hand, recipe, public, result, time.perf_counter() - began)
-
-
 def do_jobs(
     jobs: Sequence[Job],
     task: Task,
@@ -108,27 +97,21 @@ def do_jobs(
     model: Vector,
     public: State,
     states: Sequence[Vector | None],
-) -> Iterator[Work]:
-    """Do the jobs of a cohort: all members in one call if they are several, else as `do_job` does."""
-    if len(jobs) == 1 or jobs[0].reset:
-        yield from (
-            do_job(job, task, recipe, seed, model, public, state) for job, state in zip(jobs, states, strict=True)
-        )
-        return
-    assert isinstance(task, CohortTask)
-    began = time.perf_counter()
+    *,
+    cohort: int = 1,
+) -> list[Work]:
+    """Train members from `model` and return what they send; their states become their new states, in place.
+
+    All train before the first one's update is packed: after a gradient the caches hold nothing of what packing needs,
+    so that doing it for several members in a row takes half the time.
+    """
     hands = [_prepare(job, task, recipe, seed, model, state) for job, state in zip(jobs, states, strict=True)]
-    with _told(jobs[0]):
-        results = task.train_cohort(
-            [job.member for job in jobs],
-            [at_hand.start for at_hand in hands],
-            [at_hand.memory for at_hand in hands],
-            round=jobs[0].round,
-            seeds=[at_hand.training_seed for at_hand in hands],
-        )
-    each = (time.perf_counter() - began) / len(jobs)
-    for at_hand, result in zip(hands, results, strict=True):
-        yield _finish(at_hand, recipe, public, result, each)
+    if jobs[0].reset:
+        return [_begin_epoch(at_hand, recipe, public) for at_hand in hands]
+    waiting, trained = iter(hands), list[tuple[LocalResult, float]]()
+    for together in in_cohorts(jobs, cohort, task.samples):
+        trained += _trained([next(waiting) for _ in together], task)
+    return [_finish(at_hand, recipe, public, *done) for at_hand, done in zip(hands, trained, strict=True)]
 
 
 def in_cohorts(jobs: Sequence[Job], size: int, samples: Callable[[int], int]) -> list[tuple[Job, ...]]:
@@ -169,10 +152,36 @@ def _prepare(job: Job, task: Task, recipe: Recipe, seed: int, model: Vector, sta
     layout = StateLayout(task.memory(job.member), recipe.chain.private_state(recipe.spec.n_trainable))
     state = layout.initial() if state is None else state
     kept, private = layout.views(state)
-    start = model.copy()
-    if not job.reset:
+    start = model
+    if recipe.chain.changes_start and not job.reset:
+        start = model.copy()
         recipe.chain.start(start[: recipe.spec.n_trainable], private)
     return _AtHand(job, state, kept, private, dict(kept), start, private_root(seed, job.member))
+
+
+def _trained(hands: Sequence[_AtHand], task: Task) -> list[tuple[LocalResult, float]]:
+    """Train the members of one cohort, all in one call if they are several; return how long each took."""
+    began, job = time.perf_counter(), hands[0].job
+    with _told(job):
+        results = _together(hands, task) if len(hands) > 1 else [_alone(hands[0], task)]
+    each = (time.perf_counter() - began) / len(hands)
+    return [(result, each) for result in results]
+
+
+def _alone(at_hand: _AtHand, task: Task) -> LocalResult:
+    job = at_hand.job
+    return task.train(job.member, at_hand.start, at_hand.memory, round=job.round, seed=at_hand.training_seed)
+
+
+def _together(hands: Sequence[_AtHand], task: Task) -> list[LocalResult]:
+    assert isinstance(task, CohortTask)
+    return task.train_cohort(
+        [at_hand.job.member for at_hand in hands],
+        [at_hand.start for at_hand in hands],
+        [at_hand.memory for at_hand in hands],
+        round=hands[0].job.round,
+        seeds=[at_hand.training_seed for at_hand in hands],
+    )
 
 
 def _finish(at_hand: _AtHand, recipe: Recipe, public: State, result: LocalResult, seconds: float) -> Work:
@@ -181,7 +190,7 @@ def _finish(at_hand: _AtHand, recipe: Recipe, public: State, result: LocalResult
     job, private = at_hand.job, at_hand.private
     _keep(at_hand.kept, at_hand.memory)
     update = as_vector(result.update, recipe.spec.n, what="update")
-    trainable, buffers = np.split(update, [recipe.spec.n_trainable])
+    trainable, buffers = update[: recipe.spec.n_trainable], update[recipe.spec.n_trainable :]
     shards = recipe.layout(job.round)
     context = _context(job, recipe, shards, at_hand.private_seed, result)
     outgoing = recipe.chain.outgoing(trainable, private, public, context)
@@ -204,9 +213,10 @@ def _finish(at_hand: _AtHand, recipe: Recipe, public: State, result: LocalResult
     )
 
 
-def _nothing_sent(job: Job, state: Vector) -> Work:
+def _begin_epoch(at_hand: _AtHand, recipe: Recipe, public: State) -> Work:
+    recipe.chain.new_epoch(at_hand.private, public)
     nothing = np.empty(0, np.float32)
-    return Work(job, nothing, None, nothing, state, 0, 1.0, math.nan, (), (), 0.0)
+    return Work(at_hand.job, nothing, None, nothing, at_hand.state, 0, 1.0, math.nan, (), (), 0.0)
 
 
 @contextmanager
@@ -243,17 +253,26 @@ def _context(job: Job, recipe: Recipe, shards: Layout, private: Seed, result: Lo
 
 def payload_sizes(packed: Packed, plan: ShardPlan) -> tuple[int, ...]:
     """Return the bytes of each shard's part, without cutting it: what `Part.payload_bytes` says."""
-    counts = (
-        plan.sizes if packed.support is None else np.bincount(plan.owners_of(packed.support), minlength=plan.shards)
-    )
-    symbols = -(-counts * packed.code.bits // 8)
-    indices = np.minimum(4 * counts, -(-plan.sizes // 8)) if packed.explicit else 0
-    return tuple((symbols + indices + 4 * packed.scales.size).tolist())
+    if packed.support is None:
+        return _dense_sizes(plan, packed.code.bits, packed.scales.size, packed.explicit)
+    counts = np.bincount(plan.owners_of(packed.support), minlength=plan.shards)
+    return _sizes(counts, plan, packed.code.bits, packed.scales.size, packed.explicit)
+
+
+@lru_cache(maxsize=2)  # the same for all members
+def _dense_sizes(plan: ShardPlan, bits: int, scales: int, explicit: bool) -> tuple[int, ...]:
+    return _sizes(plan.sizes, plan, bits, scales, explicit)
+
+
+def _sizes(counts: Coordinates, plan: ShardPlan, bits: int, scales: int, explicit: bool) -> tuple[int, ...]:
+    symbols = -(-counts * bits // 8)
+    indices = np.minimum(4 * counts, -(-plan.sizes // 8)) if explicit else 0
+    return tuple((symbols + indices + 4 * scales).tolist())
 
 
 def _not_finite(packed: Packed, values: Vector, buffers: Vector, steps: float, shards: Layout) -> tuple[int, ...]:
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(np.dot(values, values)) and np.isfinite(np.dot(buffers, buffers)) and 0 < steps < math.inf:
+        if math.isfinite(np.dot(values, values) + np.dot(buffers, buffers)) and 0 < steps < math.inf:
             return ()
     if not 0 < steps < math.inf:
         return tuple(range(shards.shards))

@@ -25,7 +25,7 @@ from eris.simulate.desk import Desk, DeskPlan, Slot
 from eris.simulate.memory import peak_memory
 from eris.simulate.shared_memory import SharedBytes
 from eris.simulate.task_facts import check_cohorts, evaluate, facts_of
-from eris.simulate.work import Job, Work, do_jobs, in_cohorts
+from eris.simulate.work import Job, Work, do_jobs
 
 __all__ = ["Worker", "main", "raise_again"]
 
@@ -81,13 +81,11 @@ class Worker:
     def _train(self, request: Message) -> Message:
         (composition, desk), task = self._ready(), self._ready_task()
         recipe, config, (model, public) = composition.recipe, composition.config, desk.models[request["model"]]
-        slots = {_job(each): (desk.slots[each["slot"]], each["state"]) for each in request["jobs"]}
-        works: list[Message] = []
-        for cohort in in_cohorts(list(slots), config.local.cohort, task.samples):
-            states = [slot.state[:size] if size else None for slot, size in map(slots.__getitem__, cohort)]
-            done = do_jobs(cohort, task, recipe, config.seed, model, public, states)
-            works += [_put_down(work, *slots[work.job]) for work in done]
-        return {"works": works}
+        jobs = [_job(each) for each in request["jobs"]]
+        slots = [(desk.slots[each["slot"]], each["state"]) for each in request["jobs"]]
+        states = [slot.state[:size] if size else None for slot, size in slots]
+        works = do_jobs(jobs, task, recipe, config.seed, model, public, states, cohort=config.local.cohort)
+        return {"works": [_put_down(work, *place) for work, place in zip(works, slots, strict=True)]}
 
     def _evaluate(self, request: Message) -> Message:
         composition, desk = self._ready()
