@@ -38,13 +38,23 @@ class View:
         return self.coordinates.size + self.buffer_coordinates.size
 
 
-def view_of(sent: Sent, layout: Layout, assignment: tuple[int, ...], observers: Collection[int]) -> View:
-    """Return the joint view of some observers; all of them together see the whole message."""
+def view_of(
+    sent: Sent,
+    layout: Layout,
+    assignment: tuple[int, ...],
+    observers: Collection[int],
+    witnesses: tuple[int, ...] = (),
+) -> View:
+    """Return the joint view of some observers; all of them together see the whole message.
+
+    With replicas a shard goes to its witness as well, who sees as much of it as its aggregator.
+    """
     owned = np.zeros(layout.shards, bool)
-    owned[[shard for shard in sent.reached if assignment[shard] in observers]] = True
+    for owners in (assignment, witnesses) if witnesses else (assignment,):
+        owned[[shard for shard in sent.reached if owners[shard] in observers]] = True
     seen = _owned(layout.trainable, sent.support, owned)
     everything = np.arange(layout.trainable.n, dtype=np.int64) if sent.support is None else sent.support
-    rest = np.flatnonzero(_owned(layout.buffers, None, owned))
+    rest = _owned(layout.buffers, None, owned)
     scalars = {"weight": sent.weight, "steps": sent.steps} if owned.any() else {}
     return View(sent.round, sent.member, everything[seen], sent.values[seen], rest, sent.buffers[rest], scalars)
 

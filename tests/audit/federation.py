@@ -117,24 +117,39 @@ def _kept(event: Event) -> Event:
     return event
 
 
-def scrambled(events, audit, victim, observer):
-    """Return the events with the victim's values replaced wherever the observer's views do not reach."""
-    generator, found, assignment = np.random.default_rng(0), [], ()
-    watchers = audit.watch.watchers[observer][victim]
-    assert len(watchers) == 1
+def scrambled(events, audit, victim, observer, *, supports=False):
+    """Return the events with all values replaced that the one who looks at the victim was not shown, of any member.
+
+    With `supports` it is hidden too where the unseen values were kept.
+    """
+    generator, found, owners = np.random.default_rng(0), [], ()
+    (watcher,) = audit.watch.watchers[observer][victim]
     for event in events:
         if isinstance(event, RoundStarted):
-            assignment = event.assignment
-        if isinstance(event, Sent) and event.member == victim:
-            plan = audit._composition.recipe.layout(event.round).trainable
-            support = np.arange(plan.n) if event.support is None else event.support
-            seen = watchers[0].vantage.shards(event, assignment)
-            hidden = ~np.isin(plan.owners_of(support), seen)
-            noise = generator.standard_normal(support.size).astype(np.float32)
-            found.append(replace(event, values=np.where(hidden, noise, event.values)))
-        else:
-            found.append(event)
+            owners = (event.assignment, event.witnesses)
+        if isinstance(event, Sent) and event.member not in watcher.vantage.peers:
+            layout = audit._composition.recipe.layout(event.round)
+            seen = watcher.vantage.shards(event, *owners)
+            event = _unseen_replaced(event, layout, seen, generator, supports=supports)
+        found.append(event)
     return found
+
+
+def _unseen_replaced(sent, layout, seen, generator, *, supports):
+    plan = layout.trainable
+    support = np.arange(plan.n) if sent.support is None else sent.support
+    hidden = ~np.isin(plan.owners_of(support), seen)
+    values = np.where(hidden, generator.standard_normal(support.size).astype(np.float32), sent.values)
+    noise = generator.standard_normal(sent.buffers.size).astype(np.float32)
+    buffers = np.where(np.isin(layout.buffers.owners_of(np.arange(layout.buffers.n)), seen), sent.buffers, noise)
+    if not supports:
+        return replace(sent, values=values, buffers=buffers)
+    others = np.flatnonzero((generator.random(plan.n) < 0.4) & ~np.isin(plan.owners_of(np.arange(plan.n)), seen))
+    places = np.concatenate([support[~hidden], others])
+    drawn = generator.standard_normal(others.size).astype(np.float32)
+    order = np.argsort(places)
+    values = np.concatenate([sent.values[~hidden], drawn])[order]
+    return replace(sent, values=values, support=places[order], buffers=buffers)
 
 
 AGGREGATOR = Observer("aggregator")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 
 from eris.audit.attack import ATTACKS, attack_by_name
 from eris.audit.canaries import toss
+from eris.audit.membership import MembershipAudit
 from eris.audit.observer import parse_observer
 from eris.audit.score import SCORES
-from eris.audit.statistic import Sheet, figures
+from eris.audit.statistic import Sheet, epsilon, figures
 from eris.errors import ConfigError, InputError
 from eris.events import Sent
 from eris.methods import METHODS
@@ -21,25 +23,55 @@ from tests.audit.federation import AGGREGATOR, MEMBERS, scrambled, train
 ADAPTIVE = ATTACKS["adaptive"]
 
 
+SECRET = ("compression.keep=0.3", "compression.masks=independent")
+KEPT = ("local.keep_state=true", "local.momentum=0.9")
+
+
 @pytest.mark.parametrize("observer", ["aggregator", "coalition:3", "broadcast", "wire"])
 @pytest.mark.parametrize(
     ("method", "changes"),
     [
         ("eris", ()),
         ("eris", ("shards.schedule=redraw",)),
+        ("eris", ("shards.replicas=2", "shards.schedule=rotate")),
+        ("eris", ("participation=0.8", *KEPT)),
+        ("eris", ("server.optimizer=fedadam",)),
+        ("eris", ("aggregators=3", "server.optimizer=fednova")),
         ("eris+dsc", ("compression.keep=0.3",)),
-        ("eris+dsc", ("compression.keep=0.3", "shards.schedule=rotate")),
+        ("eris+dsc", ("compression.keep=0.3", "shards.schedule=rotate", *KEPT)),
+        ("eris+dsc", SECRET),
+        ("eris+dsc", (*SECRET, "shards.schedule=redraw")),
+        ("fedavg", ()),
     ],
-    ids=["fixed", "redrawn", "compressed", "compressed, rotating"],
+    ids=lambda part: part if isinstance(part, str) else " ".join(part) or "-",
 )
 def test_what_is_not_seen_changes_no_score_by_a_bit(tmp_path, method, changes, observer):
-    audited = train(tmp_path, *changes, method=method)
+    """Of no attack, whatever any member sent to others."""
+    momentum = 0.9 if KEPT[1] in changes else 0.0
+    audited = train(tmp_path, "rounds=4", *changes, method=method, momentum=momentum)
     honest = audited.audit(observer, views=1)
     victim, who = 2, parse_observer(observer)
-    events = scrambled(audited.events, honest, victim, who)
+    events = scrambled(audited.events, honest, victim, who, supports=SECRET[1] in changes)
     again = audited.audit(observer, views=1, events=events)
-    for name, members in honest.scores(who).items():
-        assert members[victim].tobytes() == again.scores(who)[name][victim].tobytes(), name
+    first, second = honest.scores(who), again.scores(who)
+    for name in first:
+        assert first[name][victim].tobytes() == second[name][victim].tobytes(), name
+    for attack in ATTACKS.values():
+        if set(attack.parts) <= set(first):
+            one, other = (attack.apply(scores)[victim] for scores in (first, second))
+            assert one.tobytes() == other.tobytes(), attack.name
+
+
+def test_masks_that_everybody_knows_show_no_more_than_where_values_were_kept(tmp_path):
+    audited = train(tmp_path, *SECRET, method="eris+dsc")
+    who, scores = AGGREGATOR, []
+    honest = MembershipAudit(audited.composition, audited.problem, [who], views=1, masks_known=True)
+    again = MembershipAudit(audited.composition, audited.problem, [who], views=1, masks_known=True)
+    for audit, events in ((honest, audited.events), (again, scrambled(audited.events, honest, 2, who))):
+        for event in events:
+            audit(event)
+        scores.append({name: part[2].tobytes() for name, part in audit.scores(who).items()})
+    assert scores[0] == scores[1]
 
 
 def test_what_is_seen_does_change_the_scores(tmp_path):
@@ -87,16 +119,30 @@ def test_all_colluding_aggregators_score_as_a_server(tmp_path):
 
 
 def test_the_null_keeps_its_level(tmp_path):
-    """Over 200 audits whose coins were tossed after the training, about 5 % reject at 5 %."""
-    rejections = 0
+    """Over 200 audits whose coins were tossed after the training, about 5 % reject at 5 %, whatever the figure."""
+    rejected, refuted = Counter(), Counter()
     for pipeline in range(200):
         audited = train(tmp_path / str(pipeline), "rounds=2", seed=pipeline, samples=16, features=6)
         scores = audited.audit("aggregator", views=2).scores(AGGREGATOR)
         seed = public_root(1000 + pipeline)
         coins = [toss(private_root(1000 + pipeline, member), 8) for member in range(MEMBERS)]
-        sheet = Sheet.of(ADAPTIVE.apply(scores), seed)
-        rejections += figures(sheet, coins, seed, tosses=99, resamples=0)["auc"].p_value <= 0.05
-    assert 2 <= rejections <= 21
+        for name in ("adaptive", "paper"):
+            sheet = Sheet.of(ATTACKS[name].apply(scores), seed)
+            for figure, found in figures(sheet, coins, seed, tosses=99, resamples=0).items():
+                rejected[name, figure] += found.p_value <= 0.05
+            refuted[name] += epsilon(sheet, coins, delta=1e-5)["lower_bound"] > 0
+    assert all(2 <= count <= 21 for count in rejected.values()), rejected
+    assert all(count <= 21 for count in refuted.values()), refuted
+
+
+def test_a_leak_is_not_taken_for_chance(tmp_path):
+    """The same pipelines with the coins they were trained with: otherwise the test above could not fail."""
+    rejected = 0
+    for pipeline in range(10):
+        audited = train(tmp_path / str(pipeline), "rounds=2", seed=pipeline, samples=16, features=40)
+        audit = audited.audit("aggregator", views=2)
+        rejected += audit.result(AGGREGATOR, ADAPTIVE, tosses=99, resamples=0).figures["auc"].p_value <= 0.05
+    assert rejected >= 9
 
 
 def test_members_that_are_away_are_not_guessed_at(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from eris.audit.observer import Observer, Vantage, parse_observer
 from eris.errors import ConfigError
+from eris.exposure import ExposureLedger
 from eris.seeds import public_root
 from tests.audit.federation import MEMBERS, train
 
@@ -68,6 +70,34 @@ def test_nothing_of_a_lost_message_is_seen(eris):
     assert Vantage((1,), "own").view(sent, record.layout, record.assignment).scalars == {}
     wire = Vantage((), "sent").view(sent, record.layout, record.assignment)
     assert set(record.layout.trainable.owners_of(wire.coordinates)) == {0, 4}
+
+
+@pytest.mark.parametrize("schedule", ["fixed", "redraw", "rotate"])
+def test_with_replicas_a_shard_has_two_observers(tmp_path, schedule):
+    """The ledger counts the same as the views show."""
+    audited = train(tmp_path, "shards.replicas=2", f"shards.schedule={schedule}")
+    ledger = ExposureLedger(audited.composition.recipe, MEMBERS, tmp_path / "ledger", server=False)
+    for event in audited.events:
+        ledger(event)
+    largest, union = 0.0, {}
+    for record in audited.records():
+        for peer, victim in itertools.permutations(range(MEMBERS), 2):
+            view = Vantage((peer,), "own").view(record.sent[victim], record.layout, record.assignment, record.witnesses)
+            homes = zip(record.assignment, record.witnesses, strict=True)
+            shards = [shard for shard, pair in enumerate(homes) if peer in pair]
+            assert set(record.layout.trainable.owners_of(view.coordinates)) == set(shards)
+            assert len(shards) == 2
+            largest = max(largest, view.size / record.layout.n)
+            union.setdefault((peer, victim), set()).update(view.coordinates.tolist())
+        wire = Vantage((), "sent").view(record.sent[2], record.layout, record.assignment, record.witnesses)
+        assert wire.size == record.layout.n  # its own shard goes to the second aggregator
+        others = Vantage((0, 1, 3, 4), "own").view(record.sent[2], record.layout, record.assignment, record.witnesses)
+        assert others.size == record.layout.n
+    account = ledger.summary()
+    assert account["largest_share_per_round"] == pytest.approx(largest)
+    for peer in range(MEMBERS):
+        most = max(len(seen) for (who, _), seen in union.items() if who == peer) / record.layout.n
+        assert account["union_by_observer"][str(peer)] == pytest.approx(most)
 
 
 @pytest.mark.parametrize("schedule", ["redraw", "rotate"])

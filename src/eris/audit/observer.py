@@ -29,29 +29,30 @@ Reach = Literal["own", "all", "sent", "none"]
 class Vantage:
     """A place to look from: peers that put together what they know, and which shards they read.
 
-    ``own``: the shards they aggregate. ``all``: every shard (the server). ``sent``: every shard that left the member
-    (the wire without encryption; its own shard stays at home). ``none``: nothing but what is published. The peers know
-    their own updates besides. Where members talk to each other, ``own`` is what was sent to the peers.
+    ``own``: the shards they aggregate, first or second. ``all``: every shard (the server). ``sent``: every shard that
+    left the member (the wire without encryption; its own shard stays at home). ``none``: nothing but what is published.
+    The peers know their own updates besides. Where members talk to each other, ``own`` is what was sent to the peers.
     """
 
     peers: tuple[int, ...]
     reach: Reach
 
-    def shards(self, sent: Sent, assignment: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shards of a member's message that are seen."""
+    def shards(self, sent: Sent, assignment: tuple[int, ...], witnesses: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """Return the shards of a member's message that are seen; with replicas two peers have each."""
         if self.reach == "sent":
             return tuple(shard for shard, count in enumerate(sent.bytes) if count)
         if self.reach == "own":
-            return tuple(shard for shard in sent.reached if assignment[shard] in self.peers)
+            owners = (assignment, witnesses) if witnesses else (assignment,)
+            return tuple(shard for shard in sent.reached if any(peers[shard] in self.peers for peers in owners))
         return sent.reached if self.reach == "all" else ()
 
     def hears(self, sent: Sent) -> bool:
         """Return whether a message among members comes here."""
         return bool(sent.reached) if self.reach == "sent" else not set(sent.reached).isdisjoint(self.peers)
 
-    def view(self, sent: Sent, layout: Layout, assignment: tuple[int, ...]) -> View:
+    def view(self, sent: Sent, layout: Layout, assignment: tuple[int, ...], witnesses: tuple[int, ...] = ()) -> View:
         """Return what is seen of one member in one round."""
-        seen = replace(sent, reached=self.shards(sent, assignment))
+        seen = replace(sent, reached=self.shards(sent, assignment, witnesses))
         return view_of(seen, layout, assignment, set(assignment))
 
 

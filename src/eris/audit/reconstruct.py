@@ -66,7 +66,7 @@ class Reconstruction:
         """Return the estimate of this round's update, and keep what the next rounds need."""
         if record.new_references:
             self._begin_references(record)
-        view = self.vantage.view(record.sent[self.victim], record.layout, record.assignment)
+        view = self.vantage.view(record.sent[self.victim], record.layout, record.assignment, record.witnesses)
         others = self._mean_of_others(record)
         sole, rest = np.flatnonzero(others.sole), np.flatnonzero(others.hidden)
         seen = np.concatenate([view.coordinates, sole])
@@ -126,7 +126,7 @@ class Reconstruction:
         """Take the observing peers' own part off what was published."""
         others, shares = _Others.nothing(self._n), []
         sent = record.sent.get(self.victim)
-        seen = self.vantage.shards(sent, record.assignment) if sent else ()
+        seen = self.vantage.shards(sent, record.assignment, record.witnesses) if sent else ()
         for shard, mean in record.means.items():
             own = [peer for peer in self._peers(record) if peer in mean.contributors and self._recipe.rule.linear]
             values = mean.values.copy()
@@ -246,4 +246,6 @@ def _holds(record: RoundRecord, peer: int, coordinates: Coordinates) -> NDArray[
 
 
 def _mean_steps(record: RoundRecord) -> float:
-    return sum(sent.steps for sent in record.sent.values()) / len(record.sent)
+    """Return the mean of the local steps, which is published with the shards."""
+    weights = [record.weights[member] for member in record.sent]
+    return sum(w * sent.steps for w, sent in zip(weights, record.sent.values(), strict=True)) / sum(weights)

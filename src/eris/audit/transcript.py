@@ -36,6 +36,7 @@ class RoundRecord:
     means: dict[int, Mean] = field(default_factory=dict, repr=False)
     weights: dict[int, float] = field(default_factory=dict, repr=False)  # w_k of the roster, Σ = 1
     new_references: bool = False  # a reference epoch began with this round
+    witnesses: tuple[int, ...] = ()  # shard → second aggregating peer, with replicas; public too
 
     def accepted(self, member: int) -> tuple[int, ...]:
         """Return the shards that were committed with this member among the contributors."""
@@ -66,9 +67,8 @@ class Recorder:
     def _begin(self, event: RoundStarted) -> RoundRecord:
         if event.model is None:
             raise InputError("this run's events do not carry the model", fix="audit a simulated run", round=event.round)
-        if event.witnesses:
-            raise InputError("the audit knows one aggregator a shard", fix="audit with shards.replicas = 1")
-        return RoundRecord(event.round, event.assignment, self._recipe.layout(event.round), event.model.copy())
+        layout, model = self._recipe.layout(event.round), event.model.copy()
+        return RoundRecord(event.round, event.assignment, layout, model, witnesses=event.witnesses)
 
     def _mean(self, record: RoundRecord, event: ShardPublished, values: Vector) -> Mean:
         support = self._recipe.published_support(event.round, event.shard)
