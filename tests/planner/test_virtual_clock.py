@@ -15,7 +15,7 @@ from eris.protocol.round_plan import RosterEntry, RoundPlan
 from eris.seeds import private_root, public_root
 from eris.shards.plan import scattered
 from eris.simulate.clock import Links
-from eris.simulate.traffic import RoundBytes
+from eris.simulate.traffic import RoundBytes, framed
 from eris.transforms.sparsify import rand_k
 from eris.transforms.transform import SendContext
 from eris.wire.frame import CHUNK, HEADER_BYTES
@@ -36,9 +36,8 @@ def simulated(rates, owners, capacities, participants, keep):
     sizes = np.array([part.payload_bytes for part in parts])
     counted = RoundBytes(round_plan, server=False)
     for member in participants:
-        counted.sent(member, sizes, ())
-    for shard, size in enumerate(sizes.tolist()):
-        counted.published(shard, size)
+        counted.sent(member, framed(sizes), ())
+    counted.published(dict(enumerate(sizes.tolist())))
     spare = np.ones(len(rates) + 1)
     links = Links(
         np.array([up for up, _ in rates] + [1.0]), np.array([down for _, down in rates] + [1.0]), np.zeros(spare.size)

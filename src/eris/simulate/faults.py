@@ -39,7 +39,7 @@ def draw_outages(
     """Draw a round's faults; a link of a member to itself (`at_home`: aggregators are members) never fails."""
     seed = public.child("round", plan.round, "faults")
     count = int(faults.aggregator_dropout * plan.shards + 0.5)
-    away = tuple(seed.child("aggregators").subset(plan.shards, count).tolist())
+    away = tuple(seed.child("aggregators").subset(plan.shards, count).tolist()) if count else ()
     failed = _failed_links(faults.link_failure, plan, seed.child("links"), at_home) if faults.link_failure else {}
     return Outages(away, failed, tuple(late))
 

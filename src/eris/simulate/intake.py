@@ -11,7 +11,7 @@ from eris.protocol.round_plan import RoundPlan
 from eris.simulate.faults import Outages
 from eris.simulate.fold import Fold, MeanFold, begin_fold
 from eris.simulate.published import Contributors, cut
-from eris.simulate.traffic import RoundBytes
+from eris.simulate.traffic import Bytes, RoundBytes, framed
 from eris.simulate.work import Job, Work
 
 __all__ = ["Intake"]
@@ -28,8 +28,9 @@ class Intake:
         self._fold: Fold = begin_fold(recipe.rule, layout.trainable, self._mask, len(plan.participants))
         self._buffers = MeanFold(layout.buffers, None)
         self._buffer_bytes = 4 * layout.buffers.sizes
+        self._framed: dict[tuple[int, ...], Bytes] = {}
         self._contributors = Contributors()
-        self._all = range(plan.shards)
+        self._all = tuple(range(plan.shards))
         self._losses: list[tuple[float, float]] = []
         self.bytes = RoundBytes(plan, composition.method.server)
         self.jobs = [Job(plan.round, member, missing) for member, missing in self._expected_missing().items()]
@@ -44,24 +45,30 @@ class Intake:
         """Fold one member's contribution, where it arrived."""
         member, plan = work.job.member, self.plan
         silent = self._outages.unreached(member, plan.shards)
-        refused = tuple(sorted({*silent, *work.not_finite}))
+        refused = tuple(sorted({*silent, *work.not_finite})) if work.not_finite else silent
         if len(refused) < plan.shards:
             weight = plan.weights[member]
             self._fold.add(member, weight, work.values, work.support, refused)
             self._buffers.add(member, weight, work.buffers, None, refused)
         self._contributors.add(member, work.steps, refused)
-        reached = [shard for shard in range(plan.shards) if shard not in silent] if silent else self._all
+        reached = tuple(shard for shard in self._all if shard not in silent) if silent else self._all
         return Sent(
             round=plan.round,
             member=member,
-            reached=tuple(reached),
-            bytes=self.bytes.sent(member, np.asarray(work.payload) + self._buffer_bytes, silent),
+            reached=reached,
+            bytes=self.bytes.sent(member, self._messages(work.payload), silent),
             weight=float(plan.weights[member]),
             steps=work.steps,
             values=work.values,
             support=self._mask if work.support is None else work.support,
             buffers=work.buffers,
         )
+
+    def _messages(self, payload: tuple[int, ...]) -> Bytes:
+        """Return how long messages with these values are on the wire; members that compress alike send as much."""
+        if payload not in self._framed:
+            self._framed[payload] = framed(np.array(payload) + self._buffer_bytes)
+        return self._framed[payload]
 
     def cut(self) -> tuple[list[Published], list[Withheld]]:
         """Return what the aggregators publish and what they withhold."""

@@ -178,12 +178,12 @@ class Simulation:
     def _announce(self, played: _Played) -> _Ended:
         """Tell the listeners what was published and decided, and sum the round up."""
         intake, verdict = played.round.intake, played.verdict
-        sizes = {p.manifest.shard: 4 * (p.values.size + p.buffers.size) for p in played.published}
+        payloads = {p.manifest.shard: 4 * (p.values.size + p.buffers.size) for p in played.published}
+        sizes = intake.bytes.published(payloads)
         means = {p.manifest.shard: p.values for p in played.published}
         held_back = {notice.shard: notice.contributors for notice in played.withheld}
         for entry in verdict.shards:
-            size = intake.bytes.published(entry.shard, sizes[entry.shard]) if entry.shard in sizes else 0
-            who = entry.contributors or held_back.get(entry.shard, ())
+            who, size = entry.contributors or held_back.get(entry.shard, ()), sizes.get(entry.shard, 0)
             mean = means.get(entry.shard)
             self._emit(ShardPublished(verdict.round, entry.shard, entry.aggregator, who, size, entry.lost, mean))
         self._emit(VerdictWritten(verdict.round, plain(intake.plan), plain(verdict)))

@@ -6,6 +6,7 @@ not counted. Plans, reports and verdicts are the coordinator's affair and far sm
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from eris.protocol.round_plan import RoundPlan
 from eris.simulate.clock import Links
 from eris.wire.frame import CHUNK, HEADER_BYTES
 
-__all__ = ["RoundBytes", "framed"]
+__all__ = ["Bytes", "RoundBytes", "framed"]
 
 Bytes = NDArray[np.int64]
 
@@ -39,44 +40,51 @@ class RoundBytes:
     server: bool
 
     def __post_init__(self) -> None:
-        peers = max(entry.peer for entry in self.plan.roster) + 2
-        self._member_up, self._member_down, self._aggregator_up, self._aggregator_down = np.zeros((4, peers), np.int64)
-        self._homes = np.array([self._home(shard) for shard in range(self.plan.shards)])
-        self._owners = [self._homes, *([np.array(self.plan.witnesses)] if self.plan.witnesses else [])]
-        self._roster = np.array([entry.peer for entry in self.plan.roster])
+        plan = self.plan
+        self._peers = max(entry.peer for entry in plan.roster) + 2
+        homes = np.full(plan.shards, self._peers - 1) if self.server else np.array(plan.assignment)
+        self._owners = [homes, *([np.array(plan.witnesses)] if plan.witnesses else [])]
+        self._received = np.zeros((len(self._owners), plan.shards), np.int64)  # by who aggregates a shard
+        self._published = np.zeros(plan.shards, np.int64)
+        self._member_up = np.zeros(self._peers, np.int64)
 
-    def sent(self, member: int, payload: Bytes, unreached: tuple[int, ...]) -> tuple[int, ...]:
-        """Count a member's messages and return their sizes, shard by shard."""
+    def sent(self, member: int, messages: Bytes, unreached: tuple[int, ...]) -> tuple[int, ...]:
+        """Count a member's messages, as long as they are on the wire, and return what it sent for each shard."""
         total = np.zeros(self.plan.shards, np.int64)
-        for owners in self._owners:
-            sizes = np.where(owners == member, 0, framed(payload))
-            sizes[list(unreached)] = 0
-            self._aggregator_down += np.bincount(owners, sizes, self._aggregator_down.size).astype(np.int64)
+        for owners, received in zip(self._owners, self._received, strict=True):
+            sizes = np.where(owners == member, 0, messages)
+            if unreached:
+                sizes[list(unreached)] = 0
+            received += sizes
             total += sizes
         self._member_up[member] += total.sum()
         return tuple(total.tolist())
 
-    def published(self, shard: int, payload: int) -> int:
-        """Count a published shard, which goes to every member but the one that made it; return its size."""
-        size, home = int(framed(np.array(payload))), self._homes[shard]
-        receivers = self._roster[self._roster != home]
-        self._member_down[receivers] += size
-        self._aggregator_up[home] += size * receivers.size
-        return size
+    def published(self, payloads: Mapping[int, int]) -> dict[int, int]:
+        """Count published shards, each of which goes to every member but the one that made it; return their sizes."""
+        shards, sizes = list(payloads), framed(np.array(list(payloads.values()), np.int64))
+        self._published[shards] = sizes
+        return dict(zip(shards, sizes.tolist(), strict=True))
 
     def total(self, links: Links) -> Traffic:
         """Sum up."""
-        participants, roster = list(self.plan.participants), self._roster
-        homes = np.unique(np.concatenate(self._owners))
-        uploads = links.phase(self._member_up, self._aggregator_down)
-        downloads = links.phase(self._aggregator_up, self._member_down)
+        participants, roster = list(self.plan.participants), np.array([entry.peer for entry in self.plan.roster])
+        homes = self._owners[0]
+        received = [self._at(owners, sizes) for owners, sizes in zip(self._owners, self._received, strict=True)]
+        aggregator_down: Bytes = np.sum(received, axis=0)
+        member_down = np.zeros(self._peers, np.int64)
+        member_down[roster] = (self._published.sum() - self._at(homes, self._published))[roster]
+        aggregator_up = self._at(homes, self._published * (roster.size - np.isin(homes, roster)))
+        at_work = np.unique(np.concatenate(self._owners))
+        uploads, downloads = links.phase(self._member_up, aggregator_down), links.phase(aggregator_up, member_down)
         return Traffic(
-            member=RoleBytes(float(self._member_up[participants].mean()), float(self._member_down[roster].mean())),
-            aggregator=RoleBytes(float(self._aggregator_up[homes].mean()), float(self._aggregator_down[homes].mean())),
-            total=int(self._member_up.sum() + self._aggregator_up.sum()),
+            member=RoleBytes(float(self._member_up[participants].mean()), float(member_down[roster].mean())),
+            aggregator=RoleBytes(float(aggregator_up[at_work].mean()), float(aggregator_down[at_work].mean())),
+            total=int(self._member_up.sum() + aggregator_up.sum()),
             seconds=uploads + downloads,
             aggregator_name="server" if self.server else "aggregator",
         )
 
-    def _home(self, shard: int) -> int:
-        return self._member_up.size - 1 if self.server else self.plan.assignment[shard]
+    def _at(self, owners: Bytes, sizes: Bytes) -> Bytes:
+        """Sum what belongs to shards up by the peers that own them."""
+        return np.bincount(owners, sizes, self._peers).astype(np.int64)
