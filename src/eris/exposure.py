@@ -99,7 +99,7 @@ class ExposureLedger:
         elif isinstance(event, Sent):
             self._note(self._round, event)
         elif isinstance(event, ShardPublished) and not event.lost and len(event.contributors) >= 1:
-            self._round.contributors[event.shard] = event.contributors
+            self._round.publish(event.shard, event.contributors)
         elif isinstance(event, VerdictWritten):
             self._close(self._round)
 
@@ -146,18 +146,20 @@ class ExposureLedger:
     def _note(self, current: _Round, sent: Sent) -> None:
         shared = self._recipe.compressor.shared_support
         counts = current.shared_counts if shared else current.counts(sent.support)
-        reached = np.zeros(counts.size, bool)
-        reached[list(sent.reached)] = True
-        current.seen[sent.member] = np.where(reached, counts, 0)
+        reached: NDArray[np.bool_] | None = None  # all of them
+        if len(sent.reached) < counts.size:
+            reached = np.zeros(counts.size, bool)
+            reached[list(sent.reached)] = True
+        current.seen[sent.member] = counts if reached is None else np.where(reached, counts, 0)
         if not shared and sent.support is not None:
             current.supports[sent.member] = sent.support.copy()
             current.times[sent.support] += 1
-        self._remember(current, sent, reached, shared=shared)
+        if sent.member not in self._whole:
+            self._remember(current, sent, reached, shared=shared)
 
-    def _remember(self, current: _Round, sent: Sent, reached: NDArray[np.bool_], *, shared: bool) -> None:
-        if sent.member in self._whole:
-            return
-        everything = shared and bool(reached.all())
+    def _remember(self, current: _Round, sent: Sent, reached: NDArray[np.bool_] | None, *, shared: bool) -> None:
+        everything = shared and reached is None
+        reached = np.ones(current.layout.shards, bool) if reached is None else reached
         for observer in self._observers if self._moving else [None]:
             owned = reached if observer is None else reached & current.owned_by(observer)
             bits = current.bits(observer, None if shared else sent.support, owned, keep=everything)
@@ -178,13 +180,14 @@ class ExposureLedger:
 
     def _share(self, current: _Round, member: int) -> tuple[float, float]:
         """Return the most that one observer learned of a member, and what everybody learned."""
-        alone = current.alone(member)
-        seen = current.by_observer(current.seen[member], self._members)
-        twice = current.by_observer(alone, self._members)  # seen as an aggregator and again as published
-        learned = seen + alone.sum() - twice
+        alone, learned = current.alone(member), current.learned(member, self._members)
+        if (published := int(alone.sum())) > 0:
+            learned += published - current.by_observer(
+                alone, self._members
+            )  # not a second time what it has seen itself
         if not self._server:
             learned[member] = 0
-        return float(learned.max()) / self._n, float(alone.sum()) / self._n
+        return float(learned.max()) / self._n, published / self._n
 
     def _union(self) -> dict[int, float]:
         """Return, for each observer, the largest share of any member's coordinates it has ever seen."""
@@ -229,6 +232,22 @@ class _Round:
         self.shared_counts = self.counts(self.mask)
         self.times = np.zeros(self.layout.trainable.n, np.int32)  # how many members kept a coordinate
         self._kept: dict[int | None, Bits] = {}
+        self._alone: dict[int, list[int]] = {}  # member → shards that were published with nobody else in the mean
+        self._of_all: NDArray[np.float64] | None = None
+
+    def publish(self, shard: int, contributors: tuple[int, ...]) -> None:
+        """Note whose mean was published."""
+        self.contributors[shard] = contributors
+        if len(contributors) == 1:
+            self._alone.setdefault(contributors[0], []).append(shard)
+
+    def learned(self, member: int, members: int) -> NDArray[np.float64]:
+        """Return what each peer got of a member as its aggregator; the usual case is computed once."""
+        if self.seen[member] is not self.shared_counts:
+            return self.by_observer(self.seen[member], members)
+        if self._of_all is None:
+            self._of_all = self.by_observer(self.shared_counts, members)
+        return self._of_all.copy()
 
     def owned_by(self, observer: int) -> NDArray[np.bool_]:
         """Return which shards an observer aggregates, first or second."""
@@ -254,9 +273,8 @@ class _Round:
     def alone(self, member: int) -> Counts:
         """Return how many of a member's coordinates in each shard were published with no other in the mean."""
         counts = np.zeros(self.layout.shards, np.int64)
-        for shard, members in self.contributors.items():
-            if members == (member,):
-                counts[shard] = self.seen[member][shard]
+        if shards := self._alone.get(member):
+            counts[shards] = self.seen[member][shards]
         support = self.supports.get(member)
         if support is not None:
             sole = support[self.times[support] == 1]
