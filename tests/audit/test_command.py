@@ -14,6 +14,8 @@ from eris.audit.sweep import SIZES, SWEEPS, configurations
 from eris.cli import audit
 from eris.config import load_config
 from eris.errors import ConfigError, InputError
+from eris.methods import settled
+from eris.peer.federation import Federation
 from eris.seeds import public_root
 from eris.tasks import build_task
 
@@ -71,6 +73,22 @@ def test_a_finished_run_gives_its_settings(invoke, tmp_path):
     assert done.exit_code == 0
     assert written["settings"]["aggregators"] == 3
     assert [trial["method"] for trial in written["trials"]] == ["eris"]
+
+
+def test_a_run_of_real_processes_gives_its_settings_too(invoke, tmp_path):
+    """What eris up trains, eris run trains to the same bits."""
+    config = settled(load_config(changes=[*FEW, "method=eris"]), "eris")
+    peers = [f"peer-{number}" for number in range(5)]
+    federation = Federation({"name": "local", "coordinator": "127.0.0.1:1", "peers": peers}, config)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "FEDERATION.toml").write_text(federation.dump())
+    options = ["--views", "1", "--json", "--out"]
+    found = json.loads(invoke("audit", "membership", "real", "--set", "rounds=1", *options, "a").stdout)
+    assert found["trials"][0]["results"][0]["rounds"] == 1
+    named = json.loads(invoke("audit", "membership", "real/FEDERATION.toml", "--set", "rounds=1", *options, "b").stdout)
+    assert named["trials"] == found["trials"]
+    with pytest.raises(ConfigError, match="no run in this folder"):
+        invoke("audit", "membership", ".", *options, "c")
 
 
 def test_a_run_with_canaries_is_attacked_again_without_training(invoke, tmp_path):

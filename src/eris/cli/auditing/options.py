@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eris.errors import ConfigError
+
 if TYPE_CHECKING:
     from eris.audit.attack import Attack
     from eris.config import Config
@@ -27,6 +29,7 @@ AttackName = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON, nothing else.")]
 Canaries = Annotated[int, typer.Option(min=4, help="Most canaries a member (half of its samples at most).")]
 Views = Annotated[int, typer.Option(min=1, help="Most places to look at a member from.")]
+_FEDERATION = "FEDERATION.toml"
 Out = Annotated[Path | None, typer.Option(help="Folder of the results (default: audits/<time>).")]
 
 
@@ -38,7 +41,25 @@ def settings(source: Path | None, changes: list[str]) -> Config:
     sys.path.insert(0, str(Path.cwd()))  # a model of the user's own, by import path
     if source is None:
         return load_config(changes=[*SMALL, *changes])
-    return load_config(source / "config.toml" if source.is_dir() else source, changes=changes)
+    path = _settings_in(source) if source.is_dir() else source
+    if path.name == _FEDERATION:
+        from eris.peer.federation import load_federation
+
+        real = load_federation(path).config.model_dump(mode="json", exclude_none=True)
+        return load_config(real, changes=changes)
+    return load_config(path, changes=changes)
+
+
+def _settings_in(folder: Path) -> Path:
+    """Return where the settings of a finished run are, be it simulated or one of real processes."""
+    for name in ("config.toml", _FEDERATION):
+        if (folder / name).exists():
+            return folder / name
+    raise ConfigError(
+        "there is no run in this folder",
+        fix="give the folder that --out of eris run or eris up named, or a TOML file",
+        path=folder,
+    )
 
 
 def attacks(name: str) -> tuple[Attack, ...]:
