@@ -82,9 +82,13 @@ def _kinds(answers: bytes) -> list[str]:
     while answers:
         header = Header.decode(answers[:HEADER_BYTES])
         kinds.append(header.kind.name)
-        document = decode_document(answers[HEADER_BYTES : HEADER_BYTES + header.length])
-        if header.kind is Kind.REFUSAL:
-            kinds.append(document["reason"])
+        payload = answers[HEADER_BYTES : HEADER_BYTES + header.length]
+        if header.kind is Kind.RECEIPT:
+            assert not payload
+        elif header.kind is Kind.REFUSAL:
+            kinds.append(decode_document(payload)["reason"])
+        else:
+            decode_document(payload)
         answers = answers[HEADER_BYTES + header.length :]
     return kinds
 

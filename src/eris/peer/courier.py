@@ -155,16 +155,21 @@ class Courier:
         for upload in parts:
             letters.send_upload(link, upload, self._recipe, errand.deadline, self._moments, more=True)
         for shard in shards:  # asked at once: the answer leaves the moment it is known, with no word between
-            question = {"plan": errand.plan.digest, "round": errand.plan.round, "shard": shard}
-            if errand.plan.assignment[shard] != self.peer:
-                question["alone"] = True  # the manifest, without values
-            letters.ask(link, question, errand.deadline, more=shard != shards[-1])
+            self._ask(link, errand, shard, more=shard != shards[-1])
         refused = {upload.shard: self._hear_receipt(link, upload, errand.deadline) for upload in parts}
         self._under_way.arrived(errand.plan.digest, self.peer)
         for shard in shards:
             result = self._collect(link, errand, shard, refused.get(shard))
             open_shards.pop(shard)
             self._deliver(result)
+
+    def _ask(self, link: StreamLink, errand: Errand, shard: int, *, more: bool) -> None:
+        plan = errand.plan
+        if plan.assignment[shard] == self.peer:
+            letters.ask_for_shard(link, plan, shard, errand.deadline, more=more)
+        else:  # it only witnesses: its manifest, without values
+            question = {"plan": plan.digest, "round": plan.round, "shard": shard, "alone": True}
+            letters.ask(link, question, errand.deadline, more=more)
 
     def _hear_receipt(self, link: StreamLink, upload: Upload, deadline: float) -> Reason | None:
         try:

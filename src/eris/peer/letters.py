@@ -3,11 +3,13 @@
 The member asks, the aggregator answers, one question after another. A member may ask the next one before it has heard
 the answer to the last, if what it asks is short and it goes on to read them all:
 
-    CONTRIBUTION (in chunks)      → RECEIPT or REFUSAL
-    FETCH {plan, round, shard}    → MANIFEST + PUBLISHED, or REFUSAL once it is known that nothing will come
-    FETCH {…, alone}              → MANIFEST, for who only compares
-    FETCH {hash}                  → MANIFEST + PUBLISHED, or REFUSAL
-    FETCH {snapshot}              → SNAPSHOT (a document, then each vector), or REFUSAL
+    CONTRIBUTION (in chunks)          → RECEIPT or REFUSAL
+    FETCH, plan and shard in the header → MANIFEST + PUBLISHED, or REFUSAL once it is known that nothing will come
+    FETCH {plan, round, shard, alone} → MANIFEST, for who only compares
+    FETCH {hash}                      → MANIFEST + PUBLISHED, or REFUSAL
+    FETCH {snapshot}                  → SNAPSHOT (a document, then each vector), or REFUSAL
+
+What is said in every round by everybody (receipts, the usual question) stands in the header alone.
 """
 
 from __future__ import annotations
@@ -33,9 +35,11 @@ from eris.wire.document import LONGEST_DOCUMENT
 __all__ = [
     "answer",
     "ask",
+    "ask_for_shard",
     "receive_header",
     "receive_manifest",
     "receive_published",
+    "receive_question",
     "receive_receipt",
     "receive_snapshot",
     "refuse",
@@ -104,13 +108,20 @@ def receive_header(link: Link, deadline: float) -> Header:
 
 
 def ask(link: Link, question: dict[str, Any], deadline: float, *, more: bool = False) -> None:
-    """Send a FETCH."""
+    """Send a FETCH that needs words."""
     _send_document(link, Kind.FETCH, encode_document(question), deadline, more=more)
+
+
+def ask_for_shard(link: Link, plan: RoundPlan, shard: int, deadline: float, *, more: bool = False) -> None:
+    """Send the usual FETCH: a published shard of the round."""
+    frame = Header(kind=Kind.FETCH, round=plan.round, shard=shard, plan=bytes.fromhex(plan.digest))
+    link.send(frame.encode(), deadline=deadline, more=more)
 
 
 def answer(link: Link, receipt: Receipt, deadline: float) -> None:
     """Send a receipt."""
-    _send_document(link, Kind.RECEIPT, encode_document(receipt.to_dict()), deadline)
+    frame = Header(kind=Kind.RECEIPT, shard=receipt.shard, member=receipt.member, plan=bytes.fromhex(receipt.plan))
+    link.send(frame.encode(), deadline=deadline)
 
 
 def refuse(link: Link, refusal: Refused, deadline: float) -> None:
@@ -119,10 +130,12 @@ def refuse(link: Link, refusal: Refused, deadline: float) -> None:
     _send_document(link, Kind.REFUSAL, encode_document(document), deadline)
 
 
-def receive_receipt(link: Link, deadline: float) -> Receipt:
-    """Return the receipt for what was just sent; a refusal becomes the error it is."""
+def receive_receipt(link: Link, deadline: float) -> Header:
+    """Return the receipt for what was sent first and has none yet; a refusal becomes the error it is."""
     frame = _expect(link, Kind.RECEIPT, deadline)
-    return Receipt.from_dict(_receive_document(link, frame, deadline))
+    if frame.total:
+        raise Refused(Reason.MALFORMED, f"a receipt of {frame.total} bytes", peer=link.peer.name)
+    return frame
 
 
 def send_manifest(link: Link, published: Published, deadline: float, *, more: bool = False) -> None:
@@ -228,4 +241,6 @@ def _receive_document(link: Link, frame: Header, deadline: float) -> dict[str, A
 
 def receive_question(link: Link, frame: Header, deadline: float) -> dict[str, Any]:
     """Return what a FETCH asks for."""
-    return _receive_document(link, frame, deadline)
+    if frame.total:
+        return _receive_document(link, frame, deadline)
+    return {"plan": frame.plan.hex(), "round": frame.round, "shard": frame.shard}

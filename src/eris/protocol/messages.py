@@ -85,16 +85,6 @@ class Receipt:
     shard: int
     aggregator: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, for JSON."""
-        return {"plan": self.plan, "member": self.member, "shard": self.shard, "aggregator": self.aggregator}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Receipt:
-        """Read what came from outside; refuse what is not a receipt."""
-        fields = {"plan": a_text, "member": a_number, "shard": a_number, "aggregator": a_number}
-        return cls(**read("receipt", data, fields))
-
 
 @dataclass(frozen=True)
 class Manifest:
@@ -127,7 +117,7 @@ class Manifest:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, for JSON."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: getattr(self, name) for name in _IN_A_MANIFEST}
 
     def agrees(self, other: Manifest) -> bool:
         """Whether another aggregator of the same shard says the same, bit for bit."""
@@ -150,6 +140,9 @@ class Manifest:
             "signature": a_text,
         }
         return cls(**read("manifest", data, fields))
+
+
+_IN_A_MANIFEST = tuple(field.name for field in fields(Manifest))
 
 
 @dataclass(frozen=True, slots=True)

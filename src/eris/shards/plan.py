@@ -115,6 +115,7 @@ class ShardPlan:
 
         The last answer is kept for an array that cannot change: a round's mask is cut by all roles of a peer.
         """
+        groups: list[NDArray[np.int64]]
         known, groups = self.__dict__.get("_last_grouped", (None, []))
         if known is not coordinates:
             groups = self._grouped(coordinates)
