@@ -101,6 +101,18 @@ def test_a_fleet_with_names(eris, fleet):
     assert fitted < even
 
 
+def test_two_aggregators_a_shard_see_and_hold_twice_as_much(eris):
+    once, twice = (
+        {row["method"]: row for row in json.loads(eris("plan", "1M", "-k", 10, "--replicas", r, "--json"))["methods"]}
+        for r in (1, 2)
+    )
+    for method in ("eris", "eris+dsc"):
+        assert twice[method]["exposure"]["share"] == pytest.approx(2 * once[method]["exposure"]["share"])
+        assert twice[method]["memory"] == pytest.approx(2 * once[method]["memory"])
+    assert twice["fedavg"] == once["fedavg"]
+    assert "two for each shard" in eris("plan", "1M", "-k", 10, "--replicas", 2)
+
+
 def test_partial_participation(eris):
     data = json.loads(eris("plan", "--members", 20, "--participation", "25%", "--aggregators", 4, "--json"))
     assert (data["round"]["participants"], data["round"]["audience"]) == (5, 20)
@@ -119,6 +131,10 @@ def test_partial_participation(eris):
         (("vgg",), "no model is named 'vgg'"),
         (("--panel", "svhn"), "no panel is named"),
         (("--exposure", "110%"), "share is '110%'"),
+        (("--replicas", 2, "--aggregators", 1), "2 replicas of 1 shards"),
+        (("--replicas", 2, "--shards", "capacity"), "are for one aggregator a shard"),
+        (("--replicas", 2, "--advise"), "are for one aggregator a shard"),
+        (("--replicas", 2, "--panel", "mnist"), "two replicas are neither drawn"),
     ],
 )
 def test_impossible_plans_are_refused(eris, arguments, message):

@@ -9,6 +9,8 @@ from eris.planner import METHODS, Baselines, Fleet, ModelSize, aggregator_memory
 from eris.planner import memory_of_aggregators as memory_of
 from eris.planner.fleet import Peer
 from eris.seeds import public_root
+from eris.simulate.run import run
+from tests.simulate.setting import settings
 
 TEN = Fleet.uniform(10, 1e6)
 
@@ -19,6 +21,22 @@ def test_the_share_of_each_observer():
     assert shares == pytest.approx(
         {"fedavg": 1, "priprune": 0.7, "soteriafl": 0.05, "ako": 0.2, "qdpsgd": 1, "eris": 0.1, "eris+dsc": 0.002}
     )
+
+
+@pytest.mark.parametrize(("coalition", "share"), [(1, 0.2), (2, 0.4), (5, 1.0), (6, 1.0)])
+def test_two_observers_a_shard(coalition, share):
+    """Peers that are not neighbours have no shard in common: five of ten have them all."""
+    seen = exposure("eris", scenario(n=10**6, fleet=TEN, replicas=2), coalition=coalition).share
+    assert seen == pytest.approx(share)
+
+
+def test_two_observers_a_shard_as_the_ledger_of_a_run_counts_them(tmp_path):
+    quadratic = ["data.name=synthetic-quadratic", "model.options={n=700}"]
+    config = settings("shards.replicas=2", "members=7", "aggregators=5", "rounds=2", *quadratic)
+    counted = run(config, tmp_path / "run").summaries[0]["exposure"]["largest_share_per_round"]
+    seven = Fleet.uniform(7, 1e6)
+    planned = exposure("eris", scenario(n=700, fleet=seven, aggregators=[0, 1, 2, 3, 4], replicas=2)).share
+    assert counted == pytest.approx(planned) == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize(

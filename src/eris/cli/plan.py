@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eris.errors import ConfigError
+
 if TYPE_CHECKING:
     from eris.cli.planning.request import Asked
 
@@ -49,6 +51,9 @@ def register(app: typer.Typer) -> None:
         shards: Annotated[
             str, typer.Option(help="Shard sizes: even, or capacity (linear programme).", rich_help_panel=_FLEET)
         ] = "even",
+        replicas: Annotated[
+            int, typer.Option(min=1, max=2, help="Aggregators of each shard, to be compared.", rich_help_panel=_FLEET)
+        ] = 1,
         header: Annotated[
             int, typer.Option(help="Bytes before every chunk (160 on eris' wire).", rich_help_panel=_FLEET)
         ] = 0,
@@ -125,8 +130,12 @@ def register(app: typer.Typer) -> None:
         asked = Asked(
             model, members, aggregators, rate, server_rate, fleet, participation, audience, shards, header, chunk, keep,
             omega, masks, tuple(method or ()), prune, degree, chunks, partitions, round_time, exposure, memory, collude,
-            largest_shard, least_keep, panel, figure, as_printed, as_json,
+            largest_shard, least_keep, panel, figure, as_printed, as_json, replicas,
         )  # fmt: skip
+        if replicas > 1 and (plot is not None or as_printed or panel):
+            raise ConfigError(
+                "two replicas are neither drawn nor in the paper's tables", fix="leave --plot and --as-printed out"
+            )
         if plot is not None:
             _plot(asked, plot)
         _show(asked, advise=advise or round_time is not None or bool(exposure or memory))

@@ -60,6 +60,11 @@ def allocate(
 
     `exposure` bounds the share of an update that any `coalition` aggregators see together, `largest` any one shard.
     """
+    if scenario.replicas > 1:
+        raise ConfigError(
+            "advice, and shard sizes by capacity, are for one aggregator a shard",
+            fix="plan two replicas of even shards",
+        )
     owners = scenario.aggregators
     if len(set(owners)) != len(owners):
         raise ConfigError("an aggregator holds two shards", fix="give each peer one share of the model")

@@ -59,11 +59,17 @@ def exposure(method: str, scenario: Scenario, *, coalition: int = 1) -> Exposure
 
 
 def _of_shards(method: str, scenario: Scenario, coalition: int) -> Exposure:
-    """Add up the largest shards of the coalition, then what the published means give away."""
+    """Add up the largest shards of the coalition, then what the published means give away.
+
+    With replicas a peer is sent two shards. Peers that share none see most together; where sizes differ that is an
+    upper bound, because the largest shards may be the same ones.
+    """
     sent, held = payload(method, scenario).up, np.zeros(scenario.members)
-    np.add.at(held, np.array(scenario.aggregators), sent)
+    for peers in scenario.observers:
+        np.add.at(held, peers, sent)
     size = VALUE_BYTES * scenario.model.values
-    everything, seen = float(sent.sum() / size), float(np.sort(held)[::-1][:coalition].sum() / size)
+    everything = float(sent.sum() / size)
+    seen = min(everything, float(np.sort(held)[::-1][:coalition].sum() / size))
     observer = "an aggregator" if coalition == 1 else f"{coalition} aggregators together"
     others = len(scenario.participants) - coalition
     if others <= 1:

@@ -33,7 +33,8 @@ def memory_of_aggregators(method: str, scenario: Scenario) -> Bytes:
     """Return what each peer needs for the shards of eris that it aggregates (zero for the others)."""
     sizes = payload(method, scenario)
     need = np.zeros(scenario.members)
-    np.add.at(need, np.array(scenario.aggregators), len(scenario.participants) * sizes.up + sizes.down)
+    for peers in scenario.observers:
+        np.add.at(need, peers, len(scenario.participants) * sizes.up + sizes.down)
     return need
 
 

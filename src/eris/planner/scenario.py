@@ -69,8 +69,13 @@ class Scenario:
     header: int = 0  # bytes before every chunk of a message
     chunk: float = math.inf  # bytes of payload in a chunk; every message has at least one
     baselines: Baselines = Baselines()
+    replicas: int = 1  # 2: every shard goes to two aggregators, the second being that of the next shard
 
     def __post_init__(self) -> None:
+        if not 1 <= self.replicas <= min(2, len(self.aggregators)):
+            raise ConfigError(
+                f"{self.replicas} replicas of {len(self.aggregators)} shards", fix="use 1, or 2 with two or more shards"
+            )
         if len(self.shares) != len(self.aggregators):
             raise ConfigError(
                 f"{len(self.shares)} shard sizes for {len(self.aggregators)} aggregators", fix="give one for each"
@@ -88,6 +93,11 @@ class Scenario:
     def members(self) -> int:
         """Number of members K."""
         return len(self.fleet)
+
+    @property
+    def observers(self) -> tuple[NDArray[np.int64], ...]:
+        """Who is sent each shard: its aggregator, and with replicas a second one."""
+        return tuple(np.roll(np.array(self.aggregators), -turn) for turn in range(self.replicas))
 
     @property
     def omega(self) -> float:
@@ -133,6 +143,7 @@ def scenario(
     header: int = 0,
     chunk: float = math.inf,
     baselines: Baselines | None = None,
+    replicas: int = 1,
 ) -> Scenario:
     """Describe a round.
 
@@ -140,7 +151,7 @@ def scenario(
     one for each aggregator, equal by default. `participants`: how many train (aggregators first, then the slowest:
     the round that takes longest) or which. `audience`: the result goes to all members, so that everybody keeps the same
     model; ``participants`` leaves the others to fetch a snapshot when they return. `header` and `chunk` are what the
-    wire adds; the paper counts values alone.
+    wire adds; the paper counts values alone. `replicas`: two has every shard averaged twice and compared.
     """
     owners = _aggregators(fleet, aggregators)
     taking_part = _participants(fleet, owners, participants)
@@ -158,6 +169,7 @@ def scenario(
         header=header,
         chunk=chunk,
         baselines=baselines or Baselines(),
+        replicas=replicas,
     )
 
 

@@ -131,14 +131,15 @@ def _published(scenario: Scenario) -> Bytes:
 
 
 def _eris(method: str, scenario: Scenario) -> tuple[Phase, ...]:
-    """Every member sends each shard to its aggregator; each aggregator publishes its shard. Own shards stay put."""
+    """Every member sends each shard to who aggregates it, once or twice; one publishes it. Own shards stay put."""
     sizes, owners = payload(method, scenario), np.array(scenario.aggregators)
     up, down = _framed(scenario, sizes.up), _framed(scenario, sizes.down)
     joins, listens = scenario.takes_part, scenario.listens
     collect, publish = _silence(scenario), _silence(scenario)
-    collect.sent[:-1][joins] = up.sum()
-    np.subtract.at(collect.sent, owners, up * joins[owners])
-    np.add.at(collect.received, owners, up * (joins.sum() - joins[owners]))
+    collect.sent[:-1][joins] = scenario.replicas * up.sum()
+    for receivers in scenario.observers:
+        np.subtract.at(collect.sent, receivers, up * joins[receivers])
+        np.add.at(collect.received, receivers, up * (joins.sum() - joins[receivers]))
     np.add.at(publish.sent, owners, down * (listens.sum() - listens[owners]))
     publish.received[:-1][listens] = down.sum()
     np.subtract.at(publish.received, owners, down * listens[owners])

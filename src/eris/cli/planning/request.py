@@ -49,6 +49,7 @@ class Asked:
     figure: str
     as_printed: bool
     as_json: bool
+    replicas: int = 1
 
 
 def kept_of(asked: Asked) -> float:
@@ -101,6 +102,7 @@ def scenario_of(asked: Asked, *, choose: bool = False) -> Scenario:
         header=asked.header,
         chunk=asked.chunk or math.inf,
         baselines=baselines_of(asked),
+        replicas=asked.replicas,
     )
     return round if choose else _with_shards(round, asked.shards)
 
@@ -128,6 +130,7 @@ def describe(round: Scenario) -> dict[str, Any]:
         "audience": len(round.audience),
         "aggregators": [names[peer] for peer in round.aggregators],
         "shard_sizes": round.shard_sizes.tolist(),
+        "replicas": round.replicas,
         "keep": round.keep,
         "omega": round.omega,
         "masks": round.masks,
@@ -141,9 +144,10 @@ def headline(round: Scenario) -> str:
     buffers = f" + {format_count(round.model.buffers)} buffers" if round.model.buffers else ""
     rate = f"{format_bytes(round.fleet.rate)}/s each way" if round.fleet.rate else "rates of the fleet"
     part = "" if len(round.participants) == round.members else f" ({len(round.participants)} take part)"
+    twice = " (two for each shard)" if round.replicas > 1 else ""
     size = f"{format_count(round.model.n)} values{buffers} ({format_bytes(round.model.bytes)})"
     return (
         f"[bold]One round[/]: {model}{size}, "
-        f"{round.members} members{part}, aggregators: {len(round.aggregators)}, {rate}"
+        f"{round.members} members{part}, aggregators: {len(round.aggregators)}{twice}, {rate}"
         + (f"; DSC keeps {format_percent(round.keep)}, {round.masks} masks" if round.keep < 1 else "")
     )
