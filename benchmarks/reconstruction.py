@@ -2,16 +2,20 @@
 
 Each picture is a batch of its own (the worst case), the network has its first weights, labels are found by the attack:
 
-    idlg   a small sigmoid network on MNIST, picture by L-BFGS
-    rog    two convolutions and two linear layers on CIFAR-10, coarse picture by Adam, then a trained enhancer
-    ggl    LeNet-5 on MNIST, latents of a trained generator by CMA-ES
+    idlg     a small sigmoid network on MNIST, picture by L-BFGS
+    rog      two convolutions and two linear layers on CIFAR-10, coarse picture by Adam, then a trained enhancer
+    ggl      LeNet-5 on MNIST, latents of a trained generator by CMA-ES
+    faces    LeNet-5 on faces of 30 people (64 × 64), latents of the published DCGAN-64 by CMA-ES
+    progan   the same with the published ProGAN-128, six minutes of processor for a picture
+    lfw      LeNet-5 on the 25 × 25 crops of LFW, DCGAN-64
 
 From what one aggregator of A sees (mask-aware, and with zeros for what it does not see), from everything (A = 1), and
-from random values of the same length, which is the attack's chance level; for ggl also from random latents. Pictures
-are of the training split, enhancer and generator were trained on the test split. Prints one JSON object: scores of
-every case, and the paired difference of each to the chance level with its 95 % interval (bootstrap over pictures).
+from random values of the same length, which is the attack's chance level; for generators also from random latents.
+Pictures are of the training split, enhancer and digit generator were trained on the test split, the generators of faces
+by others on other faces. Prints one JSON object: scores of every case, and the paired difference of each to the chance
+level with its 95 % interval (bootstrap over pictures; over people, where there are several pictures of one).
 
-    eris data get cifar10 mnist lpips rog-cifar10 ggl-mnist     (one by one; nothing is fetched here)
+    eris data get cifar10 mnist lpips rog-cifar10 ggl-mnist scrapshots dcgan-64   (one by one; nothing is fetched here)
     python benchmarks/reconstruction.py [--attacks rog ggl] [--pictures 50] [--kinds mask-aware] [--keep FOLDER]
 
 With --keep, recovered pictures are kept and an interrupted measurement goes on where it was.
@@ -24,7 +28,8 @@ import json
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +50,32 @@ from eris.shards.plan import scattered
 
 Pictures = NDArray[np.float32]
 
-SETTINGS: dict[str, tuple[str, Any, torch.dtype]] = {
-    "idlg": ("mnist", SigmoidLeNet, torch.float64),
-    "rog": ("cifar10", TwoConvolutions, torch.float32),
-    "ggl": ("mnist", LeNet5, torch.float32),
+
+@dataclass(frozen=True)
+class Setting:
+    """What is attacked, and by what."""
+
+    data: str
+    network: Any
+    inversion: str
+    options: dict[str, Any] = field(default_factory=dict)
+    dtype: torch.dtype = torch.float32
+    classes: int = 10
+    label: int | None = None  # pictures of this class only
+    people: bool = False  # whether a class is a person: first one picture of each, then their second ones
+
+
+_FACES = partial(LeNet5, classes=30, size=64)
+
+SETTINGS = {
+    "idlg": Setting("mnist", SigmoidLeNet, "idlg", dtype=torch.float64),
+    "rog": Setting("cifar10", TwoConvolutions, "rog"),
+    "ggl": Setting("mnist", LeNet5, "ggl"),
+    "faces": Setting("scrapshots", _FACES, "ggl", {"generator": "dcgan-64"}, classes=30, people=True),
+    "progan": Setting("scrapshots", _FACES, "ggl", {"generator": "progan-128"}, classes=30, people=True),
+    "lfw": Setting("lfw", partial(LeNet5, classes=2, size=25), "ggl", {"generator": "dcgan-64"}, classes=2, label=1),
 }
+USUAL = ["idlg", "rog", "ggl", "faces"]
 KINDS = ["random values", "random latents", "mask-aware", "zero-filled"]
 CANDIDATES = 100
 
@@ -73,21 +99,28 @@ CASES = [
 ]
 
 
-def public_model(attack: str, images: Images) -> tuple[PublicModel, NDArray[np.float32]]:
+def public_model(setting: Setting, images: Images) -> tuple[PublicModel, NDArray[np.float32]]:
     """Return the attacked network at its first weights, and these as one vector."""
-    name, build, dtype = SETTINGS[attack]
-    torch.manual_seed(public_root(0).child("network", name).torch_seed())
-    module = build()
+    torch.manual_seed(public_root(0).child("network", setting.data).torch_seed())
+    module = setting.network()
     vector = np.concatenate([weight.detach().numpy().ravel() for weight in module.parameters()])
     shape = (images.channels, *images.pixels.shape[1:3])
-    return PublicModel(
-        module, vector, shape=shape, classes=10, mean=images.mean, std=images.std, dtype=dtype
-    ), vector  # fmt: skip
+    facts: dict[str, Any] = {"shape": shape, "classes": setting.classes, "mean": images.mean, "std": images.std}
+    return PublicModel(module, vector, dtype=setting.dtype, **facts), vector
 
 
-def pictures_of(images: Images, count: int) -> Pictures:
-    """Return the first pictures in [0, 1]."""
-    pixels = np.asarray(images.pixels[:count], np.float32) / np.float32(255)
+def places_of(setting: Setting, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return which pictures are attacked, in that order; those behind them are candidates only."""
+    places = np.arange(len(labels)) if setting.label is None else np.flatnonzero(labels == setting.label)
+    if not setting.people:
+        return places
+    turn = np.array([np.sum(labels[:place] == labels[place]) for place in places])
+    return places[np.argsort(turn, kind="stable")]
+
+
+def pictures_of(images: Images, places: NDArray[np.int64]) -> Pictures:
+    """Return pictures in [0, 1]."""
+    pixels = np.asarray(images.pixels[places], np.float32) / np.float32(255)
     return np.ascontiguousarray(pixels[:, None] if pixels.ndim == 3 else pixels.transpose(0, 3, 1, 2))
 
 
@@ -95,12 +128,18 @@ class Measurement:
     """All cases of one attack."""
 
     def __init__(self, attack: str, count: int, folder: Path) -> None:
-        images = load(SETTINGS[attack][0]).train
+        setting = SETTINGS[attack]
+        images = load(setting.data).train
         assert isinstance(images, Images)
+        places = places_of(setting, images.labels)
         self.attack, self.count, self._folder = attack, count, folder / attack
-        self.public, self.vector = public_model(attack, images)
-        self.originals, self.labels = pictures_of(images, max(count, CANDIDATES)), images.labels[:count].copy()
-        self._inversion, self._seed = inversion_by_name(attack), public_root(0).child("reconstruction", attack)
+        self.public, self.vector = public_model(setting, images)
+        self.originals = pictures_of(images, places[: max(count, CANDIDATES)])
+        self.labels = images.labels[places[:count]].copy()
+        self.groups = self.labels if setting.people else np.arange(count)
+        self.generates = setting.inversion == "ggl"
+        self._inversion = inversion_by_name(setting.inversion, **setting.options)
+        self._seed = public_root(0).child("reconstruction", attack)
         self._perceptual = {f"lpips_{name}": Perceptual(name) for name in ("alexnet", "vgg16")}
 
     def recovered(self, case: Case) -> tuple[Pictures, int, float]:
@@ -124,7 +163,8 @@ class Measurement:
         seed = self._seed.child(str(case), number)
         label = self.labels[number : number + 1]
         if case.kind == "random latents":
-            return GGL().blind(self.public, label, seed).images[0], int(label[0])
+            assert isinstance(self._inversion, GGL)
+            return self._inversion.blind(self.public, label, seed).images[0], int(label[0])
         sight = self._sight(case, number, seed)
         mode = "zero-filled" if case.kind == "zero-filled" else "mask-aware"
         known = label if case.kind == "random values" else None  # chance must not suffer from a wrong label
@@ -152,17 +192,21 @@ class Measurement:
         return {name: float(value.mean()) for name, value in self.scores(self.originals[-self.count :]).items()}
 
 
-def interval(differences: NDArray[np.float64]) -> dict[str, float]:
-    """Return the mean and its 95 % interval, by drawing pictures again."""
-    draws = public_root(0).child("bootstrap").generator().integers(0, len(differences), (10_000, len(differences)))
-    low, high = np.quantile(differences[draws].mean(axis=1), [0.025, 0.975])
+def interval(differences: NDArray[np.float64], groups: NDArray[np.int64]) -> dict[str, float]:
+    """Return the mean and its 95 % interval, by drawing groups again (for all but people, a picture is its own)."""
+    names, group = np.unique(groups, return_inverse=True)
+    draws = public_root(0).child("bootstrap").generator().integers(0, len(names), (10_000, len(names)))
+    sums, counts = np.bincount(group, differences), np.bincount(group)
+    low, high = np.quantile(sums[draws].sum(axis=1) / counts[draws].sum(axis=1), [0.025, 0.975])
     return {"mean": float(differences.mean()), "low": float(low), "high": float(high)}
 
 
-def measured(attack: str, count: int, kinds: list[str], folder: Path) -> dict[str, Any]:
+def measured(attack: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Run all cases of one attack."""
+    count: int = options.pictures
     measurement, rows = Measurement(attack, count, folder), {}
-    cases = [case for case in CASES if case.kind in kinds and (attack == "ggl" or case.kind != "random latents")]
+    cases = [case for case in CASES if case.kind in options.kinds and case.aggregators in options.aggregators]
+    cases = [case for case in cases if measurement.generates or case.kind != "random latents"]
     for number in range(count):  # picture by picture: what is there when time is up, is there for every case
         for case in cases:
             measurement.one(case, number)
@@ -182,7 +226,7 @@ def measured(attack: str, count: int, kinds: list[str], folder: Path) -> dict[st
             "cpu_seconds": seconds,
         }
         row["difference"] = {
-            chance: {name: interval(scores[name] - values[name]) for name in ("mse", "ssim", *measurement._perceptual)}
+            chance: {name: interval(scores[name] - values[name], measurement.groups) for name in scores}
             for chance, values in null.items()
         }
         if "random" in case.kind:
@@ -190,7 +234,7 @@ def measured(attack: str, count: int, kinds: list[str], folder: Path) -> dict[st
         rows[str(case)] = row
         brief = {name: round(float(v.mean()), 4) for name, v in scores.items()}
         print(
-            f"{attack:4} {case!s:20} {brief} identified {found.rate:.2f}, by pattern {pattern.rate:.2f}",
+            f"{attack:6} {case!s:20} {brief} identified {found.rate:.2f}, by pattern {pattern.rate:.2f}",
             file=sys.stderr,
             flush=True,
         )
@@ -205,15 +249,16 @@ def measured(attack: str, count: int, kinds: list[str], folder: Path) -> dict[st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--attacks", nargs="+", choices=list(SETTINGS), default=list(SETTINGS))
+    parser.add_argument("--attacks", nargs="+", choices=list(SETTINGS), default=USUAL)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--aggregators", nargs="+", type=int, default=[1, 2, 4, 8])
     parser.add_argument("--pictures", type=int, default=50)
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.keep or Path(scratch)
-        results = {attack: measured(attack, options.pictures, options.kinds, folder) for attack in options.attacks}
+        results = {attack: measured(attack, options, folder) for attack in options.attacks}
     print(json.dumps(results, indent=2))
 
 

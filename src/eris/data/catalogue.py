@@ -8,7 +8,7 @@ from typing import Literal
 from eris.data.cifar import read_cifar_batches, read_cifar_binaries, read_cifar_sheets
 from eris.data.columns import Reader
 from eris.data.digits import DIGITS, MNIST_MEAN, MNIST_STD
-from eris.data.faces import read_face_crops
+from eris.data.faces import read_face_crops, read_face_snapshots
 from eris.data.facts import Facts
 from eris.data.hub import Hub
 from eris.data.idx import read_idx_folder
@@ -203,6 +203,25 @@ _ENTRIES = (
         std=(0.5, 0.5, 0.5),
         size=32,
         notes=(("200 crops, 25 × 25 grey", "tells faces from background; nobody is named in it"),),
+    ),
+    Entry(
+        "scrapshots",
+        "faces of 30 people, eyes in one place, 64 × 64 grey",
+        "images",
+        readers=(read_face_snapshots,),
+        editions=(Facts(138, 35, mean=(0.5333,), std=(0.2145,)),),
+        sources=(
+            Package(
+                "pypi",
+                "pyvision-toolkit",
+                "1.3.6",
+                18.6,
+                "216587b4d9ce273a5eca99fbdd4b03d2ff0300244d3b03a6e00200eba86b40ae",
+            ),
+        ),
+        classes=tuple(f"person {number}" for number in range(1, 31)),
+        mean=(0.5,),
+        std=(0.25,),
     ),
     Entry(
         "imagenet-folder",
