@@ -3,10 +3,14 @@
 Mask-aware, the candidate's update is compared with the sight where it was seen, and with nothing elsewhere: at the true
 samples the squared distance is zero. Zero-filled, coordinates that were not seen count as zeros: at the true samples
 the distance is what is hidden there, so its minimum lies somewhere else (unless everything was seen).
+
+Values that were rounded are compared as such (mask-aware, squared distance): to the nearest, a candidate within half a
+unit misses nothing; at random, every value counts by the size of its noise.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -37,12 +41,17 @@ class Matching:
         everything = mode == "zero-filled" or sight.seen.size == public.n
         self._seen = None if everything else torch.from_numpy(sight.seen.copy())
         self._target = torch.from_numpy(values.copy()).to(public.dtype)
-        self._length = max(float(self._target.norm()), 1e-30)
+        self._rounding = sight.rounding if mode == "mask-aware" and distance == "squared" else None
+        self._slack, self._weights = self._known_rounding()
+        target = self._target if self._weights is None else self._target * self._weights
+        self._length = max(float(target.norm()), 1e-30)
 
     @property
     def noise_ratio(self) -> float:
         """The noise on each value, relative to the length of what was seen."""
-        return self._sight.handling.noise / self._length
+        rounding = self._rounding
+        by_coin = rounding.deviation if rounding is not None and rounding.at_random else 0.0
+        return math.hypot(self._sight.handling.noise, by_coin) / self._length
 
     @property
     def floor(self) -> float:
@@ -51,7 +60,10 @@ class Matching:
 
     def residual(self, pictures: Tensor, labels: Tensor) -> Tensor:
         """Return the candidate's update less what was seen, relative to the length of the latter."""
-        return (self._shown(pictures, labels) - self._target) / self._length
+        missed = self._shown(pictures, labels) - self._target
+        if self._slack is not None:
+            missed = missed - missed.clamp(-self._slack, self._slack)
+        return (missed if self._weights is None else missed * self._weights) / self._length
 
     def loss(self, pictures: Tensor, labels: Tensor) -> Tensor:
         """Return the distance of a candidate: ‖·‖² relative to what was seen, or one less the cosine."""
@@ -62,6 +74,13 @@ class Matching:
         lengths = shown.norm().clamp(min=1e-30) * self._length
         distance: Tensor = 1 - torch.dot(shown, self._target) / lengths
         return distance
+
+    def _known_rounding(self) -> tuple[Tensor | None, Tensor | None]:
+        """Return how far from what was seen a value may be for nothing, and how much each counts."""
+        if self._rounding is None:
+            return None, None
+        units = torch.from_numpy(self._rounding.units.copy()).to(self._public.dtype)
+        return (None, units.min() / units) if self._rounding.at_random else (units / 2, None)
 
     def _shown(self, pictures: Tensor, labels: Tensor) -> Tensor:
         update = self._public.update(pictures, labels, self._sight.local, self._sight.handling)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from eris.audit.inversion.rounding import Rounding
 from eris.errors import InputError
 from eris.local.spec import Vector
 from eris.seeds import Seed
@@ -55,12 +56,15 @@ class Sight:
     values: Vector = field(repr=False)  # the update x^t − x_k there
     local: LocalSteps = LocalSteps()
     handling: Handling = Handling()
+    rounding: Rounding | None = None  # of the values, if they were rounded to a grid before they were sent
 
     def __post_init__(self) -> None:
         if self.seen.shape != self.values.shape or self.seen.ndim != 1:
             raise InputError(f"{self.seen.shape} coordinates with {self.values.shape} values")
         if self.seen.size and (np.diff(self.seen) <= 0).any():
             raise InputError("the coordinates of a sight are not ascending", fix="sort them with their values")
+        if self.rounding is not None and self.rounding.units.shape != self.values.shape:
+            raise InputError(f"{self.rounding.units.shape} units with {self.values.shape} values")
 
     @property
     def gradient(self) -> Vector:

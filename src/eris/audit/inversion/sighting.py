@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.audit.inversion.attack import Labels
+from eris.audit.inversion.rounding import Rounding, rounding_of
 from eris.audit.inversion.sight import Handling, LocalSteps, Sight
 from eris.audit.observer import Observer
 from eris.audit.reconstruct import Estimate, Reconstruction
@@ -35,6 +36,7 @@ from eris.simulate.run import run
 from eris.tasks import build_task
 from eris.transforms.clip import ClipByNorm
 from eris.transforms.noise import noise_of
+from eris.transforms.normalise import NormaliseSteps
 from eris.transforms.prune import MagnitudePrune
 
 if TYPE_CHECKING:
@@ -120,9 +122,9 @@ class Watcher:
 
     def _sight(self, estimate: Estimate, record: RoundRecord, place: Reconstruction) -> Sight:
         """Turn an estimate into a sight; who has nothing of the victim alone takes the mean of it and the others."""
-        samples = self._samples[place.victim]
+        samples, rounding = self._samples[place.victim], None
         if estimate.seen.size:
-            seen, values = estimate.seen, estimate.fresh_update
+            seen, values, rounding = estimate.seen, estimate.fresh_update, self._rounding(estimate)
         else:
             seen, values = estimate.rest, estimate.fresh_means
             samples *= sum(member not in place.vantage.peers for member in record.sent)
@@ -131,7 +133,17 @@ class Watcher:
             seen, values = seen[told], values[told]
         order = np.argsort(seen, kind="stable")
         steps = _local_steps(self._composition.config, samples, self._samples[place.victim])
-        return Sight(record.model, seen[order], values[order], steps, _handling(self._composition, steps))
+        rounding = rounding and replace(rounding, units=rounding.units[order])
+        return Sight(record.model, seen[order], values[order], steps, _handling(self._composition, steps), rounding)
+
+    def _rounding(self, estimate: Estimate) -> Rounding | None:
+        """Return the grid of the values that were sent to the observer itself."""
+        view, recipe = estimate.view, self._composition.recipe
+        if view.coordinates.size < estimate.seen.size or any(
+            isinstance(transform, NormaliseSteps) for transform in recipe.chain.transforms
+        ):
+            return None  # values that were read off a mean, or multiplied, are on no grid that is known
+        return rounding_of(recipe.compressor, recipe.spec, view.coordinates, view.values)
 
 
 def watch(

@@ -26,7 +26,8 @@ class OneStepMatching(Matching):
         super().__init__(sight, public, mode=mode)
         local, handling = sight.local, sight.handling
         whole = local.steps == 1 and local.batch >= local.samples and not (handling.clip or handling.sample_clip)
-        self._plain = whole and next(public.module.buffers(), None) is None
+        exact = self._rounding is None
+        self._plain = whole and exact and next(public.module.buffers(), None) is None
         if self._plain:
             self._names = [tensor.name for tensor in public.spec.vector_tensors if tensor.role == "trainable"]
             self._leaves = {name: public.weights[name].detach().clone().requires_grad_() for name in self._names}
