@@ -35,7 +35,7 @@ class Reporter:
             if isinstance(outcome, Withheld):
                 self._client.report({"withheld": {**asdict(outcome), "reason": outcome.reason.value}})
             else:
-                self._client.report({"manifest": asdict(outcome.manifest)})
+                self._client.report({"manifest": outcome.manifest.to_dict()})
                 self._moments("manifest", round=round)
         except ErisError as error:
             _LOG.warning("the coordinator did not hear of a shard: %s", error)
@@ -70,7 +70,7 @@ class Reporter:
     def _send(self, document: dict[str, Any]) -> None:
         for finding in filter(None, map(self._member.disagreement, range(self._member.recipe.policy.shards))):
             for signed in (finding.first, finding.second):  # the coordinator may lack one of them
-                self._client.report({"manifest": asdict(signed)})
+                self._client.report({"manifest": signed.to_dict()})
         for shard in self._client.report({"report": document})["wanted"]:
             if (manifest := self._member.manifest(int(shard))) is not None:
-                self._client.report({"manifest": asdict(manifest)})
+                self._client.report({"manifest": manifest.to_dict()})

@@ -6,15 +6,15 @@ The plan has a digest; every data message carries it. A message made for another
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eris.errors import InputError
-from eris.protocol.canonical import digest_of
+from eris.protocol.canonical import digest_of, plain
 
 __all__ = ["Deadlines", "Normalisation", "RosterEntry", "RoundPlan", "roster_weights"]
 
@@ -133,7 +133,7 @@ class RoundPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, for JSON."""
-        return asdict(self)
+        return cast(dict[str, Any], plain(self))
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RoundPlan:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
-from eris.protocol.canonical import digest_of
+from eris.protocol.canonical import digest_of, plain
 
 __all__ = ["GENESIS", "ShardVerdict", "Verdict"]
 
@@ -58,7 +58,7 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, for JSON lines."""
-        return asdict(self)
+        return cast(dict[str, Any], plain(self))
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Verdict:
