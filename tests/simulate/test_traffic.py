@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,8 @@ from eris.config import load_config
 from eris.events import RoundEnded, Sent, ShardPublished
 from eris.seeds import private_root
 from eris.simulate.clock import Links, links_of
-from eris.simulate.work import payload_sizes
-from eris.transforms import SendContext, compressor_by_name
+from eris.simulate.work import payload_sizes, shared_payload_sizes
+from eris.transforms import SendContext, chain, compressor_by_name
 from eris.wire.frame import HEADER_BYTES
 from tests.simulate.setting import play, settings
 
@@ -69,13 +71,17 @@ def test_shared_masks_shrink_the_download_too(tmp_path):
     ],
 )
 def test_sizes_without_cutting_are_the_sizes_of_the_parts(name, parameters, tmp_path):
-    recipe = play(settings(*QUADRATIC, "rounds=1"), tmp_path).composition.recipe
+    agreed = play(settings(*QUADRATIC, "rounds=1"), tmp_path).composition.recipe
+    recipe = replace(agreed, chain=chain(compressor_by_name(name, **parameters)))
     plan = recipe.layout(0).trainable
     private = private_root(1, peer=0).child("round", 0)
     context = SendContext(0, 0, plan, recipe.round_seed(0), private, recipe.spec.trainable_sizes)
     vector = np.sin(np.arange(700, dtype=np.float32))
-    packed = compressor_by_name(name, **parameters).compress(vector, context)
-    assert payload_sizes(packed, plan) == tuple(part.payload_bytes for part in packed.parts(plan))
+    packed = recipe.compressor.compress(vector, context)
+    sizes = tuple(part.payload_bytes for part in packed.parts(plan))
+    assert payload_sizes(packed, plan) == sizes
+    if recipe.compressor.shared_support:
+        assert shared_payload_sizes(recipe, 0) == sizes
 
 
 def test_the_slowest_peer_decides():

@@ -12,7 +12,7 @@ from eris.simulate.faults import Outages
 from eris.simulate.fold import Fold, MeanFold, begin_fold
 from eris.simulate.published import Contributors, cut
 from eris.simulate.traffic import Bytes, RoundBytes, framed
-from eris.simulate.work import Job, Work
+from eris.simulate.work import Job, Work, shared_payload_sizes
 
 __all__ = ["Intake"]
 
@@ -28,7 +28,8 @@ class Intake:
         self._fold: Fold = begin_fold(recipe.rule, layout.trainable, self._mask, len(plan.participants))
         self._buffers = MeanFold(layout.buffers, None)
         self._buffer_bytes = 4 * layout.buffers.sizes
-        self._framed: dict[tuple[int, ...], Bytes] = {}
+        shared = recipe.compressor.shared_support
+        self._alike = self._framed(shared_payload_sizes(recipe, plan.round)) if shared else None
         self._contributors = Contributors()
         self._all = tuple(range(plan.shards))
         self._losses: list[tuple[float, float]] = []
@@ -56,7 +57,7 @@ class Intake:
             round=plan.round,
             member=member,
             reached=reached,
-            bytes=self.bytes.sent(member, self._messages(work.payload), silent),
+            bytes=self.bytes.sent(member, self._messages(work), silent),
             weight=float(plan.weights[member]),
             steps=work.steps,
             values=work.values,
@@ -64,11 +65,15 @@ class Intake:
             buffers=work.buffers,
         )
 
-    def _messages(self, payload: tuple[int, ...]) -> Bytes:
-        """Return how long messages with these values are on the wire; members that compress alike send as much."""
-        if payload not in self._framed:
-            self._framed[payload] = framed(np.array(payload) + self._buffer_bytes)
-        return self._framed[payload]
+    def _messages(self, work: Work) -> Bytes:
+        """Return how long a member's messages are on the wire."""
+        if work.payload is not None:
+            return self._framed(work.payload)
+        assert self._alike is not None
+        return self._alike
+
+    def _framed(self, payload: tuple[int, ...]) -> Bytes:
+        return framed(np.array(payload) + self._buffer_bytes)
 
     def cut(self) -> tuple[list[Published], list[Withheld]]:
         """Return what the aggregators publish and what they withhold."""

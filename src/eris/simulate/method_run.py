@@ -30,6 +30,7 @@ from eris.simulate.summary import notes_of, summarise
 __all__ = ["MethodRun"]
 
 CHECKPOINT_SECONDS = 5.0  # how much work a killed run may lose
+_CHEAP = 0.25  # seconds that a checkpoint may take; one that takes longer is made as much less often
 _KEPT = "kept/"  # how the names of what listeners know begin
 
 
@@ -61,6 +62,7 @@ class MethodRun:
         self.simulation.listen(self._listeners, stopped)
         self._seconds_before, self._began = 0.0, time.perf_counter()
         self._checkpoint_seconds, self._checkpointed = checkpoint_seconds, time.perf_counter()
+        self._checkpoint_took = 0.0
 
     def _prepared(
         self, links: Links, replay: Rounds | None
@@ -99,12 +101,13 @@ class MethodRun:
         return self._conclude()
 
     def _after_round(self) -> None:
-        if time.perf_counter() - self._checkpointed >= self._checkpoint_seconds:
+        wait = self._checkpoint_seconds * max(1.0, self._checkpoint_took / _CHEAP)
+        if time.perf_counter() - self._checkpointed >= wait:
             self.simulation.settle_evaluation()
             self._checkpoint()
 
     def _checkpoint(self) -> None:
-        simulation = self.simulation
+        simulation, began = self.simulation, time.perf_counter()
         facts = {
             "config": self.config.digest,
             "chain": simulation.chain,
@@ -119,6 +122,7 @@ class MethodRun:
         save_checkpoint(self.folder.checkpoints, simulation.round, arrays, facts)
         simulation.states.saved()
         self._checkpointed = time.perf_counter()
+        self._checkpoint_took = self._checkpointed - began
 
     def _resume(self) -> None:
         checkpoint = load_checkpoint(self.folder.checkpoints)

@@ -229,7 +229,7 @@ def _work(job: Job, desk: Desk, number: int, answer: Message) -> Work:
         samples=answer["samples"],
         steps=answer["steps"],
         loss=answer["loss"],
-        payload=tuple(answer["payload"]),
+        payload=None if answer["payload"] is None else tuple(answer["payload"]),
         not_finite=tuple(answer["not_finite"]),
         seconds=answer["seconds"],
     )

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 
@@ -30,7 +29,7 @@ from eris.shards.policy import Layout
 from eris.transforms import Accepted, SendContext, State
 from eris.transforms.packed import Packed
 
-__all__ = ["Job", "StateLayout", "Work", "do_jobs", "in_cohorts", "payload_sizes"]
+__all__ = ["Job", "StateLayout", "Work", "do_jobs", "in_cohorts", "payload_sizes", "shared_payload_sizes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class Work:
     samples: int
     steps: float
     loss: float
-    payload: tuple[int, ...]  # bytes of the values for each shard
+    payload: tuple[int, ...] | None  # bytes of the values for each shard, only where members differ in them
     not_finite: tuple[int, ...]  # shards whose aggregator refuses the values
     seconds: float
 
@@ -207,7 +206,7 @@ def _finish(at_hand: _AtHand, recipe: Recipe, public: State, result: LocalResult
         samples=result.samples,
         steps=result.steps,
         loss=result.loss,
-        payload=payload_sizes(packed, shards.trainable),
+        payload=None if shared else payload_sizes(packed, shards.trainable),
         not_finite=_not_finite(packed, values, buffers, result.steps, shards),
         seconds=seconds + time.perf_counter() - began,
     )
@@ -216,7 +215,7 @@ def _finish(at_hand: _AtHand, recipe: Recipe, public: State, result: LocalResult
 def _begin_epoch(at_hand: _AtHand, recipe: Recipe, public: State) -> Work:
     recipe.chain.new_epoch(at_hand.private, public)
     nothing = np.empty(0, np.float32)
-    return Work(at_hand.job, nothing, None, nothing, at_hand.state, 0, 1.0, math.nan, (), (), 0.0)
+    return Work(at_hand.job, nothing, None, nothing, at_hand.state, 0, 1.0, math.nan, None, (), 0.0)
 
 
 @contextmanager
@@ -253,18 +252,18 @@ def _context(job: Job, recipe: Recipe, shards: Layout, private: Seed, result: Lo
 
 def payload_sizes(packed: Packed, plan: ShardPlan) -> tuple[int, ...]:
     """Return the bytes of each shard's part, without cutting it: what `Part.payload_bytes` says."""
-    if packed.support is None:
-        return _dense_sizes(plan, packed.code.bits, packed.scales.size, packed.explicit)
-    counts = np.bincount(plan.owners_of(packed.support), minlength=plan.shards)
-    return _sizes(counts, plan, packed.code.bits, packed.scales.size, packed.explicit)
+    return _sizes(packed.support, plan, packed.code.bits, packed.scales.size, explicit=packed.explicit)
 
 
-@lru_cache(maxsize=2)  # the same for all members
-def _dense_sizes(plan: ShardPlan, bits: int, scales: int, explicit: bool) -> tuple[int, ...]:
-    return _sizes(plan.sizes, plan, bits, scales, explicit)
+def shared_payload_sizes(recipe: Recipe, round: int) -> tuple[int, ...]:
+    """Return what `payload_sizes` says for every member of a round, where all keep the same coordinates."""
+    code = recipe.compressor.code(recipe.spec.trainable_sizes)
+    plan, mask = recipe.layout(round).trainable, recipe.shared_mask(round)
+    return _sizes(mask, plan, code.bits, code.scale_count, explicit=False)
 
 
-def _sizes(counts: Coordinates, plan: ShardPlan, bits: int, scales: int, explicit: bool) -> tuple[int, ...]:
+def _sizes(support: Coordinates | None, plan: ShardPlan, bits: int, scales: int, *, explicit: bool) -> tuple[int, ...]:
+    counts = plan.sizes if support is None else np.bincount(plan.owners_of(support), minlength=plan.shards)
     symbols = -(-counts * bits // 8)
     indices = np.minimum(4 * counts, -(-plan.sizes // 8)) if explicit else 0
     return tuple((symbols + indices + 4 * scales).tolist())
