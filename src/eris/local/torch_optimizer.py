@@ -56,7 +56,8 @@ class Sgd:
             if self.momentum:
                 m *= self.momentum
                 m += g
-            x -= self.lr * m
+            np.multiply(m, self.lr, out=g)  # which is not needed any more
+            x -= g
 
     def effective_steps(self, count: int) -> float:
         """Return Σ_i (1 − μ^i)/(1 − μ), which is `count` without momentum."""

@@ -104,7 +104,11 @@ def do_jobs(
     All train before the first one's update is packed: after a gradient the caches hold nothing of what packing needs,
     so that doing it for several members in a row takes half the time.
     """
-    hands = [_prepare(job, task, recipe, seed, model, state) for job, state in zip(jobs, states, strict=True)]
+    private = recipe.chain.private_state(recipe.spec.n_trainable)
+    hands = [
+        _prepare(job, StateLayout(task.memory(job.member), private), recipe, seed, model, state)
+        for job, state in zip(jobs, states, strict=True)
+    ]
     if jobs[0].reset:
         return [_begin_epoch(at_hand, recipe, public) for at_hand in hands]
     waiting, trained = iter(hands), list[tuple[LocalResult, float]]()
@@ -141,21 +145,18 @@ class _AtHand:
     memory: Memory  # handed to the task
     start: Vector
     private_seed: Seed
-
-    @property
-    def training_seed(self) -> Seed:
-        return training_seed(self.private_seed, self.job.round)
+    training_seed: Seed
 
 
-def _prepare(job: Job, task: Task, recipe: Recipe, seed: int, model: Vector, state: Vector | None) -> _AtHand:
-    layout = StateLayout(task.memory(job.member), recipe.chain.private_state(recipe.spec.n_trainable))
+def _prepare(job: Job, layout: StateLayout, recipe: Recipe, seed: int, model: Vector, state: Vector | None) -> _AtHand:
     state = layout.initial() if state is None else state
     kept, private = layout.views(state)
     start = model
     if recipe.chain.changes_start and not job.reset:
         start = model.copy()
         recipe.chain.start(start[: recipe.spec.n_trainable], private)
-    return _AtHand(job, state, kept, private, dict(kept), start, private_root(seed, job.member))
+    root = private_root(seed, job.member)
+    return _AtHand(job, state, kept, private, dict(kept), start, root, training_seed(root, job.round))
 
 
 def _trained(hands: Sequence[_AtHand], task: Task) -> list[tuple[LocalResult, float]]:
