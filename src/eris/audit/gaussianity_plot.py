@@ -34,13 +34,15 @@ def _draw_densities(axes: Axes, points: Points, key: str, title: str) -> None:
             middles = [
                 (low + high) / 2 for low, high in zip(point[key]["edges"], point[key]["edges"][1:], strict=False)
             ]
-            axes.plot(middles, point[key]["density"], color=COLOURS[slot % 6], linewidth=1.2,
+            density = [share or math.nan for share in point[key]["density"]]
+            axes.plot(middles, density, color=COLOURS[slot % 6], linewidth=1.2,
                       label=f"round {point['label']}")  # fmt: skip
     places = [place / 10 for place in range(-50, 51)]
     normal = [math.exp(-place * place / 2) / math.sqrt(2 * math.pi) for place in places]
     axes.plot(places, normal, color=MUTED, linewidth=3, alpha=0.5, label="Gaussian", zorder=0)
     axes.set_yscale("log")
     axes.set_ylim(1e-5, 3)
+    axes.set_ylabel("density")
     axes.set_xlabel(f"{title}\n(in standard deviations)")
     axes.legend(frameon=False, fontsize=7)
     plain_axes(axes)
@@ -49,19 +51,22 @@ def _draw_densities(axes: Axes, points: Points, key: str, title: str) -> None:
 def _draw_told(axes: Axes, points: Points) -> None:
     places = range(len(points))
     shares = [100 * point["not_normal"] if point["not_normal"] is not None else math.nan for point in points]
-    axes.plot(places, shares, "o-", color=COLOURS[0], label="no Gaussian at 5 % (% of coordinates)")
-    axes.plot(places, [100 * point["chance"] for point in points], "-", color=MUTED, label="the same, Gaussian numbers")
+    axes.plot(places, shares, "o-", color=COLOURS[0], label="no Gaussian at 5 %")
+    axes.plot(places, [100 * point["chance"] for point in points], "-", color=MUTED, label="chance: Gaussian numbers")
     axes.set_xticks(places, [str(point["label"]) for point in points])
     axes.set_xlabel("round")
-    axes.set_ylim(bottom=0)
+    axes.set_ylabel("coordinates (%)", color=COLOURS[0])
     beside = axes.twinx()
     beside.plot(places, [_mean_capacity(point) for point in points], "s--", color=COLOURS[1],
-                label="C, mean of those that move (nats)")  # fmt: skip
-    beside.set_ylim(bottom=0)
+                label="C, mean of those that move")  # fmt: skip
+    beside.set_ylabel("nats", color=COLOURS[1])
     plain_axes(axes)
     plain_axes(beside)
+    beside.grid(visible=False)
+    for each in (axes, beside):
+        each.set_ylim(0, 1.45 * each.get_ylim()[1])  # room for the names above the lines
     lines = [*axes.get_lines(), *beside.get_lines()]
-    axes.legend(lines, [str(line.get_label()) for line in lines], frameon=False, fontsize=7)
+    axes.legend(lines, [str(line.get_label()) for line in lines], frameon=False, fontsize=7, loc="upper left")
 
 
 def _mean_capacity(point: Mapping[str, Any]) -> float:

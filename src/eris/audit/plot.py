@@ -17,6 +17,7 @@ __all__ = ["COLOURS", "MUTED", "blank_figure", "plain_axes", "plot_membership", 
 COLOURS = ("#0067a3", "#b34700", "#00735a", "#9c3b76", "#7a5c00", "#5a6572")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 MUTED = "#8a94a0"
+_CHANCE: dict[str, Any] = {"color": MUTED, "linewidth": 1.2, "linestyle": (0, (4, 3)), "zorder": 1}
 
 Entries = Sequence[dict[str, Any]]
 
@@ -34,6 +35,7 @@ def plot_membership(trials: Entries, path: Path) -> None:
         _mark(axes, names.index(label) + _offset(slot, len(attacks)), result, slot, across=True)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.axvline(0.5, **_CHANCE)
     axes.set_xlabel("area under the ROC curve (0.5: the attacker knows nothing)")
     _finish(figure, axes, attacks, f"Membership inference: {rows[0][1]['canaries']} canaries")
     figure.savefig(path, dpi=150)
@@ -52,6 +54,7 @@ def plot_sweep(points: Entries, axis: str, path: Path) -> None:
         above.plot(places, values, color=COLOURS[slot % 6], linewidth=1.2, alpha=0.6)
         for place, result in zip(places, found, strict=True):
             _mark(above, place, result, slot, across=False)
+    above.axhline(0.5, **_CHANCE)
     below.plot(range(len(points)), [_percent(point["accuracy"]) for point in points], "o-", color=MUTED)
     below.set_xticks(range(len(points)), labels)
     below.set_xlabel(axis)
@@ -59,7 +62,7 @@ def plot_sweep(points: Entries, axis: str, path: Path) -> None:
     below.margins(y=0.3)
     above.set_ylabel("area under the ROC curve")
     plain_axes(below)
-    _finish(figure, above, attacks, f"Membership inference against {axis}")
+    _finish(figure, above, attacks, f"Membership inference by {axis}")
     figure.savefig(path, dpi=150)
 
 
@@ -83,9 +86,10 @@ def _finish(figure: Figure, axes: Axes, attacks: Sequence[str], title: str) -> N
     plain_axes(axes)
     for slot, attack in enumerate(attacks):
         axes.plot([], [], _MARKERS[slot % 6], color=COLOURS[slot % 6], label=f"{attack} attack, 95 % interval")
-    axes.plot([], [], color=MUTED, linewidth=7, alpha=0.35, label="chance, 90 % of tosses")
+    axes.plot([], [], label="chance", **_CHANCE)
+    axes.plot([], [], color=MUTED, linewidth=7, alpha=0.35, label="90 % of tosses")
     figure.suptitle(title, x=0.02, ha="left", fontsize=11)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
 
 
 def plain_axes(axes: Axes) -> None:
@@ -94,7 +98,7 @@ def plain_axes(axes: Axes) -> None:
         spine.set_visible(False)
     axes.grid(visible=True, color="#dfe4ea", linewidth=0.7)
     axes.set_axisbelow(True)
-    axes.tick_params(length=0)
+    axes.tick_params(which="both", length=0)
 
 
 def _offset(slot: int, count: int) -> float:

@@ -60,7 +60,7 @@ class Reconstruction:
         self._by_steps = any(isinstance(transform, NormaliseSteps) for transform in recipe.chain.transforms)
         if self._shift is not None:
             self._own, self._public, self._others = (np.zeros(self._n, np.float32) for _ in range(3))
-        self._before: tuple[Vector, Vector] | None = None
+        self._before: tuple[Vector, NDArray[np.bool_]] | None = None  # the last estimate, and where it was seen
 
     def follow(self, record: RoundRecord) -> Estimate:
         """Return the estimate of this round's update, and keep what the next rounds need."""
@@ -92,15 +92,15 @@ class Reconstruction:
         if self._shift is not None:
             kept |= {"own": self._own, "public": self._public, "others": self._others}
         if self._before is not None:
-            kept |= {"update before": self._before[0], "means before": self._before[1]}
+            kept |= {"before": self._before[0], "seen before": self._before[1]}
         return kept
 
     def remember(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Know again what `memory` gave."""
         if self._shift is not None:
             self._own, self._public, self._others = (arrays[name].copy() for name in ("own", "public", "others"))
-        if "update before" in arrays:
-            self._before = (arrays["update before"].copy(), arrays["means before"].copy())
+        if "before" in arrays:
+            self._before = (arrays["before"].copy(), arrays["seen before"].copy())
 
     def _unshifted(self, seen: Coordinates, sent: Vector, view: View, record: RoundRecord) -> Vector:
         update = sent / kept_scale(self._recipe.compressor, record.layout.trainable, seen)
@@ -167,12 +167,13 @@ class Reconstruction:
         """Take off what momentum carried over, where the coordinate was known in the last round too."""
         if not self._momentum:
             return update, means
-        now = tuple(np.full(self._n, np.nan, np.float32) for _ in range(2))
-        now[0][seen], now[1][rest] = update, means
-        before, self._before = self._before, (now[0], now[1])
+        now, was_seen = np.zeros(self._n, np.float32), np.zeros(self._n, bool)
+        now[seen], now[rest], was_seen[seen] = update, means, True
+        before, self._before = self._before, (now, was_seen)
         if before is None:
             return update, means
-        carried = [np.nan_to_num(old[places]) for old, places in zip(before, (seen, rest), strict=True)]
+        old, known = before  # a coordinate that was seen then and is not now, or the other way, says nothing
+        carried = np.where(known[seen], old[seen], np.float32(0)), np.where(known[rest], np.float32(0), old[rest])
         return update - self._momentum * carried[0], means - self._momentum * carried[1]
 
     def _advance_public(self, record: RoundRecord, others: _Others) -> None:

@@ -82,11 +82,11 @@ def _rotation(members: int) -> list[Point]:
 SWEEPS = {
     sweep.name: sweep
     for sweep in (
-        Sweep("aggregators", "aggregators A", _aggregators),
-        Sweep("collusion", "colluding aggregators", _collusion),
+        Sweep("aggregators", "number of aggregators", _aggregators),
+        Sweep("collusion", "number of colluders", _collusion),
         Sweep("compression", "compression ω", _compression),
         Sweep("blocks", "coordinates in a block", _blocks),
-        Sweep("rotation", "shard plan over the rounds", _rotation),
+        Sweep("rotation", "shard plan", _rotation),
     )
 }
 

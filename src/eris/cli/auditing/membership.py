@@ -86,7 +86,7 @@ def membership(
         return
     console = Console()
     console.print(membership_table(plain, "method", "method"))
-    console.print(membership_footnotes(folder / "membership.json", picture), soft_wrap=True, highlight=False)
+    console.print(membership_footnotes(plain, folder / "membership.json", picture), soft_wrap=True, highlight=False)
 
 
 def _draw(trials: list[dict[str, Any]], path: Path) -> str:

@@ -67,8 +67,9 @@ def sweep(
         return
     console = Console()
     console.print(table)
-    notes = membership_footnotes if name in _MEMBERSHIP else _where
-    console.print(notes(folder / f"sweep-{name}.json", picture), soft_wrap=True, highlight=False)
+    path = folder / f"sweep-{name}.json"
+    notes = membership_footnotes(points, path, picture) if name in _MEMBERSHIP else _where(path, picture)
+    console.print(notes, soft_wrap=True, highlight=False)
 
 
 Found = tuple[list[dict[str, Any]], Any, str]
