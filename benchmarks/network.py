@@ -11,6 +11,8 @@ up. Beside each case, in the same run and of the same number of bytes or values:
     grpc   the bytes of a round in one stream between two processes, raw, in messages of 1 MiB, with mutual TLS
     calls  three empty calls of each of K processes to one gRPC server with mutual TLS: what a round says at least to
            the coordinator (a manifest, a report, a question for news), without anything in it
+    flower Flower's gRPC server with TLS and K clients that return a vector, in an environment of its own (notice if it
+           cannot be installed); up to 512 MB a message, which is as long as it lets be
     gloo   torch.distributed's all-reduce of n values among K processes: no encryption, all alive or all dead
 
 Bytes come from the kernel's counters (TCP_INFO) of all sockets of a peer. Memory is a peer's peak over what it had when
@@ -20,6 +22,7 @@ everything was imported and nothing built. The authors' C++ in plain text is wha
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import json
 import multiprocessing
@@ -28,16 +31,19 @@ import platform
 import socket
 import statistics
 import struct
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flower_environment import FLOWER, flower_environment, why_not
 
 from eris.config import load_config
 from eris.local.spec import ModelSpec, TensorSpec, Vector
@@ -113,7 +119,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0, help="a case that takes longer is given up")
     parser.add_argument("--rounds", type=int, help="measured rounds, instead of each case's own")
     parser.add_argument(
-        "--without", nargs="+", choices=("grpc", "calls", "gloo"), default=[], help="comparisons to leave out"
+        "--without", nargs="+", choices=("grpc", "calls", "flower", "gloo"), default=[], help="comparisons to leave out"
     )
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -153,6 +159,8 @@ def measure(name: str, case: Case, seconds: float, without: list[str]) -> dict[s
             result["grpc"] = beside(result["seconds"], lambda: grpc_stream(case, Path(folder), seconds))
         if "calls" not in without:
             result["calls"] = beside(result["seconds"], lambda: empty_calls(case, Path(folder), seconds))
+        if "flower" not in without and not case.dsc:
+            result["flower"] = beside(result["seconds"], lambda: flower_server(case, authority, seconds))
         if "gloo" not in without:
             result["gloo"] = beside(result["seconds"], lambda: gloo_all_reduce(case, seconds))
     return result
@@ -164,6 +172,8 @@ def beside(ours: float, other: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         theirs = other()
     except (TimeoutError, ImportError) as error:
         return {"notice": str(error)}
+    except (subprocess.SubprocessError, OSError, ValueError, IndexError) as error:
+        return {"notice": why_not(error)}
     return {**theirs, "ours / theirs": round(ours / theirs["seconds"], 2)}
 
 
@@ -433,6 +443,25 @@ def say_nothing(pipe: Connection, folder: Path, name: str, port: int) -> None:
             for _ in range(3):
                 call(b"")
             pipe.send(time.monotonic())
+
+
+def flower_server(case: Case, authority: Authority, seconds: float) -> dict[str, Any]:
+    """Let Flower's server do the same rounds."""
+    certificates = authority.issue("flower", hosts=["localhost"])
+    program = str(Path(__file__).with_name("flower_server.py"))
+    numbers = [str(number) for number in (case.peers, case.n, min(case.rounds, 6))]
+    command = [flower_python(), program, str(certificates), *numbers]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=True)
+    spent = [float(number) for number in done.stdout.rpartition("seconds:")[2].split()]
+    return {"seconds": round(statistics.median(spent), 4), "version": FLOWER}
+
+
+@cache
+def flower_python() -> str:
+    """Install Flower once for all cases."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    return flower_environment(Path(folder.name))
 
 
 def pem(folder: Path, name: str) -> list[bytes]:
