@@ -30,7 +30,8 @@ class Outages:
         """Return the shards whose aggregator has nothing from this member."""
         if member in self.late:
             return tuple(range(shards))
-        return tuple(sorted({*self.away, *self.failed.get(member, ())}))
+        failed = self.failed.get(member, ())
+        return tuple(sorted({*self.away, *failed})) if failed else self.away
 
 
 def draw_outages(

@@ -92,7 +92,8 @@ class Intake:
         plan = self.plan
         silent = {member: self._outages.unreached(member, plan.shards) for member in plan.participants}
         counts = np.full(plan.shards, len(plan.participants))
-        for shards in silent.values():
+        for shards in filter(None, silent.values()):
             counts[list(shards)] -= 1
         lost = np.flatnonzero(counts < max(plan.min_contributors, 1)).tolist()
-        return {member: tuple(sorted({*shards, *lost, *self._outages.away})) for member, shards in silent.items()}
+        nowhere = {*lost, *self._outages.away}
+        return {member: tuple(sorted({*shards, *nowhere})) for member, shards in silent.items()}

@@ -155,10 +155,11 @@ class ProcessEngine:
             evaluation = self._evaluations.popleft()
             worker.ask({"do": "evaluate", "model": evaluation.model}, evaluation)
         while waiting and len(free) >= self._cohort:
-            left = len(waiting) // (2 * len(self._workers))  # groups get smaller towards the end
-            if (worker := self._least_busy(below=2 if left else 1)) is None:
+            last = len(waiting) <= len(self._workers)  # these wait until somebody is idle
+            if (worker := self._least_busy(below=1 if last else 2)) is None:
                 return
-            count = min(max(left, 1), self._group, len(free) // self._cohort)
+            share = -(-len(waiting) // (2 * len(self._workers)))  # groups get smaller towards the end
+            count = min(share, self._group, len(free) // self._cohort)
             group = {job: free.pop() for _ in range(count) for job in waiting.popleft()}
             jobs = [self._described(job, slot, read(job.member)) for job, slot in group.items()]
             worker.ask({"do": "train", "model": self._model, "jobs": jobs}, _Training(group))

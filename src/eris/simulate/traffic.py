@@ -74,7 +74,7 @@ class RoundBytes:
         aggregator_down: Bytes = np.sum(received, axis=0)
         member_down = np.zeros(self._peers, np.int64)
         member_down[roster] = (self._published.sum() - self._at(homes, self._published))[roster]
-        aggregator_up = self._at(homes, self._published * (roster.size - np.isin(homes, roster)))
+        aggregator_up = self._at(homes, self._published * (roster.size - (not self.server)))
         at_work = np.unique(np.concatenate(self._owners))
         uploads, downloads = links.phase(self._member_up, aggregator_down), links.phase(aggregator_up, member_down)
         return Traffic(
