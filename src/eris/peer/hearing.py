@@ -70,7 +70,7 @@ class Hearing:
             self._inbox.failure = error
 
     def _hear(self) -> None:
-        board, silent = "", False
+        board, silent = self._client.board, False
         while not self._inbox.closed.is_set():
             try:
                 bulletins = self._client.news(_NEWS_SECONDS)
@@ -123,7 +123,8 @@ class Hearing:
         self._book.follow(plan)
         self._credentials.refresh()
         self._review()
-        if self._desk.plan is None or plan.round > self._desk.plan.round:  # a board shows old plans to a newcomer
+        before = self._desk.plan
+        if before is None or (plan.epoch, plan.round) > (before.epoch, before.round):  # newcomers are shown old plans
             self._desk.begin(plan)
 
 

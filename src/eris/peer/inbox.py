@@ -59,6 +59,11 @@ class Inbox:
                 for kind, document in self._news.queue
             )
 
+    def has_end(self) -> bool:
+        """Whether the end of the run is among the news."""
+        with self._news.mutex:
+            return any(kind == "end" for kind, _ in self._news.queue)
+
     def is_stale(self, plan: RoundPlan) -> bool:
         """Whether a later round is under way: this one is followed by its verdict, not by training."""
         with self._news.mutex:

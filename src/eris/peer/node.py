@@ -276,7 +276,8 @@ class Node:
             self._recovery.fetch_initial(plan)
         if (plan.round, plan.chain) != (self.member.round, self.member.chain):
             self._recovery.catch_up()
-        return plan.round >= self.member.round  # else somebody gave us a snapshot from after it
+        # else somebody gave us a snapshot from after it, or the run went back before it
+        return (plan.round, plan.chain) == (self.member.round, self.member.chain)
 
     def _round_report(
         self,

@@ -57,8 +57,10 @@ class ControlClient:
         return self._board
 
     def join(self, request: Document, *, seconds: float = _CALL) -> Document:
-        """Ask to be taken into the run."""
-        return self._call("Join", request, seconds)
+        """Ask to be taken into the run; the answer names the board that news of it are on."""
+        answer = self._call("Join", request, seconds)
+        self._board = self._board or str(answer.get("board", ""))  # later ones are noticed by who asks for news
+        return answer
 
     def report(self, request: Document, *, seconds: float = _CALL) -> Document:
         """Tell the coordinator what this peer signed or holds."""
