@@ -102,14 +102,20 @@ def test_a_coordinator_killed_when_half_of_the_peers_have_stepped_costs_nothing(
 
 
 @slow
-def test_a_frozen_coordinator_is_waited_for(tmp_path: Path) -> None:
-    with fleet(tmp_path, "fedavg") as made:
-        made.start_all(coordinator=Fault("written", "stop"))
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("moment", "nth"), [("written", 1), ("planned", 1), ("noted", 3)])
+def test_a_coordinator_that_is_frozen_for_longer_than_a_round_costs_nothing(
+    tmp_path: Path, method: str, moment: str, nth: int
+) -> None:
+    with fleet(tmp_path, method, round=10.0) as made:
+        made.start_all(coordinator=Fault(moment, "stop", nth=nth))
         made.wait_for("coordinator", "fault")
-        time.sleep(8.0)  # longer than a call for news
+        time.sleep(14.0)
         made.thaw("coordinator")
         pairs = made.check(*NAMES)
+        assert "this process stood still" in made.log("coordinator")
     assert not lost(pairs)
+    assert all(not missing(pairs, peer) for peer in range(len(NAMES)))
 
 
 @slow
@@ -186,7 +192,7 @@ def test_what_can_be_converted_exactly_is(tmp_path: Path, do: str) -> None:
 
 @slow
 def test_without_a_quorum_the_run_ends_and_says_so(tmp_path: Path) -> None:
-    with fleet(tmp_path, "fedavg") as made:
+    with fleet(tmp_path, "fedavg", round=20.0) as made:  # so long they have to come back
         made.start_all(**{name: Fault("plan") for name in ("cedar", "dogwood", "elder")})
         ends = [made.wait_for(name, "end") for name in ("amber", "birch", "coordinator")]
     assert all("2 of 5 members are here, the quorum is 3" in end["how"] for end in ends)
@@ -244,13 +250,39 @@ def test_after_the_death_of_all_the_run_ends_as_if_nothing_had_happened(
 def test_the_death_of_all_peers_ends_the_run_by_name_and_who_restarts_them_all_goes_on(
     tmp_path: Path, method: str
 ) -> None:
-    with fleet(tmp_path, method, quorum=len(NAMES)) as made:
+    with fleet(tmp_path, method, quorum=len(NAMES), round=20.0) as made:
         made.start_all(**{name: Fault("plan", round=4) for name in NAMES})
         how = made.wait_for("coordinator", "end")["how"]
         assert "0 of 5 members are here, the quorum is 5" in how
         made.start_all()
         pairs = made.check(*NAMES)
         assert not lost(pairs)
+        assert made.undisturbed() == made.events("amber", "end")[0]["model_digest"]
+
+
+@pytest.mark.parametrize(
+    ("method", "round", "pause"),
+    [
+        ("fedadam-dsc", 4, 0.0),  # before they are missed
+        *(
+            pytest.param(method, round, pause, marks=slow)
+            for method, round, pause in product(METHODS, [0, 3, 4, 5], [0.0, 4.0])
+            if (method, round, pause) != ("fedadam-dsc", 4, 0.0)
+        ),
+    ],
+)
+def test_a_coordinator_that_outlives_all_peers_goes_back_with_them(
+    tmp_path: Path, method: str, round: int, pause: float
+) -> None:
+    with fleet(tmp_path, method, quorum=len(NAMES)) as made:
+        made.start_all(**{name: Fault("plan", round=round) for name in NAMES})
+        for name in NAMES:
+            made.wait_dead(name)
+        time.sleep(pause)
+        made.start(*NAMES)
+        pairs = made.check(*NAMES)
+        assert not lost(pairs)
+        assert len(made.events("coordinator", "start")) == 1
         assert made.undisturbed() == made.events("amber", "end")[0]["model_digest"]
 
 

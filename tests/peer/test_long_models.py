@@ -16,7 +16,6 @@ from eris.local import mapped
 from eris.local.mapped import is_mapped
 from eris.local.spec import Vector
 from eris.local.task import BlockResult, BlockTask, Task
-from eris.peer import attendance
 from eris.peer.node import Node
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.round_plan import RoundPlan
@@ -102,12 +101,11 @@ def test_a_peer_that_takes_long_to_open_a_round_is_not_taken_for_gone(
 
     def begin_slowly(self: Aggregator, plan: RoundPlan, now: float) -> None:
         if (self.peer, plan.round) == (2, 1):  # as long as to draw the mask of a long model
-            time.sleep(4.0)
+            time.sleep(6.0)
         begin(self, plan, now)
 
     monkeypatch.setattr(Aggregator, "begin", begin_slowly)
-    monkeypatch.setattr(attendance, "_SILENCE", 2.0)
-    with town(tmp_path / "town", settings(*DSC, "rounds=3", method="eris+dsc")) as place:
+    with town(tmp_path / "town", settings(*DSC, "rounds=3", method="eris+dsc"), connect=3.0) as place:
         play(place, [place.node(name, on_round=seen.append) for name in place.names])
     assert len(seen) == 12
     assert all(shard.contributors == (0, 1, 2, 3) for report in seen for shard in report.verdict.shards)

@@ -15,7 +15,7 @@ from eris.peer.node_settings import NodeSettings
 from eris.peer.own_address import own_address
 from eris.peer.past import Past
 from eris.peer.reporter import Reporter
-from eris.protocol.member import Member
+from eris.protocol.member import NO_REFERENCE, Member
 from eris.protocol.round_plan import RoundPlan
 from eris.transport.control_client import ControlClient
 from eris.transport.link import LinkClosed, LinkTimeout
@@ -48,6 +48,7 @@ class Admission:
         self._stopped = threading.Event()
         self.port: int | None = None  # where we listen, if we do
         self.joined, self.ended = False, ""
+        self._forgotten = NO_REFERENCE, 0  # reference epoch that we were told to forget, and the round we stood at
 
     def join_patiently(self) -> None:
         """Join; a coordinator that is not there yet is waited for, one that refuses us is not."""
@@ -64,9 +65,11 @@ class Admission:
 
     def join(self) -> None:
         """Join, or say again where we stand: after a restart of the coordinator, or when our reference is lost."""
+        self._remember_reference()
         answer = self._client.join(self._wish(), seconds=self._federation.settings.connect)
         self.joined, self._inbox.heard = True, time.monotonic()
         if not answer["intact"]:
+            self._forgotten = self._member.reference_epoch, self._member.round
             self._member.forget_reference()
         if not answer["dialled"] and self.port is not None:
             _LOG.warning(
@@ -90,8 +93,15 @@ class Admission:
         except ErisError as error:
             _LOG.info("could not say goodbye: %s", error)
 
+    def _remember_reference(self) -> None:
+        """Stand by our reference again if we stand where we were told to forget it: the run may have gone back."""
+        epoch, round = self._forgotten
+        if self._member.lost_reference and self._member.plan is None and self._member.round == round:
+            self._member.reference_epoch = epoch
+
     def _wish(self) -> dict[str, Any]:
         member = self._member
+        plays = member.plan is not None and not self._past.following
         return {
             "federation": self._federation.digest,
             "spec": [[t.name, list(t.shape), t.dtype, t.role] for t in member.recipe.spec.tensors],
@@ -100,14 +110,14 @@ class Admission:
             "address": self._address(),
             "initial": self._initial,
             # With a round open we still know what we sent in it, and will settle it by its verdict.
-            "private_round": member.round + (member.plan is not None),
+            "private_round": member.round + plays,
             "reference_epoch": member.reference_epoch,
             "checkpoints": self._past.rounds(),
         }
 
     def _sit_out(self, plan: RoundPlan) -> None:
         """Publish nothing in a round we came into the middle of: what we published before is forgotten."""
-        if self._desk.plan is None or plan.round > self._desk.plan.round:
+        if self._desk.plan is None or (plan.epoch, plan.round) > (self._desk.plan.epoch, self._desk.plan.round):
             for notice in self._desk.abstain(plan):
                 self._reporter.tell(notice, plan.round)
 

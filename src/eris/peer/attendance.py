@@ -104,6 +104,12 @@ class Attendance:
         if not present.calls and present.lost is None:
             present.lost = time.monotonic()
 
+    def forgive(self, seconds: float) -> None:
+        """Hold a time in which we heard nobody against nobody."""
+        for present in self.present.values():
+            present.heard += seconds
+            present.lost = None if present.lost is None else present.lost + seconds
+
     def silent(self) -> Iterator[Present]:
         """Return peers whose connection stays broken, and those whose certificate the CA has withdrawn."""
         self._give_up_revoked()

@@ -34,6 +34,8 @@ from eris.transport.identity import PeerIdentity
 __all__ = ["CoordinatorNode"]
 
 _LOG = logging.getLogger(__name__)
+_TICK = 0.2  # seconds
+_STANDSTILL = 1.0  # seconds by which the clock may tick late
 Document = dict[str, Any]
 
 
@@ -50,7 +52,7 @@ class CoordinatorNode:
         self._run = Proceedings(federation, credentials, self._journal, self.moments)
         self._lock, self._attendance = self._run.lock, self._run.attendance
         self._server = ControlServer(credentials, listen, self)
-        self._run.board = self._server.board
+        self._run.board, self._run.renew_board = self._server.board, self._server.renew_board
         self._clock = threading.Thread(target=self._tick, name="eris-clock", daemon=True)
         self._clock.start()
 
@@ -104,6 +106,7 @@ class CoordinatorNode:
                 "rounds": self.federation.config.rounds,
                 "started": coordinator is not None,
                 "ended": self._run.ended,
+                "waiting": self._run.waiting,
                 "lost": dict(coordinator.lost_reasons) if coordinator else {},
                 "disagreements": [str(finding) for finding in coordinator.disagreements] if coordinator else [],
                 "peers": [self._peer_status(number, name) for number, name in enumerate(self.federation.peers)],
@@ -125,12 +128,13 @@ class CoordinatorNode:
                 self._run.spec = wish.spec
             self._run.spec.require_same(wish.spec.digest, where=f"peer {caller.name}")
             self._attendance.enter(Present(entry, wish.address, caller.certificate, wish))
-            under_way = self.coordinator.in_flight if self.coordinator else None
+            under_way, board = self.coordinator.in_flight if self.coordinator else None, self.board.identity
             intact = self._run.take_in(entry, wish)
         plan = under_way.to_dict() if under_way else None
         _LOG.info("%s is here: %d of %d", caller.name, len(self._attendance.present), len(self.federation.peers))
         dialled = entry.can_aggregate or wish.address is None
-        return {"peer": number, "intact": intact, "plan": plan, "ended": self._run.ended, "dialled": dialled}
+        ended = self._run.ended
+        return {"peer": number, "intact": intact, "plan": plan, "ended": ended, "dialled": dialled, "board": board}
 
     def report(self, caller: PeerIdentity, request: Document) -> Document:
         """Take a manifest, a notice or the list of what a member holds."""
@@ -204,16 +208,26 @@ class CoordinatorNode:
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _tick(self) -> None:
+        before = time.monotonic()
         while True:
             with self._lock:
                 if self._run.ended or self._closed:
                     return
+                before = self._forgive_standstill(before)
                 try:
                     self._run.decide()
                 except Exception as error:  # noqa: BLE001 - a full disk, for one; nobody may wait for a dead clock
                     self._give_up(error)
                     return
-                self._lock.wait(0.2)
+                self._lock.wait(_TICK)
+
+    def _forgive_standstill(self, before: float) -> float:
+        """Give peers and round the time in which this process was frozen, or starved; return the time of this tick."""
+        now = time.monotonic()
+        if (late := now - before - _TICK) > _STANDSTILL:
+            _LOG.warning("this process stood still for %.1f s: the round gets as much more time", late)
+            self._run.forgive(late)
+        return now
 
     def _give_up(self, error: Exception) -> None:
         """End the run for everybody: this process cannot keep what it would have to announce."""

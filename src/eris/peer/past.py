@@ -19,3 +19,4 @@ class Past:
 
     rounds: Callable[[], list[int]] = list  # rounds that are on disk
     go_back: Callable[[int], bool] = _nothing  # stand at the beginning of one of them; whether it was there
+    following: bool = False  # the round that is open is one we took no part in, followed by its verdict

@@ -7,6 +7,7 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Callable
 
 from eris.compose import Composition, compose
 from eris.errors import RunStopped
@@ -39,11 +40,15 @@ class Proceedings:
         self.federation, self._credentials, self._journal, self._moments = federation, credentials, journal, moments
         self.lock = threading.Condition()
         self.attendance = Attendance(credentials, patience=federation.settings.connect)
-        self.board = Board()  # the server brings its own
+        self.board = Board()  # the server brings its own, and knows how to put up another one
+        self.renew_board: Callable[[], Board] = Board
         self.spec: ModelSpec | None = None
         self.composition: Composition | None = None
         self.coordinator: Coordinator | None = None
         self.ended = ""
+        self.waiting = ""  # why there is no round, while too few members are here
+        self._waits_until = math.inf
+        self._planned = math.inf  # when the last plan was announced
         self._told = 0  # number of the list of revocations everybody has heard of
 
     def take_in(self, entry: RosterEntry, wish: Wish) -> bool:
@@ -64,12 +69,21 @@ class Proceedings:
             self._begin_again()
             return
         self._give_up_silent(self.coordinator)
+        if self._nobody_is_in_the_round(self.coordinator):
+            self._take_back(self.coordinator)
+            return
         verdict = self.coordinator.decide(time.monotonic())
         if verdict is not None:
             self._moments("written", round=verdict.round)
             with self.board.together():
                 self._tell(verdict)
                 self._announce_plan(self.coordinator)
+
+    def forgive(self, seconds: float) -> None:
+        """Count a time in which this process stood still (frozen, or starved) for nobody: we could not have heard."""
+        self.attendance.forgive(seconds)
+        if self.coordinator is not None:
+            self.coordinator.postpone(seconds)
 
     def gone(self, coordinator: Coordinator, peer: int) -> None:
         """Let everybody know that nobody waits for a peer any more."""
@@ -87,6 +101,7 @@ class Proceedings:
     # ── beginning ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _begin(self) -> None:
+        self.waiting, self._waits_until = "", math.inf
         roster = self._roster()
         self.composition = self._compose(roster)
         able = tuple(entry.peer for entry in roster if entry.can_aggregate)
@@ -115,6 +130,18 @@ class Proceedings:
         quorum = self.federation.settings.quorum or members // 2 + 1
         if members and len(present) >= quorum and waited > self.federation.settings.connect:
             self._begin()
+        elif time.monotonic() > self._waits_until:
+            self.end(self.waiting)
+
+    def _await_members(self, why: str) -> None:
+        """Begin anew, as after a restart of this process, when the members are back; they have a round's time for it.
+
+        Who is still here joins again, because the board is another one.
+        """
+        _LOG.warning("%s; waiting for members for %g s", why, self.federation.settings.round)
+        self.waiting, self._waits_until = why, time.monotonic() + self.federation.settings.round
+        self.coordinator, self.board = None, self.renew_board()
+        self.attendance.present.clear()
 
     def _roster(self) -> list[RosterEntry]:
         """Return the members that the journal knows, as they present themselves now, and those that are new."""
@@ -171,8 +198,12 @@ class Proceedings:
         try:
             plan = coordinator.plan(time.monotonic())
         except RunStopped as stopped:
-            self.end(str(stopped))
+            if coordinator.has_quorum:
+                self.end(str(stopped))
+            else:
+                self._await_members(str(stopped))
             return
+        self._planned = time.monotonic()
         self._moments("planned", round=plan.round)
         self.board.post(
             "plan",
@@ -209,6 +240,20 @@ class Proceedings:
             if present.entry.peer not in coordinator.absent:
                 _LOG.warning("%s is gone: the round goes on without it", present.entry.name)
                 self.gone(coordinator, present.entry.peer)
+
+    def _nobody_is_in_the_round(self, coordinator: Coordinator) -> bool:
+        """Whether all who were in it are gone: nobody is here, or only who came after its plan and would sit it out."""
+        here = [present for number, present in self.attendance.present.items() if number not in coordinator.absent]
+        came = (p.joined > self._planned and p.wish.private_round <= coordinator.round for p in here)
+        return coordinator.in_flight is not None and all(came)
+
+    def _take_back(self, coordinator: Coordinator) -> None:
+        """Strike out the plan in flight, as nobody could hold what it brings: the round is played when all are back."""
+        coordinator.rewind(coordinator.round)
+        if coordinator.has_quorum:
+            self._await_members(f"all who are here came back in the middle of round {coordinator.round}")
+        else:
+            self._announce_plan(coordinator)
 
     def _drop_unwelcome(self, coordinator: Coordinator) -> None:
         """Take peers whose certificate was revoked or has expired off the roster, and pass on what the CA revoked."""

@@ -23,6 +23,7 @@ from eris.transport.link import LinkError
 __all__ = ["Recovery"]
 
 _LOG = logging.getLogger(__name__)
+_PAUSE = 0.5  # seconds between two tries to come up to date
 Missed = Callable[[RoundPlan, Verdict], None]
 
 
@@ -59,15 +60,24 @@ class Recovery:
         """Follow the rounds that were missed by their verdicts, or take a snapshot of somebody further on."""
         if self.strayed():
             self._go_back()
+        until = time.monotonic() + self._federation.settings.connect
         while pairs := self._missed():
-            before = self._member.round
-            if not self._take_snapshot(pairs):
-                self._replay(*pairs[0])
-            if self._member.round == before:
-                raise RunStopped("nobody can bring this peer up to date", peer=self._name, round=before)
-            for plan, verdict in pairs:
-                if self._on_missed is not None and verdict.round < self._member.round:
-                    self._on_missed(plan, verdict)
+            if self._take_snapshot(pairs) or self._replay(*pairs[0]):
+                self._note_missed(pairs)
+            elif time.monotonic() < until and not self._inbox.has_end() and self._inbox.failure is None:
+                time.sleep(_PAUSE)  # others may come back with more, or the run go back to what there is
+            else:
+                raise RunStopped(
+                    "nobody can bring this peer up to date",
+                    fix="start it again when others are there",
+                    peer=self._name,
+                    round=self._member.round,
+                )
+
+    def _note_missed(self, pairs: list[tuple[RoundPlan, Verdict]]) -> None:
+        for plan, verdict in pairs:
+            if self._on_missed is not None and verdict.round < self._member.round:
+                self._on_missed(plan, verdict)
 
     def strayed(self) -> bool:
         """Whether the run went back behind where we stand: all were down, and we had kept more than the others."""
@@ -109,10 +119,21 @@ class Recovery:
             pairs += [(RoundPlan.from_dict(r["plan"]), Verdict.from_dict(r["verdict"])) for r in rounds]
         return pairs
 
-    def _replay(self, plan: RoundPlan, verdict: Verdict) -> None:
+    def _replay(self, plan: RoundPlan, verdict: Verdict) -> bool:
+        """Follow a verdict; False if its shards are nowhere to be had."""
         if self._member.plan is None or self._member.plan.digest != plan.digest:
+            self._past.following = True
             self._member.begin(plan)
-        self._conclusion.conclude(verdict, time.monotonic() + plan.deadlines.report)
+        try:
+            self._conclusion.conclude(verdict, time.monotonic() + plan.deadlines.report)
+        except RunStopped as stopped:
+            _LOG.info("round %d cannot be followed: %s", plan.round, stopped)
+            if self._past.following:
+                self._member.plan = None
+            return False
+        finally:
+            self._past.following = False
+        return True
 
     def _take_snapshot(self, pairs: list[tuple[RoundPlan, Verdict]]) -> bool:
         chains = {verdict.digest: verdict.round for _, verdict in pairs}

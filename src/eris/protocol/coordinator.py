@@ -175,6 +175,11 @@ class Coordinator:
         return {peer for peer, rounds in self.unreached.items() if patience and rounds >= patience}
 
     @property
+    def has_quorum(self) -> bool:
+        """Whether enough members are here for another round."""
+        return len(self._present()) >= max(self._quorum(len(self.roster)), 1)
+
+    @property
     def in_flight(self) -> RoundPlan | None:
         """The plan of the round that has no verdict yet."""
         return self._open.plan if self._open else None
@@ -220,10 +225,14 @@ class Coordinator:
         if self._open is not None:
             self._open.due = now + self._open.plan.deadlines.report
 
+    def postpone(self, seconds: float) -> None:
+        """Give the round in flight as much more time, when this process stood still."""
+        if self._open is not None:
+            self._open.due += seconds
+
     def _next_plan(self) -> RoundPlan:
-        members = sorted(self.roster)
-        present = [peer for peer in members if peer not in self.absent and peer not in self.excluded]
-        if len(present) < max(self._quorum(len(members)), 1):
+        members, present = sorted(self.roster), self._present()
+        if not self.has_quorum:
             raise RunStopped(
                 f"{len(present)} of {len(members)} members are here, the quorum is {self._quorum(len(members))}",
                 fix="bring members back, then start the run again: it goes on with this round",
@@ -261,6 +270,9 @@ class Coordinator:
         most = max(heard.values(), default=0)
         for peer, count in heard.items():
             self.unreached[peer] = self.unreached[peer] + 1 if 2 * count < most else 0
+
+    def _present(self) -> list[int]:
+        return [peer for peer in sorted(self.roster) if peer not in self.absent and peer not in self.excluded]
 
     def _quorum(self, members: int) -> int:
         return self.rules.quorum or members // 2 + 1

@@ -52,7 +52,7 @@ class ControlServer:
         self._credentials, self._service = credentials, service
         self._grpc = load_grpc()
         self.board = Board()
-        self._last_news: tuple[list[int], bytes] = [-1], b""
+        self._last_news: tuple[tuple[str, list[int]], bytes] = ("", []), b""
         self._traffic, self._counting = ControlTraffic(), threading.Lock()
         # A call for news holds its thread while it waits, so there must be one for every peer and some to spare.
         self._threads = ThreadPoolExecutor(capacity, thread_name_prefix="eris-control")
@@ -71,6 +71,12 @@ class ControlServer:
         """Documents in and out up to now."""
         with self._counting:
             return replace(self._traffic)
+
+    def renew_board(self) -> Board:
+        """Put up an empty board: as after a restart, everybody who read the last one joins again."""
+        old, self.board = self.board, Board()
+        old.close()
+        return self.board
 
     def close(self, grace: float = 1.0) -> None:
         """Answer who waits, then end."""
@@ -113,18 +119,18 @@ class ControlServer:
 
     def _next(self, caller: PeerIdentity, request: Document) -> bytes:
         del caller
-        known = request.get("board")
-        after = int(request["after"]) if known == self.board.identity else -1
+        known, board = request.get("board"), self.board
+        after = int(request["after"]) if known == board.identity else -1
         # Who read another board must hear at once that this is a new one: it has to join again.
-        wait = float(request.get("wait", 0.0)) if known in ("", self.board.identity) else 0.0
-        return self._spelled(self.board.after(after, seconds=min(wait, LONGEST_WAIT)))
+        wait = float(request.get("wait", 0.0)) if known in ("", board.identity) else 0.0
+        return self._spelled(board.identity, board.after(after, seconds=min(wait, LONGEST_WAIT)))
 
-    def _spelled(self, news: list[Bulletin]) -> bytes:
+    def _spelled(self, board: str, news: list[Bulletin]) -> bytes:
         """Write an answer to a call for news; nearly everybody gets the last one again."""
-        key, (known, answer) = [bulletin.sequence for bulletin in news], self._last_news
+        key, (known, answer) = (board, [bulletin.sequence for bulletin in news]), self._last_news
         if key != known:
             bulletins = [{"sequence": b.sequence, "kind": b.kind, "document": b.document} for b in news]
-            answer = encode_document({"board": self.board.identity, "bulletins": bulletins})
+            answer = encode_document({"board": board, "bulletins": bulletins})
             self._last_news = key, answer
         return answer
 
