@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from blake3 import blake3
@@ -18,17 +19,24 @@ _AS_THEY_ARE = frozenset({int, float, str, bool, type(None)})
 
 def plain(value: Any) -> Any:
     """Return a value of dicts, lists, strings and numbers that says the same (bytes as hex)."""
-    if type(value) in _AS_THEY_ARE:  # by far the most, in the contributors of many shards
+    if type(value) in _AS_THEY_ARE:
         return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple | list):
+        if _AS_THEY_ARE.issuperset(map(type, value)):  # by far the most: the contributors of many shards
+            return list(value)
+        return [plain(item) for item in value]
+    if names := _fields_of(value.__class__):
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [item if type(item) in _AS_THEY_ARE else plain(item) for item in value]
     return value
+
+
+@cache
+def _fields_of(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
 
 
 def canonical_bytes(value: Any) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from eris.errors import Reason
 from eris.protocol.messages import Manifest, Report, Withheld
@@ -43,22 +44,34 @@ class OpenRound:
 
     def verdict(self, *, quorum: int, excluded: Collection[int], max_share: float) -> Verdict:
         """Return how the round ends if it ends now."""
-        plan = self.plan
-        shards = tuple(self._shard(shard, quorum, excluded, max_share) for shard in range(plan.shards))
+        plan, held = self.plan, self._most_held()
+        shards = tuple(
+            self._shard(shard, held.get(shard, ("", 0)), quorum, excluded, max_share) for shard in range(plan.shards)
+        )
         late = tuple(entry.peer for entry in plan.roster if entry.peer not in self.reports)
         return Verdict(plan.run, plan.epoch, plan.round, plan.digest, plan.chain, shards, late, self._agreed_state())
 
-    def _shard(self, shard: int, quorum: int, excluded: Collection[int], max_share: float) -> ShardVerdict:
-        lost, owners = ShardVerdict(shard, self.plan.assignment[shard]), self.plan.aggregators_of(shard)
+    def _most_held(self) -> dict[int, tuple[str, int]]:
+        """Return, for each shard, the manifest that most peers hold, and how many."""
+        most: dict[int, tuple[str, int]] = {}
+        every = Counter(chain.from_iterable(report.held.items() for report in self.reports.values()))
+        for (shard, digest), count in every.items():
+            if count > most.get(shard, ("", 0))[1]:
+                most[shard] = digest, count
+        return most
+
+    def _shard(
+        self, shard: int, held: tuple[str, int], quorum: int, excluded: Collection[int], max_share: float
+    ) -> ShardVerdict:
+        home, owners, (digest, count) = self.plan.assignment[shard], self.plan.aggregators_of(shard), held
+        lost = ShardVerdict(shard, home)
         if any(peer in excluded for peer in owners):
             return replace(lost, lost=Reason.EQUIVOCATION.value)
         if shard in self.disputed:
             return replace(lost, lost=Reason.REPLICAS_DIFFER.value)
-        holders = Counter(report.held[shard] for report in self.reports.values() if shard in report.held)
-        digest, count = holders.most_common(1)[0] if holders else ("", 0)
         if count >= quorum and digest in self.manifests:
             manifest = self.manifests[digest]
-            return replace(lost, hash=manifest.hash, contributors=manifest.contributors)
+            return ShardVerdict(shard, home, manifest.hash, manifest.contributors)
         if shard in self.withheld:
             return replace(lost, lost=self.withheld[shard].reason.value)
         if self.away & set(owners):

@@ -147,6 +147,9 @@ class ShardPlan:
 
     def scatter_stretch(self, values: Array, shard: int, stretch: slice, into: Array) -> None:
         """Copy what a shard holds of one stretch of the vector to `into`, which is as long as the stretch."""
+        if stretch == slice(0, self.n):
+            self.scatter(values, shard, into)
+            return
         _require_length(into, stretch.stop - stretch.start, "into")
         self._require_size(values, shard)
         first = max(0, bisect_right(self._starts, stretch.start) - 1)
