@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,11 +133,25 @@ def test_ends_that_a_person_must_mend_have_a_sentence(tmp_path: Path) -> None:
     taken = place.coordinator.address
     with pytest.raises(ConfigError, match="cannot listen"):
         place.node("amber", listen=taken).run()
-    with pytest.raises(ConfigError, match="cannot listen"):
+    with pytest.raises(ConfigError, match="another process works in this folder"):
         place.open_coordinator()
     place.close()
     with pytest.raises(LinkError, match="cannot connect"):
         place.node("birch", wait=0.5).run()
+
+
+def test_a_peer_that_is_started_twice_is_told_so(tmp_path: Path) -> None:
+    with town(tmp_path, settings("members=3", "aggregators=3")) as place:
+        place.start("amber", place.session("amber").run)  # the others are awaited
+        while not (tmp_path / "peers" / "amber" / "lock").exists():
+            time.sleep(0.05)
+        with pytest.raises(ConfigError, match="another process works in this folder"):
+            place.session("amber").run()
+        place.coordinator._run.end("enough")
+        place.wait("amber")
+        again = place.session("amber")
+        place.start("amber", again.run)
+        place.wait("amber")
 
 
 def test_a_folder_that_cannot_be_written_ends_with_a_sentence(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from eris.errors import DiskError, ErisError, Reason, Refused
 from eris.peer.attendance import Present, can_be_dialled
 from eris.peer.federation import Federation
+from eris.peer.folder_claim import FolderClaim
 from eris.peer.journal import SqliteJournal
 from eris.peer.moments import Moments
 from eris.peer.proceedings import Proceedings
@@ -49,9 +50,14 @@ class CoordinatorNode:
         self._closed = False
         self.failure: ErisError | None = None  # why it cannot go on
         self._journal = SqliteJournal(folder / "coordinator.sqlite")
+        self._claim = FolderClaim(folder)
         self._run = Proceedings(federation, credentials, self._journal, self.moments)
         self._lock, self._attendance = self._run.lock, self._run.attendance
-        self._server = ControlServer(credentials, listen, self)
+        try:
+            self._server = ControlServer(credentials, listen, self)
+        except ErisError:
+            self._claim.release()
+            raise
         self._run.board, self._run.renew_board = self._server.board, self._server.renew_board
         self._clock = threading.Thread(target=self._tick, name="eris-clock", daemon=True)
         self._clock.start()
@@ -90,6 +96,7 @@ class CoordinatorNode:
         self._clock.join()
         self._server.close()
         self._journal.close()
+        self._claim.release()
 
     def overview(self) -> Document:
         """Return who is there and how far the run is, for whoever asks on this machine."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from eris.local.task import Task
 from eris.peer.federation import Federation
+from eris.peer.folder_claim import FolderClaim
 from eris.peer.node import Node
 from eris.peer.node_settings import NodeSettings
 from eris.peer.peer_folder import PeerFolder
@@ -64,6 +65,13 @@ class Session:
     def run(self) -> dict[str, Any]:
         """Join, or come back; stay until the run ends or somebody stops it; return the summary."""
         self._folder.open()
+        claim = FolderClaim(self._folder.path)
+        try:
+            return self._stay()
+        finally:
+            claim.release()
+
+    def _stay(self) -> dict[str, Any]:
         self._folder.require_room(self.node)
         self.node.past.rounds = self._folder.rounds
         self.node.past.go_back = lambda round: self._folder.restore(self.node, round)
