@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from eris.audit.attack import ATTACKS
 from eris.audit.canaries import plant_in
-from eris.audit.filling import MaskFiller, SpanFiller, filler_of, gaps, perturbed
+from eris.audit.filling import MaskFiller, NextFiller, SpanFiller, filler_of, gaps, perturbed
 from eris.audit.observer import parse_observer
 from eris.audit.variation import TextScorer, varied
 from eris.config import load_config
@@ -142,6 +142,33 @@ def test_t5_is_known_by_its_configuration(tmp_path, language):
     assert isinstance(filler, SpanFiller)
     first = perturbed(" ".join(WORDS[:12]), filler, SEED)
     assert first == perturbed(" ".join(WORDS[:12]), filler, SEED)
+
+
+def test_a_language_model_writes_after_what_stands_before(language):
+    filler, words = filler_of(language), WORDS[:20]
+    assert isinstance(filler, NextFiller)
+    for chosen in ([(2, 4), (9, 11)], [(0, 2), (18, 20)]):
+        filled = filler.fill(words, chosen, SEED)
+        kept = [place for place in range(20) if all(not start <= place < end for start, end in chosen)]
+        assert [filled[place] for place in kept] == [words[place] for place in kept]
+        assert len(filled) == 20
+        assert filler.fill(words, chosen, SEED) == filled
+        # What comes behind a gap is not known yet.
+        others = [*words[:11], *WORDS[20:29]]
+        assert filler.fill(others, chosen[:1], SEED)[:11] == filler.fill(words, chosen[:1], SEED)[:11]
+    assert len({tuple(filler.fill(words, [(2, 6)], SEED.child(number))) for number in range(5)}) > 1
+
+
+def test_an_encoder_that_never_guessed_words_is_refused(tmp_path, encoder):
+    """The weights of a sentence encoder have no head: it would be a random one."""
+    network = transformers.AutoModel.from_config(transformers.AutoConfig.from_pretrained(encoder))
+    tokenizer_in(tmp_path)
+    network.save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match="not taught to guess hidden words"):
+        filler_of(str(tmp_path))
+    taught = transformers.AutoModelForMaskedLM.from_config(network.config)
+    taught.save_pretrained(tmp_path)
+    assert isinstance(filler_of(str(tmp_path)), MaskFiller)
 
 
 def test_an_encoder_without_a_mask_is_refused(tmp_path):

@@ -1,7 +1,8 @@
 """Change a text a little, as its language would: some words are hidden, and a local model fills the gaps.
 
-Two kinds of models can: encoders that were taught to guess hidden words (BERT and its kin), and T5, which writes what
-belongs into numbered gaps. Both come from a folder or the cache; nothing is sent anywhere.
+Three kinds of models can: encoders that were taught to guess hidden words (BERT and its kin), T5, which writes what
+belongs into numbered gaps, and language models (GPT and its kin), which know what stands before a gap
+but not what comes behind. They come from a folder or the cache; nothing is sent anywhere.
 
 >>> from eris.seeds import public_root
 >>> gaps(12, public_root(1), share=0.3, length=2, apart=1)
@@ -18,12 +19,14 @@ import torch
 from torch import Tensor
 
 from eris.errors import ConfigError
-from eris.models.text import loaded_text_model
+from eris.models.text import loaded_text_model, untaught
 from eris.seeds import Seed
 
-__all__ = ["Filler", "MaskFiller", "SpanFiller", "filler_of", "gaps", "perturbed"]
+__all__ = ["Filler", "MaskFiller", "NextFiller", "SpanFiller", "filler_of", "gaps", "perturbed"]
 
 Gap = tuple[int, int]
+
+_OTHERS = "use an encoder such as BERT, a T5, or a language model such as smollm2-135m"
 
 
 class Filler(Protocol):
@@ -111,16 +114,7 @@ class SpanFiller:
 
     def _written(self, text: str, seed: Seed) -> dict[int, str]:
         tokens = self._tokenizer(text, return_tensors="pt", truncation=True, max_length=512)
-        with torch.random.fork_rng(devices=[]), torch.inference_mode():
-            torch.manual_seed(int(seed.words(1)[0] >> 1))
-            answer = self._network.generate(
-                input_ids=tokens["input_ids"],
-                attention_mask=tokens["attention_mask"],
-                do_sample=True,
-                top_p=1.0,
-                top_k=0,
-                max_new_tokens=self._longest,
-            )
+        answer = _sampled(self._network, tokens["input_ids"], seed, self._longest)
         said = self._tokenizer.decode(answer[0], skip_special_tokens=False)
         pieces = re.split(r"<extra_id_(\d+)>", said)
         ends = "|".join(re.escape(token) for token in ("</s>", "<pad>", *self._tokenizer.all_special_tokens))
@@ -130,13 +124,57 @@ class SpanFiller:
         }
 
 
+class NextFiller:
+    """Fills a gap with what a language model writes after the words before it."""
+
+    def __init__(self, network: Any, tokenizer: Any) -> None:
+        self._network, self._tokenizer = network.eval(), tokenizer
+        self._longest = int(getattr(network.config, "max_position_embeddings", 512)) // 2
+
+    def fill(self, words: Sequence[str], gaps: Sequence[Gap], seed: Seed) -> list[str]:
+        """Return the words with what is written in the gaps; where too few words come, the last ones stay."""
+        filled = list(words)
+        for number, (start, end) in enumerate(gaps):
+            new = self._written(filled[:start], end - start, seed.child(number))
+            filled[start : start + len(new)] = new
+        return filled
+
+    def _written(self, before: Sequence[str], count: int, seed: Seed) -> list[str]:
+        begin = self._tokenizer.bos_token or self._tokenizer.eos_token
+        tokens = self._tokenizer(" ".join(before) or begin, return_tensors="pt")["input_ids"][:, -self._longest :]
+        answer = _sampled(self._network, tokens, seed, min(self._longest, 8 * count))
+        said = self._tokenizer.decode(answer[0, tokens.shape[1] :], skip_special_tokens=True)
+        return list(said.split()[:count])
+
+
+def _sampled(network: Any, tokens: Tensor, seed: Seed, most: int) -> Tensor:
+    """Let a network write, each token drawn from its guesses, without touching torch's own generator."""
+    with torch.random.fork_rng(devices=[]), torch.inference_mode():
+        torch.manual_seed(int(seed.words(1)[0] >> 1))
+        answer: Tensor = network.generate(
+            input_ids=tokens,
+            attention_mask=torch.ones_like(tokens),
+            do_sample=True,
+            top_p=1.0,
+            top_k=0,
+            max_new_tokens=most,
+        )
+    return answer
+
+
 def filler_of(source: str) -> Filler:
     """Return the filler that a local model makes: a folder, a hub id or the name of a pretrained model."""
-    seq2seq = bool(getattr(loaded_text_model(source, "AutoConfig"), "is_encoder_decoder", False))
-    kind = "AutoModelForSeq2SeqLM" if seq2seq else "AutoModelForMaskedLM"
-    network, tokenizer = loaded_text_model(source, kind), loaded_text_model(source, "AutoTokenizer")
-    if seq2seq:
-        return SpanFiller(network, tokenizer)
+    from transformers import AutoModelForMaskedLM
+
+    config = loaded_text_model(source, "AutoConfig")
+    tokenizer = loaded_text_model(source, "AutoTokenizer")
+    if getattr(config, "is_encoder_decoder", False):
+        return SpanFiller(loaded_text_model(source, "AutoModelForSeq2SeqLM"), tokenizer)
+    kind = "AutoModelForMaskedLM"
+    if type(config) not in AutoModelForMaskedLM._model_mapping:
+        return NextFiller(loaded_text_model(source, "AutoModelForCausalLM"), tokenizer)
     if tokenizer.mask_token is None:
-        raise ConfigError(f"{source} has no token for a hidden word", fix="use an encoder such as BERT, or a T5")
-    return MaskFiller(network, tokenizer)
+        raise ConfigError(f"{source} has no token for a hidden word", fix=_OTHERS)
+    if untaught(source, kind):
+        raise ConfigError(f"{source} was not taught to guess hidden words: its head has no weights", fix=_OTHERS)
+    return MaskFiller(loaded_text_model(source, kind), tokenizer)

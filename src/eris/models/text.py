@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from eris.errors import ConfigError, MissingExtra
 from eris.models.pretrained import resolve
 
-__all__ = ["LanguageModel", "TextClassifier", "loaded_text_model", "tokenizer_of"]
+__all__ = ["LanguageModel", "TextClassifier", "loaded_text_model", "tokenizer_of", "untaught"]
 
 _SEPARATOR = "<|separator|>"
 
@@ -88,6 +88,15 @@ def loaded_text_model(source: str, kind: str) -> Any:
         return _network(kind, source)
     folder, options = resolve(source)
     return _explained(kind, source, folder, options)
+
+
+def untaught(source: str, kind: str) -> list[str]:
+    """Return the parameters that a network of this kind has and its weights do not; none of one without any weights."""
+    folder, extra = resolve(source)
+    if Path(folder).is_dir() and not extra and not _has_weights(Path(folder)):
+        return []
+    _, found = _explained(kind, source, folder, {**extra, "output_loading_info": True})
+    return sorted(found["missing_keys"])
 
 
 def _network(kind: str, source: str, **options: Any) -> Any:

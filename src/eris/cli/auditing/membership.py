@@ -48,8 +48,9 @@ def membership(
     views: Views = 8,
     masks_known: _MasksKnown = False,
     filler: Annotated[
-        str, typer.Option(help="For --attack spv on texts: a local model that fills in hidden words (BERT, T5).")
+        str, typer.Option(help="For --attack spv on texts: a local model that fills gaps (BERT, T5, GPT).")
     ] = "",
+    copies: Annotated[int, typer.Option(min=1, help="For --attack spv: changed copies of each text.")] = 10,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
@@ -76,7 +77,15 @@ def membership(
     else:
         config = settings(source, changes or [])
         observers = tuple(parse_observer(text) for text in observer or ["aggregator"])
-        plan = Plan(observers, attacks(attack), canaries=canaries, views=views, masks_known=masks_known, filler=filler)
+        plan = Plan(
+            observers,
+            attacks(attack),
+            canaries=canaries,
+            views=views,
+            masks_known=masks_known,
+            filler=filler,
+            copies=copies,
+        )
         with Rounds(len(config.methods) * config.rounds, visible=not as_json) as progress:
             trials = audit_membership(config, folder, plan, listeners=[progress])
     plain = [trial.plain() for trial in trials]
