@@ -173,7 +173,7 @@ class Reconstruction:
         if before is None:
             return update, means
         old, known = before  # a coordinate that was seen then and is not now, or the other way, says nothing
-        carried = np.where(known[seen], old[seen], np.float32(0)), np.where(known[rest], np.float32(0), old[rest])
+        carried: tuple[Vector, Vector] = (known[seen] * old[seen], ~known[rest] * old[rest])
         return update - self._momentum * carried[0], means - self._momentum * carried[1]
 
     def _advance_public(self, record: RoundRecord, others: _Others) -> None:
