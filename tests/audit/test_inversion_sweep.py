@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from eris.audit.inversion.reconstruction import RANDOM
 from eris.audit.inversion_plot import plot_defences, plot_shares
-from eris.audit.inversion_sweep import DEFENCES, INVERSION_SIZES, InversionSize, run_defences, run_shares
+from eris.audit.inversion_sweep import DEFENCES, INVERSION_SIZES, InversionSize, left_out, run_defences, run_shares
 from eris.config import load_config
-from eris.errors import ConfigError
+from eris.errors import ConfigError, DataError
 
 pytest.importorskip("torch")
 
 TINY = InversionSize(1, ("rank-one", "idlg"), (1, 2, 4), "idlg", {"idlg": {"steps": 2, "restarts": 1}})
+
+# Whoever starts the tests in the background may have told them not to hear Ctrl-C.
+HEARING = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from eris.cli import main; main()"
 
 
 def test_each_attack_sees_less_with_every_shard(tmp_path):
@@ -55,6 +63,67 @@ def test_all_defences_are_in_the_table_and_nothing_is_done_twice(tmp_path):
     again = run_defences(TINY, [], tmp_path)
     assert [{**point, "seconds": 0} for point in again] == [{**point, "seconds": 0} for point in points]
     assert {path: path.stat().st_mtime_ns for path in files} == files
+
+
+def test_attacks_without_their_trained_network_are_left_out_and_said_to_be(tmp_path, monkeypatch):
+    monkeypatch.setenv("ERIS_DATA", str(tmp_path / "empty"))
+    size = replace(TINY, attacks=("rank-one", "rog", "ggl"), shares=(1, 2))
+    points = run_shares(size, [], tmp_path)
+    assert {point["attack"] for point in points} == {"rank-one"}
+    written = json.loads((tmp_path / "sweep-reconstruction.json").read_text())["left_out"]
+    assert written == {"rog": "run `eris data get rog-mnist`", "ggl": "run `eris data get ggl-mnist`"}
+    assert "no network is known" in left_out(size, ["data.name=fashion-mnist"])["rog"]
+    with pytest.raises(DataError, match="eris data get ggl-mnist"):
+        run_shares(size, [], tmp_path / "asked", attacks=["ggl"])  # by name: it is missed
+
+
+def test_an_attack_with_a_prior_has_its_place_in_the_sweep(tmp_path):
+    size = replace(TINY, options={"rog": {"enhancer": "", "steps": 20}}, shares=(1, 2))
+    points = run_shares(size, [], tmp_path, attacks=["rog"])
+    cases = [(point["defence"], point["mode"]) for point in points]
+    assert cases == [
+        ("FedAvg", "mask-aware"), ("ERIS A=2", "mask-aware"), ("ERIS A=2", "zero-filled"), (RANDOM, "mask-aware"),
+    ]  # fmt: skip
+    plot_shares(points, tmp_path / "shares.png")
+
+
+def test_an_interrupted_sweep_does_nothing_twice_and_comes_to_the_same(tmp_path):
+    size, attacked = replace(TINY, pictures=2, shares=(1, 2)), []
+
+    def interrupted(done, total, what):
+        if what.startswith("ERIS A=2, idlg, zero"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_shares(size, [], tmp_path / "part", notice=interrupted)
+    assert not (tmp_path / "part" / "sweep-reconstruction.json").exists()
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("part/runs/*/pictures/*.npz")}
+    assert len(before) == (2 + 4 + 2) + (2 + 2)  # the first attack entirely, of the second both mask-aware cells
+    again = run_shares(size, [], tmp_path / "part", notice=lambda done, total, what: attacked.append(what))
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    whole = run_shares(size, [], tmp_path / "whole")
+    assert [{**point, "seconds": 0} for point in again] == [{**point, "seconds": 0} for point in whole]
+
+
+@pytest.mark.parametrize("command", [("sweep", "reconstruction"), ("reconstruction",)], ids=" ".join)
+def test_ctrl_c_is_clean_and_the_same_command_goes_on(tmp_path, command):
+    """A real process and a real signal: no trace of the program, and the finished pictures stay."""
+    out, settings = tmp_path / "found", ("--set", "members=8", "--attack", "idlg", "--out", str(tmp_path / "found"))
+    program = [sys.executable, "-c", HEARING, "audit", *command, *settings]
+    process = subprocess.Popen(program, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    ends = time.monotonic() + 120
+    while not list(out.rglob("*.npz")) and process.poll() is None and time.monotonic() < ends:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 130
+    assert f"--out {out} goes on" in said.replace("\n", "")
+    assert "Traceback" not in said
+    finished = list(out.rglob("*.npz"))
+    assert finished
+    for path in finished:
+        with np.load(path) as arrays:
+            assert json.loads(str(arrays["facts"]))["attack"] == "idlg"
 
 
 def test_an_attack_on_another_model_has_no_place_among_the_defences(tmp_path):

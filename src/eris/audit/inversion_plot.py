@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +23,27 @@ _STYLES: dict[str, dict[str, Any]] = {
 
 
 def plot_shares(points: Points, path: Path) -> None:
-    """Draw each attack's difference to the originals against the share it sees, in both modes."""
+    """Draw each attack against the share it sees, in both modes: how far off, and how often told apart.
+
+    Attacks with a trained network never come as near as the others; that they show whose picture it was is below.
+    """
     attacks = list(dict.fromkeys(point["attack"] for point in points))
-    figure = blank_figure(4.2 * len(attacks), 4.3)
-    for axes, attack in zip(figure.subplots(1, len(attacks), squeeze=False, sharey=True)[0], attacks, strict=True):
-        _draw_attack(axes, [point for point in points if point["attack"] == attack])
-        axes.set_title(attack, fontsize=10)
-        if attack == attacks[0]:
-            axes.set_ylabel("mean squared difference, median (dashed: recovered)", fontsize=8)
+    figure = blank_figure(1.2 + 2.7 * len(attacks), 6.4)
+    above, below = figure.subplots(2, len(attacks), squeeze=False, sharex=True, sharey="row")
+    for column, attack in enumerate(attacks):
+        own = [point for point in points if point["attack"] == attack]
+        _draw_attack(above[column], own, _difference)
+        _draw_attack(below[column], own, _identified)
+        above[column].set_yscale("log")
+        _mark_recovery(above[column], across=False)
+        below[column].set_ylim(-0.04, 1.04)
+        _label_shares(below[column], own)
+        above[column].set_title(attack, fontsize=10)
+    above[0].set_ylabel("mean squared difference, median\n(below the dashed line: recovered)", fontsize=8)
+    below[0].set_ylabel(f"identified by pattern among {points[0]['identified']['candidates']}", fontsize=8)
     figure.suptitle("Reconstruction against the share of the update that is seen", x=0.02, ha="left", fontsize=11)
+    handles = above[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     figure.savefig(path, dpi=150)
 
 
@@ -55,23 +67,22 @@ def plot_defences(points: Points, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _draw_attack(axes: Axes, points: Points) -> None:
+def _draw_attack(axes: Axes, points: Points, score: Callable[[Mapping[str, Any]], float]) -> None:
+    real = [point for point in points if point["defence"] != "random values"]
     for slot, (mode, style) in enumerate(_STYLES.items()):
-        whole = [point for point in points if point["share"] == 1.0 and point["defence"] != "random values"]
-        chosen = [point for point in points if point["mode"] == mode and point["defence"] != "random values"]
-        line = sorted({(p["share"], _difference(p)) for p in [*chosen, *whole]})
+        line = sorted({(p["share"], score(p)) for p in real if p["mode"] == mode or p["share"] == 1.0})
         axes.plot(*zip(*line, strict=True), color=COLOURS[slot], label=mode, **style)
     for point in points:
         if point["defence"] == "random values":
-            axes.axhline(_difference(point), color=MUTED, linewidth=3, alpha=0.5, label="random values")
+            axes.axhline(score(point), color=MUTED, linewidth=3, alpha=0.5, label="random values")
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
+    plain_axes(axes)
+
+
+def _label_shares(axes: Axes, points: Points) -> None:
     shares = sorted({point["share"] for point in points})
     axes.set_xticks(shares, [f"{100 * share:.3g} %" for share in shares], fontsize=7)
-    axes.set_xlabel("share seen")
-    _mark_recovery(axes, across=False)
-    axes.legend(frameon=False, fontsize=7)
-    plain_axes(axes)
+    axes.set_xlabel("share seen", fontsize=8)
 
 
 def _mark_recovery(axes: Axes, *, across: bool) -> None:
@@ -81,3 +92,7 @@ def _mark_recovery(axes: Axes, *, across: bool) -> None:
 
 def _difference(point: Mapping[str, Any]) -> float:
     return max(float(point["mse"]["median"]), _LEAST)
+
+
+def _identified(point: Mapping[str, Any]) -> float:
+    return float(point["identified_by_pattern"]["rate"])

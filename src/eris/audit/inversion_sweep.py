@@ -1,27 +1,35 @@
 """Sweeps of reconstruction: each attack against the share of the update it sees, and one attack against all defences.
 
 Both are made of `audit_reconstruction`, which writes every picture as soon as it is there; the same again goes on.
+Attacks that need a trained network are left out where there is none, unless they are asked for by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from eris.audit.inversion.defence import SMALL, Defence
 from eris.audit.inversion.reconstruction import NOTES, RANDOM, Aim, Notice, audit_reconstruction
+from eris.audit.networks import network_is_here
 from eris.audit.plain import write_json
 from eris.config import load_config
 from eris.errors import ConfigError
 
-__all__ = ["DEFENCES", "INVERSION_SIZES", "SHARES", "InversionSize", "run_defences", "run_shares"]
+__all__ = ["DEFENCES", "INVERSION_SIZES", "SHARES", "InversionSize", "left_out", "run_defences", "run_shares"]
 
 _PERCEPTRON = "model.name=eris.audit.inversion.sigmoid_lenet:SigmoidPerceptron"
 _MODELS = {
     "rank-one": (_PERCEPTRON,)
 }  # it completes a fully connected layer, which the small LeNet does not begin with
+
+_NEEDS: dict[str, dict[str, str]] = {
+    "rog": {"mnist-sample": "rog-mnist", "mnist": "rog-mnist", "cifar10": "rog-cifar10"},
+    "ggl": {"mnist-sample": "ggl-mnist", "mnist": "ggl-mnist"},
+}  # attack → data → the network that knows what pictures of it look like
 
 SHARES = (1, 2, 4, 8, 16)
 """Numbers of aggregators: one of A sees 1/A of an update."""
@@ -56,12 +64,13 @@ class InversionSize:
 INVERSION_SIZES = {
     "small": InversionSize(
         pictures=4,
-        attacks=("rank-one", "boxed", "idlg", "inverting-gradients"),
+        attacks=("rank-one", "boxed", "idlg", "inverting-gradients", "rog", "ggl"),
         shares=(1, 2, 4, 8),
+        options={"boxed": {"restarts": 1}, "inverting-gradients": {"steps": 400}},  # minutes, not hours
     ),
     "paper": InversionSize(
         pictures=200,
-        attacks=("rank-one", "dlg", "idlg", "inverting-gradients", "boxed"),
+        attacks=("rank-one", "dlg", "idlg", "inverting-gradients", "boxed", "rog", "ggl"),
         shares=SHARES,
         changes=("members=200", "data.name=mnist"),
     ),
@@ -74,11 +83,30 @@ def run_shares(
     """Attack sharded updates with ever more shards; write sweep-reconstruction.json and return its points."""
     points: list[dict[str, Any]] = []
     base = [*SMALL, *size.changes]
-    for name in attacks or size.attacks:
+    missing = {} if attacks else left_out(size, changes)
+    for name in attacks or [name for name in size.attacks if name not in missing]:
         own = [*base, *_MODELS.get(name, ()), *changes]
         points += _attacked(size, name, _sharded(own, size.shares), out / "runs" / name, notice)
-    _write(out / "sweep-reconstruction.json", "share of the update that is seen", [*base, *changes], points)
+    axis = "share of the update that is seen"
+    _write(out / "sweep-reconstruction.json", axis, [*base, *changes], points, left_out=missing)
     return points
+
+
+def left_out(size: InversionSize, changes: Sequence[str]) -> dict[str, str]:
+    """Return the attacks of a size that cannot be made here, each with what it takes to have them."""
+    data = load_config(changes=[*SMALL, *size.changes, *changes]).data.name
+    return {name: lack for name in size.attacks if (lack := _lack(name, data))}
+
+
+def _lack(attack: str, data: str) -> str:
+    if attack not in _NEEDS:
+        return ""
+    network = _NEEDS[attack].get(data)
+    if network is None:
+        return f"no network is known for pictures of {data}"
+    if not network_is_here(network):
+        return f"run `eris data get {network}`"
+    return "" if attack != "ggl" or find_spec("cma") else 'install "eris-fl[audit]"'
 
 
 def run_defences(
@@ -117,6 +145,6 @@ def _attacked(
     return audit_reconstruction(aim, out, notice=notice).results
 
 
-def _write(path: Path, axis: str, settings: Sequence[str], points: list[dict[str, Any]]) -> None:
-    name = path.stem.removeprefix("sweep-")
-    write_json(path, {"sweep": name, "axis": axis, "settings": list(settings), "notes": NOTES, "points": points})
+def _write(path: Path, axis: str, settings: Sequence[str], points: list[dict[str, Any]], **facts: Any) -> None:
+    facts = {"sweep": path.stem.removeprefix("sweep-"), "axis": axis, "settings": list(settings), **facts}
+    write_json(path, {**facts, "notes": NOTES, "points": points})

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from eris.cli.auditing.interruption import resumable
 from eris.cli.auditing.options import Changes, Json, Out, stamped_folder
-from eris.cli.exit_code import ExitCode
+from eris.cli.auditing.rounds import Attacks
 from eris.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
@@ -83,13 +84,8 @@ def reconstruction(
         model=model,
         told=told,
     )
-    with _Bar(visible=not as_json) as bar:
-        try:
-            report = audit_reconstruction(aim, folder, notice=bar)
-        except KeyboardInterrupt:
-            bar.stop()
-            Console(stderr=True).print(f"interrupted: the same command with --out {folder} goes on", soft_wrap=True)
-            raise typer.Exit(ExitCode.INTERRUPTED) from None
+    with resumable(folder), Attacks(visible=not as_json) as progress:
+        report = audit_reconstruction(aim, folder, notice=progress)
     picture = _draw(report, folder / "reconstruction.png")
     if as_json:
         typer.echo(json.dumps({"path": str(folder), "results": report.results}))
@@ -136,30 +132,6 @@ def _options(texts: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(f"{text!r} is not an option", fix="write --option steps=2000")
         options[key] = json.loads(value)
     return options
-
-
-class _Bar:
-    """Shows how many attacks are done, and which is under way."""
-
-    def __init__(self, *, visible: bool) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=Console(stderr=True), disable=not visible)
-        self._row = self._progress.add_task("training", total=None)
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        self._progress.stop()
-
-    def __call__(self, done: int, total: int, what: str) -> None:
-        self._progress.update(self._row, completed=done, total=total, description=what)
 
 
 def _table(results: Sequence[dict[str, Any]]) -> Any:

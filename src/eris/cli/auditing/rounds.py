@@ -46,9 +46,9 @@ class Attacks:
     """Shows how many attacks of a kind are done, and which is under way."""
 
     def __init__(self, *, visible: bool) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self._progress = Progress(*columns, console=Console(stderr=True), disable=not visible)
         self._row = self._progress.add_task("training", total=None)
 

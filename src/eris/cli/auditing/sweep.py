@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from eris.cli.auditing.interruption import resumable
 from eris.cli.auditing.membership_table import membership_footnotes, membership_table
 from eris.cli.auditing.options import Canaries, Changes, Json, Out, Views, attacks, stamped_folder
 from eris.cli.auditing.rounds import Attacks, Rounds
@@ -105,11 +106,14 @@ def _gaussianity(size: str, changes: list[str], folder: Path, *, visible: bool) 
 
 def _inversion(name: str, size: str, changes: list[str], attack: str, folder: Path, *, visible: bool) -> Found:
     from eris.audit.inversion_plot import plot_defences, plot_shares
-    from eris.audit.inversion_sweep import INVERSION_SIZES, run_defences, run_shares
+    from eris.audit.inversion_sweep import INVERSION_SIZES, left_out, run_defences, run_shares
 
     sweep, plot = (run_shares, plot_shares) if name == "reconstruction" else (run_defences, plot_defences)
     chosen = () if attack == "adaptive" else (attack,)
-    with Attacks(visible=visible) as progress:
+    missing = left_out(INVERSION_SIZES[size], changes) if sweep is run_shares and not chosen else {}
+    for other, lack in missing.items():
+        Console(stderr=True).print(f"without {other}: {lack}", soft_wrap=True, highlight=False)
+    with resumable(folder), Attacks(visible=visible) as progress:
         points = sweep(INVERSION_SIZES[size], changes, folder, attacks=chosen, notice=progress)
     path = folder / f"sweep-{name}.png"
     return points, inversion_table(points), _drawn(lambda: plot(points, path), path)

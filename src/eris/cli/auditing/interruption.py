@@ -1,0 +1,24 @@
+"""Ctrl-C during an audit: what is there is kept, and the same command goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from eris.cli.exit_code import ExitCode
+
+__all__ = ["resumable"]
+
+
+@contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Say how to go on when interrupted, instead of where the program was."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        Console(stderr=True).print(f"interrupted: the same command with --out {folder} goes on", soft_wrap=True)
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
