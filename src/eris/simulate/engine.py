@@ -18,7 +18,7 @@ from eris.simulate.work import Job, Work
 __all__ = ["Engine", "Pending", "ReadState"]
 
 ReadState = Callable[[int], Vector | None]
-"""Returns a member's stored state, None before its first round."""
+"""Returns a member's stored state, which is not to be changed; None before its first round."""
 
 Pending = Callable[[], dict[str, Any]]
 """Returns the metrics of an evaluation that may still be going on."""

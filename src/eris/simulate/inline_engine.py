@@ -49,7 +49,7 @@ class InlineEngine:
         recipe, config, replica = self._composition.recipe, self._composition.config, self._replica
         size, model, public = config.local.cohort, replica.model, replica.public
         for cohort in in_cohorts(jobs, size, self._task.samples):
-            states = [read(job.member) for job in cohort]
+            states = [None if (state := read(job.member)) is None else state.copy() for job in cohort]
             yield from do_jobs(cohort, self._task, recipe, config.seed, model, public, states, cohort=size)
 
     def evaluate(self) -> Pending:

@@ -36,12 +36,15 @@ class StateStore:
         self._held: dict[int, Vector] = {}  # states in memory
         self._ahead: set[int] = set()  # of these, the ones that are newer than their file
         self._written: dict[int, Vector | int] = {}  # since the last commit: a state, or the file it is in
+        self._spare: list[Vector] = []  # memory of states that do not count any more, for the next ones
         self._bytes = 0
 
     def read(self, member: int) -> Vector | None:
-        """Return (a copy of) a member's state as the last committed round left it; None before its first round."""
+        """Return a member's state as the last committed round left it, not to be changed; None before its first."""
         if (held := self._held.get(member)) is not None:
-            return held.copy()
+            state = held.view()
+            state.flags.writeable = False
+            return state
         file = int(self._files[member])
         if file == NONE:
             return None
@@ -58,7 +61,7 @@ class StateStore:
         if isinstance(before, np.ndarray):
             np.copyto(before, state)
         elif before is None and self._bytes + state.nbytes <= self._budget:
-            self._written[member] = state.copy()
+            self._written[member] = self._copied(state)
             self._bytes += state.nbytes
         else:
             file = self._free(member) if before is None else before
@@ -78,7 +81,9 @@ class StateStore:
 
     def discard(self) -> None:
         """Forget what was written since the last commit."""
-        self._bytes -= sum(what.nbytes for what in self._written.values() if isinstance(what, np.ndarray))
+        for what in self._written.values():
+            if isinstance(what, np.ndarray):
+                self._let_go(what)
         self._written.clear()
 
     def save(self) -> Slots:
@@ -102,12 +107,24 @@ class StateStore:
         """Go back to what a checkpoint says."""
         self._files = files.astype(np.int8)
         self._saved = [self._files.copy(), self._files.copy()]
-        self._held, self._ahead, self._written, self._bytes = {}, set(), {}, 0
+        self._held, self._ahead, self._written, self._spare, self._bytes = {}, set(), {}, [], 0
 
     def _drop(self, member: int) -> None:
         if (old := self._held.pop(member, None)) is not None:
-            self._bytes -= old.nbytes
+            self._let_go(old)
             self._ahead.discard(member)
+
+    def _let_go(self, state: Vector) -> None:
+        self._bytes -= state.nbytes
+        self._spare.append(state)
+
+    def _copied(self, state: Vector) -> Vector:
+        """Copy a state to memory that has been used before, if there is some: new memory costs more than the copy."""
+        while self._spare:
+            if (copy := self._spare.pop()).size == state.size:
+                np.copyto(copy, state)
+                return copy
+        return state.copy()
 
     def _free(self, member: int) -> int:
         used = {int(files[member]) for files in (self._files, *self._saved)}
