@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, cast
 
 from eris.protocol.canonical import digest_of, plain
@@ -54,7 +55,16 @@ class Verdict:
 
     def missing(self, member: int) -> tuple[int, ...]:
         """Return the shards that were lost or committed without this member."""
-        return tuple(e.shard for e in self.shards if not e.committed or member not in e.contributors)
+        absent = (shards for members, shards in self._alike.items() if member not in members)
+        return tuple(sorted(chain.from_iterable(absent)))
+
+    @cached_property
+    def _alike(self) -> dict[frozenset[int], list[int]]:
+        """Contributors, and the shards that have them; most shards have the same ones, lost shards have nobody."""
+        alike: dict[frozenset[int], list[int]] = {}
+        for entry in self.shards:
+            alike.setdefault(frozenset(entry.contributors if entry.committed else ()), []).append(entry.shard)
+        return alike
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, for JSON lines."""
