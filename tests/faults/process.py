@@ -30,7 +30,7 @@ class Fault:
     """What happens to a process, and when: the n-th time that a moment comes in a round."""
 
     moment: str
-    do: str = "kill"  # or "stop", "cut", "raise", "nan"; for the moment "return" the name of who is to return
+    do: str = "kill"  # or "stop", "cut", "leave", "end", "raise", "nan"; for the moment "return" who is to return
     round: int = 2
     nth: int = 1
 
@@ -72,8 +72,8 @@ class Lines:
 class Doom:
     """Listens to the moments of this process and strikes once."""
 
-    def __init__(self, fault: Fault | None, lines: Lines, links: Any) -> None:
-        self._fault, self._lines, self._links, self._count = fault, lines, links, 0
+    def __init__(self, fault: Fault | None, lines: Lines, links: Any, client: Any = None) -> None:
+        self._fault, self._lines, self._links, self._client, self._count = fault, lines, links, client, 0
         self._lock = threading.Lock()
 
     def __call__(self, moment: str, facts: dict[str, Any]) -> None:
@@ -90,6 +90,10 @@ class Doom:
         if fault.do == "cut":
             for link in self._links():
                 link._stream.wake()  # the cable is pulled, nobody says goodbye
+        elif fault.do == "leave":  # what `eris leave` says
+            self._client.leave({"for_good": True})
+        elif fault.do == "end":  # what `eris stop` says
+            self._client.stop()
         else:
             os.kill(os.getpid(), signal.SIGKILL if fault.do == "kill" else signal.SIGSTOP)
 
@@ -136,7 +140,7 @@ def _join(job: Job, lines: Lines) -> None:
         dialled = [courier._link for courier in node._couriers._couriers.values() if courier._link is not None]
         return dialled + (list(node._host._links) if node._host is not None else [])
 
-    node.moments.listener = Doom(job.fault, lines, links)
+    node.moments.listener = Doom(job.fault, lines, links, node._client)
     if job.fault is not None and job.fault.moment == "checkpoint":
         _die_in_checkpoints(job.fault, lines)
     session.run()

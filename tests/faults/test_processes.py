@@ -157,6 +157,59 @@ def test_a_killed_peer_comes_back_with_the_same_name(tmp_path: Path, method: str
 
 @slow
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", [MEMBER, AGGREGATOR])
+def test_a_peer_that_is_killed_twice_in_a_row_comes_back(tmp_path: Path, method: str, name: str) -> None:
+    with fleet(tmp_path, method) as made:
+        made.start_all(**{name: Fault("chunk"), "amber": Fault("return", name, round=ROUND + 1)})
+        made.wait_dead(name)
+        made.start(name)
+        while made.log("coordinator").count(f"{name} is here") < 2:
+            time.sleep(0.02)
+        made.kill(name)
+        made.start(name)
+        pairs = made.check(*others(name))
+        made.wait_for(name, "end")
+    assert all(set(shards) <= {1} for shards in lost(pairs).values())
+
+
+@slow
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", [MEMBER, AGGREGATOR])
+@pytest.mark.parametrize("moment", ["plan", "chunk", "reported"])
+def test_a_peer_that_leaves_in_the_middle_of_a_round_costs_nothing_else(
+    tmp_path: Path, method: str, name: str, moment: str
+) -> None:
+    with fleet(tmp_path, method) as made:
+        made.start_all(**{name: Fault(moment, "leave")})
+        pairs = made.check(*others(name))
+        assert made.wait_for(name, "end")["how"] == "left"
+        assert NAMES.index(name) not in {entry.peer for plan, _ in pairs[ROUND + 2 :] for entry in plan.roster}
+    assert not lost(pairs)
+    assert all(not missing(pairs, NAMES.index(other)) for other in others(name))
+
+
+@slow
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("moment", ["plan", "chunk", "reported"])
+def test_a_run_that_is_stopped_in_the_middle_of_a_round_goes_on_as_if_it_had_not_been(
+    tmp_path: Path, method: str, moment: str
+) -> None:
+    with fleet(tmp_path, method) as made:
+        made.start_all(**{MEMBER: Fault(moment, "end")})
+        ends = [made.wait_for(name, "end") for name in ("coordinator", *NAMES)]
+        assert {end["how"] for end in ends} == {f"stopped by {MEMBER}"}
+        assert len({end["model_digest"] for end in ends[1:]}) == 1
+        for name in ("coordinator", *NAMES):
+            made.wait_dead(name)
+        made.start_all()
+        for name in NAMES:
+            assert made.wait_for(name, "end", count=2)["how"] == "finished"
+        assert not lost(made.pairs("amber"))
+        assert {made.events(name, "end")[1]["model_digest"] for name in NAMES} == {made.undisturbed()}
+
+
+@slow
+@pytest.mark.parametrize("method", METHODS)
 def test_a_peer_that_dies_in_its_checkpoint_goes_on_from_the_one_before(tmp_path: Path, method: str) -> None:
     with fleet(tmp_path, method) as made:
         made.start_all(**{MEMBER: Fault("checkpoint", round=3), "amber": Fault("return", MEMBER, round=4)})
