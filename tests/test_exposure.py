@@ -58,6 +58,17 @@ def test_the_ledger_is_the_sum_of_the_views(method, changes, tmp_path):
         union.setdefault((member, observer), set()).update(seen)
     assert summary["union_over_rounds"] == pytest.approx(max(map(len, union.values())) / n)
     assert summary["published_share_per_round"] == 0
+    table = summary["by_member"]
+    names = {"server": 0} if method == "fedavg" else {name: int(name) for name in table["observers"]}
+    for member, row in table["members"].items():
+        for place, observer in enumerate(names.values()):
+            pair = [seen for (_, who, by), seen in views.items() if (who, by) == (int(member), observer)]
+            if int(member) == observer and method != "fedavg":
+                assert all(figures[place] is None for figures in row.values())
+                continue
+            assert row["largest_share_per_round"][place] == pytest.approx(max(map(len, pair), default=0) / n)
+            assert row["values_over_rounds"][place] == sum(map(len, pair))
+            assert row["union_over_rounds"][place] == pytest.approx(len(set().union(*pair)) / n)
     rounds = {number for number, _, _ in views}
     most = [max(len(seen) for (at, _, _), seen in views.items() if at == number) for number in rounds]
     assert summary["values_over_rounds"] == sum(most)
@@ -137,3 +148,10 @@ def test_a_coalition_of_all_sees_everything_and_a_stranger_nothing(tmp_path):
     played.simulation._listeners = (watch,)
     played.simulation.play(2)
     assert len(found) == 14
+
+
+def test_rounded_values_come_with_a_norm(tmp_path):
+    """Their unit follows from the whole vector, whoever sees only a shard of it."""
+    options = ["compression.compressor=qsgd", "compression.options={levels=16}"]
+    assert "norm" in watched(tmp_path / "a", *options, method="eris+dsc")[0]["side_scalars"]
+    assert "norm" not in watched(tmp_path / "b", method="eris+dsc")[0]["side_scalars"]

@@ -9,7 +9,8 @@ one update. The **union over rounds**: of which coordinates an observer has seen
 it stays what it was in the first round (without compression), with a redrawn one it grows to everything.
 
 Beside them stands the number that the paper's Theorem 3.2 multiplies by C_max: how many **values** one observer got of
-one member in all rounds together, T·p·n/A if all is even.
+one member in all rounds together, T·p·n/A if all is even. In federations of up to a hundred members all three are also
+given member by member, for each observer.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ from eris.events import Event, RoundStarted, Sent, ShardPublished, VerdictWritte
 from eris.protocol.recipe import Recipe
 from eris.shards.plan import Coordinates, ShardPlan
 from eris.shards.policy import Layout
+from eris.transforms.quantize import Quantizer
 
 __all__ = ["BitRows", "ExposureLedger"]
+
+_MOST_MEMBERS = 100  # of whom every pair of member and observer is written down
 
 Bits = NDArray[np.uint8]
 Counts = NDArray[np.int64]
@@ -87,6 +91,8 @@ class ExposureLedger:
         self._observers: list[int] = []
         self._largest, self._sum, self._count, self._published, self._shares = 0.0, 0.0, 0, 0.0, 0.0
         self._whole: set[int] = set()  # members of whom all was seen: nothing more can come
+        pairs = members if members <= _MOST_MEMBERS else 0
+        self._most, self._values = np.zeros((2, pairs, members + 1))  # by member and observer, in coordinates
         self._round: _Round | None = None
         self.of_round: dict[int, float] = {}  # the largest share of each round, until it is fetched
 
@@ -115,7 +121,8 @@ class ExposureLedger:
             "union_over_rounds": max(union.values(), default=0.0),
             "union_by_observer": {"server" if self._server else str(peer): share for peer, share in union.items()},
             "values_over_rounds": round(self._shares * self._n),
-            "side_scalars": ["weight", "steps"],
+            "side_scalars": ["weight", "steps", *(["norm"] if self._norms else [])],
+            **({"by_member": self._by_member()} if self._most.size else {}),
         }
 
     def state(self) -> dict[str, Any]:
@@ -129,6 +136,8 @@ class ExposureLedger:
             "published": self._published,
             "shares": self._shares,
             "whole": sorted(self._whole),
+            "most": self._most.tolist(),
+            "values": self._values.tolist(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -136,6 +145,8 @@ class ExposureLedger:
         self._observers, self._whole = list(state["observers"]), set(state["whole"])
         self._largest, self._sum = state["largest"], state["sum"]
         self._count, self._published, self._shares = state["count"], state["published"], state["shares"]
+        for name, table in (("most", self._most), ("values", self._values)):
+            table[:] = np.array(state[name]).reshape(table.shape)
 
     def _begin(self, event: RoundStarted) -> None:
         layout, mask = self._recipe.layout(event.round), self._recipe.shared_mask(event.round)
@@ -187,7 +198,37 @@ class ExposureLedger:
             )  # not a second time what it has seen itself
         if not self._server:
             learned[member] = 0
+        if self._most.size:
+            row = learned[: self._most.shape[1]]
+            np.maximum(self._most[member], row, out=self._most[member])
+            self._values[member] += row
         return float(learned.max()) / self._n, published / self._n
+
+    def _by_member(self) -> dict[str, Any]:
+        """Return the account of each member: a number for each observer, None for itself."""
+        observers = self._observers
+        return {
+            "observers": ["server"] if self._server else [str(peer) for peer in observers],
+            "members": {
+                str(member): {
+                    "largest_share_per_round": self._for_each(member, self._most[member] / self._n),
+                    "union_over_rounds": self._for_each(member, dict(self._seen_of(member)), self._n),
+                    "values_over_rounds": self._for_each(member, self._values[member]),
+                }
+                for member in range(self._members)
+            },
+        }
+
+    def _for_each(self, member: int, figures: Any, unit: int = 1) -> list[float | None]:
+        return [
+            None if observer == member and not self._server else float(figures[observer]) / unit
+            for observer in self._observers
+        ]
+
+    @property
+    def _norms(self) -> bool:
+        """Whether messages carry the unit that values were rounded to, which comes from the whole vector's norm."""
+        return isinstance(self._recipe.compressor, Quantizer)
 
     def _union(self) -> dict[int, float]:
         """Return, for each observer, the largest share of any member's coordinates it has ever seen."""
