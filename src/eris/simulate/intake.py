@@ -77,7 +77,7 @@ class Intake:
 
     def cut(self) -> tuple[list[Published], list[Withheld]]:
         """Return what the aggregators publish and what they withhold."""
-        values = self._fold.result([self._contributors.of(shard) for shard in self._all])
+        values = self._fold.result(self._contributors.of_shards(self.plan.shards))
         buffers = self._buffers.result([])
         return cut(self.plan, self._recipe, self._contributors, values, buffers, self._outages.away)
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from eris.errors import Reason
 from eris.local.spec import Vector
 from eris.protocol.aggregator import mean_steps
 from eris.protocol.messages import Manifest, Published, Withheld, payload_hash
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
-from eris.shards.plan import Coordinates
 
 __all__ = ["Contributors", "cut"]
 
@@ -30,12 +27,14 @@ class Contributors:
         if refused:
             self.refused[member] = frozenset(refused)
 
-    def of(self, shard: int) -> tuple[int, ...]:
-        """Return the contributors of a shard, ascending."""
+    def of_shards(self, shards: int) -> list[tuple[int, ...]]:
+        """Return the contributors of each shard, ascending."""
         if not self.refused:
-            return tuple(self.steps)
+            return [tuple(self.steps)] * shards
         nowhere: frozenset[int] = frozenset()
-        return tuple(member for member in self.steps if shard not in self.refused.get(member, nowhere))
+        refused = [self.refused.get(member, nowhere) for member in self.steps]
+        pairs = list(zip(self.steps, refused, strict=True))
+        return [tuple(member for member, without in pairs if shard not in without) for shard in range(shards)]
 
 
 def cut(
@@ -47,17 +46,16 @@ def cut(
     away: tuple[int, ...],
 ) -> tuple[list[Published], list[Withheld]]:
     """Return what each aggregator publishes of the folded values, and what is withheld; those away say nothing."""
-    mask = recipe.shared_mask(plan.round)
+    parts, rests = _parts(plan, recipe, values), recipe.layout(plan.round).buffers.split(buffers)
     published, withheld = [], []
     scalars = _Scalars(plan, recipe, contributors.steps)
-    for shard in range(plan.shards):
-        members = contributors.of(shard)
+    for shard, members in enumerate(contributors.of_shards(plan.shards)):
         if shard in away:
             continue
         if len(members) < max(plan.min_contributors, 1):
             withheld.append(Withheld(plan.digest, shard, plan.assignment[shard], Reason.TOO_FEW, members))
             continue
-        part, rest = _part(plan, recipe, shard, mask, values), _buffers(plan, recipe, shard, buffers)
+        part, rest = parts[shard], rests[shard]
         c, steps = scalars.of(members)
         manifest = Manifest(
             plan=plan.digest,
@@ -88,13 +86,6 @@ class _Scalars:
         return self._known[members]
 
 
-def _part(plan: RoundPlan, recipe: Recipe, shard: int, mask: Coordinates | None, values: Vector) -> Vector:
-    if mask is None:
-        return recipe.layout(plan.round).trainable.gather(values, shard)
-    kept = recipe.published_support(plan.round, shard)
-    assert kept is not None
-    return values[np.searchsorted(mask, kept)]
-
-
-def _buffers(plan: RoundPlan, recipe: Recipe, shard: int, buffers: Vector) -> Vector:
-    return recipe.layout(plan.round).buffers.gather(buffers, shard)
+def _parts(plan: RoundPlan, recipe: Recipe, values: Vector) -> list[Vector]:
+    shards, mask = recipe.layout(plan.round).trainable, recipe.shared_mask(plan.round)
+    return shards.split(values) if mask is None else [values[places] for places in shards.grouped(mask)]
