@@ -167,7 +167,9 @@ def test_a_peer_that_is_killed_twice_in_a_row_comes_back(tmp_path: Path, method:
             time.sleep(0.02)
         made.kill(name)
         made.start(name)
+        began = time.monotonic()
         pairs = made.check(*others(name))
+        assert time.monotonic() - began < 40  # nobody looked for it where it was, or waited for what it cannot send
         made.wait_for(name, "end")
     assert all(set(shards) <= {1} for shards in lost(pairs).values())
 

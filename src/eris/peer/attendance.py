@@ -67,12 +67,14 @@ class Attendance:
         self._certificates: dict[int, bytes] = {}  # also of peers that left: their last manifests are still to come
         self._known_revocations = 0
 
-    def enter(self, present: Present) -> None:
-        """Note a peer that has come, or come back."""
+    def enter(self, present: Present) -> bool:
+        """Note a peer that has come, or come back; return whether it is where nobody looks for it yet."""
         number, known = present.entry.peer, self.present.get(present.entry.peer)
-        self.edition += known is None or known.address != present.address
+        moved = known is None or known.address != present.address
+        self.edition += moved
         present.calls = known.calls if known is not None else 0
         self.present[number], self._certificates[number] = present, present.certificate
+        return moved
 
     def leave(self, number: int) -> None:
         """Strike a peer off."""

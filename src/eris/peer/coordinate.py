@@ -134,9 +134,11 @@ class CoordinatorNode:
             if self._run.spec is None:
                 self._run.spec = wish.spec
             self._run.spec.require_same(wish.spec.digest, where=f"peer {caller.name}")
-            self._attendance.enter(Present(entry, wish.address, caller.certificate, wish))
+            moved = self._attendance.enter(Present(entry, wish.address, caller.certificate, wish))
             under_way, board = self.coordinator.in_flight if self.coordinator else None, self.board.identity
             intact = self._run.take_in(entry, wish)
+            if under_way is not None:
+                self._run.excuse(number, moved=moved, contributes=intact)
         plan = under_way.to_dict() if under_way else None
         _LOG.info("%s is here: %d of %d", caller.name, len(self._attendance.present), len(self.federation.peers))
         dialled = entry.can_aggregate or wish.address is None

@@ -107,6 +107,8 @@ class Hearing:
         elif kind == "gone":
             self._inbox.gone.add(document["peer"])
             self._desk.without(self._inbox.gone)
+        elif kind == "idle":
+            self._desk.without({document["peer"]})
         elif kind == "end":
             self._desk.close()  # who waits for a shard of ours, we among them, waits in vain
         elif kind == "revoked":

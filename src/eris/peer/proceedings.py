@@ -90,6 +90,16 @@ class Proceedings:
         coordinator.gone(peer)
         self.board.post("gone", {"peer": peer})
 
+    def excuse(self, peer: int, *, moved: bool, contributes: bool) -> None:
+        """Let nobody wait in this round for who came back into its middle, before it was missed.
+
+        Who has moved cannot be dialled before the next plan; who lost its reference sends nothing.
+        """
+        if moved:
+            self.board.post("gone", {"peer": peer})
+        elif not contributes:
+            self.board.post("idle", {"peer": peer})
+
     def end(self, how: str) -> None:
         """End the run, once, and say how."""
         with self.lock:
