@@ -6,7 +6,7 @@ Each picture is a batch of its own (the worst case), the network has its first w
     rog      two convolutions and two linear layers on CIFAR-10, coarse picture by Adam, then a trained enhancer
     ggl      LeNet-5 on MNIST, latents of a trained generator by CMA-ES
     faces    LeNet-5 on faces of 30 people (64 × 64), latents of the published DCGAN-64 by CMA-ES
-    progan   the same with the published ProGAN-128, six minutes of processor for a picture
+    progan   the same with the published ProGAN-128, 20 generations: three minutes of processor for a picture
     lfw      LeNet-5 on the 25 × 25 crops of LFW, DCGAN-64
 
 From what one aggregator of A sees (mask-aware, and with zeros for what it does not see), from everything (A = 1), and
@@ -16,7 +16,7 @@ by others on other faces. Prints one JSON object: scores of every case, and the 
 level with its 95 % interval (bootstrap over pictures; over people, where there are several pictures of one).
 
     eris data get cifar10 mnist lpips rog-cifar10 ggl-mnist scrapshots dcgan-64   (one by one; nothing is fetched here)
-    python benchmarks/reconstruction.py [--attacks rog ggl] [--pictures 50] [--kinds mask-aware] [--keep FOLDER]
+    python benchmarks/reconstruction.py [--attacks rog ggl] [--pictures 50] [--keep FOLDER] [--table]
 
 With --keep, recovered pictures are kept and an interrupted measurement goes on where it was.
 """
@@ -72,7 +72,9 @@ SETTINGS = {
     "rog": Setting("cifar10", TwoConvolutions, "rog"),
     "ggl": Setting("mnist", LeNet5, "ggl"),
     "faces": Setting("scrapshots", _FACES, "ggl", {"generator": "dcgan-64"}, classes=30, people=True),
-    "progan": Setting("scrapshots", _FACES, "ggl", {"generator": "progan-128"}, classes=30, people=True),
+    "progan": Setting(
+        "scrapshots", _FACES, "ggl", {"generator": "progan-128", "generations": 20}, classes=30, people=True
+    ),
     "lfw": Setting("lfw", partial(LeNet5, classes=2, size=25), "ggl", {"generator": "dcgan-64"}, classes=2, label=1),
 }
 USUAL = ["idlg", "rog", "ggl", "faces"]
@@ -247,6 +249,33 @@ def measured(attack: str, options: argparse.Namespace, folder: Path) -> dict[str
     }
 
 
+def table(result: dict[str, Any]) -> str:
+    """Return the cases of one attack as a Markdown table: those with something to see first, chance last."""
+    lines = [
+        "| what was seen | MSE | below 0.001 | SSIM | PSNR | LPIPS VGG16 | AlexNet | identified (95 %) | by pattern |"
+    ]
+    lines.append("|---" * 9 + "|")
+    for name, row in sorted(result["cases"].items(), key=lambda item: "random" in item[0]):
+        means = {score: value["mean"] for score, value in row["scores"].items()}
+        rates = [f"{of['rate']:.0%} ({of['low']:.0%}–{of['high']:.0%})" for of in _identifications(row)]
+        figures = [
+            f"{means['mse']:.2g}",
+            f"{row['mse_below_0.001']:.0%}",
+            f"{means['ssim']:.2f}",
+            f"{means['psnr']:.1f}",
+        ]
+        figures += [f"{means['lpips_vgg16']:.3f}", f"{means['lpips_alexnet']:.3f}", *rates]
+        lines.append(f"| {name} | {' | '.join(figures)} |")
+    other = result["another_picture"]
+    figures = [f"{other['mse']:.2g}", "–", f"{other['ssim']:.2f}", f"{other['psnr']:.1f}"]
+    figures += [f"{other['lpips_vgg16']:.3f}", f"{other['lpips_alexnet']:.3f}", "–", "–"]
+    return "\n".join([*lines, f"| another picture, no attack | {' | '.join(figures)} |"])
+
+
+def _identifications(row: dict[str, Any]) -> list[dict[str, float]]:
+    return [row["identified"], row["identified_by_pattern"]]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--attacks", nargs="+", choices=list(SETTINGS), default=USUAL)
@@ -254,12 +283,17 @@ def main() -> None:
     parser.add_argument("--aggregators", nargs="+", type=int, default=[1, 2, 4, 8])
     parser.add_argument("--pictures", type=int, default=50)
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--table", action="store_true", help="Markdown tables instead of JSON")
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.keep or Path(scratch)
         results = {attack: measured(attack, options, folder) for attack in options.attacks}
-    print(json.dumps(results, indent=2))
+    if options.table:
+        for attack, result in results.items():
+            print(f"{attack}, {result['pictures']} pictures, {result['parameters']} weights\n\n{table(result)}\n")
+    else:
+        print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":
