@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 import typer
@@ -11,10 +12,17 @@ from hypothesis import strategies as st
 from scipy.stats import combine_pvalues
 from typer.testing import CliRunner
 
-from eris.audit.compared import joint_p_value
+from eris.audit.attack import ATTACKS
+from eris.audit.attempt import Plan
+from eris.audit.compared import MembershipWitness, joint_p_value
+from eris.audit.observer import Observer
 from eris.audit.pareto import pareto_front
 from eris.cli import compare, run
+from eris.config import load_config
 from eris.errors import ConfigError
+from eris.events import MemberTrained, RoundEnded
+from eris.simulate import comparison
+from eris.simulate.method_run import MethodRun
 
 FEW = ["data.name=synthetic-clouds", "members=5", "workers=1", "data.samples=16", "local.lr=0.05", "rounds=3"]
 FAST = [part for change in FEW for part in ("--set", change)]
@@ -77,6 +85,28 @@ def test_the_same_again_goes_on_and_changes_nothing(invoke, tmp_path):
     plain = json.loads(invoke("compare", "eris", *FAST, "--out", "a", "--json").output)
     assert "audit" not in plain
     assert plain["methods"][0]["folds"][0]["path"] == "fold-0/eris"  # another training, without canaries
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e9], ids=["a checkpoint a round", "no checkpoint yet"])
+def test_a_comparison_that_broke_off_goes_on_and_comes_to_the_same(tmp_path, monkeypatch, seconds):
+    monkeypatch.setattr(comparison, "MethodRun", partial(MethodRun, checkpoint_seconds=seconds))
+
+    def compared(out, *listeners):
+        witness = MembershipWitness(Plan((Observer("aggregator"),), (ATTACKS["adaptive"],), tosses=19, resamples=5))
+        arms = [comparison.arm(name) for name in ("eris+dsc", "gossip")]
+        config = load_config(changes=FEW)
+        return comparison.Comparison(config, arms, out, witness=witness).run(lambda label, fold: listeners)
+
+    def break_off(event):
+        if isinstance(event, MemberTrained) and event.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compared(tmp_path / "part", break_off)
+    rounds = []
+    found = compared(tmp_path / "part", lambda event: rounds.append(event) if isinstance(event, RoundEnded) else None)
+    assert len(rounds) == 3 + (1 if seconds == 0 else 3)  # of gossip all, of eris what was left
+    assert found == compared(tmp_path / "whole")
 
 
 def test_where_fedavg_stops_early_its_attack_ends_there_too(invoke):

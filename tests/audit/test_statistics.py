@@ -11,7 +11,7 @@ from eris.audit.binomial import epsilon_lower_bound, rate_interval
 from eris.audit.canaries import plant, toss
 from eris.audit.guesses import guess, guess_counts
 from eris.audit.roc import area, standardised, true_positive_rate
-from eris.audit.statistic import STATISTICS, Sheet, epsilon, figures, guessing
+from eris.audit.statistic import STATISTICS, Sheet, by_member, by_round, epsilon, figures, guessing
 from eris.errors import ConfigError, InputError
 from eris.seeds import private_root, public_root
 
@@ -128,6 +128,10 @@ def test_a_perfect_attacker_scores_what_it_must():
     right = sum(min(6, toss.sum()) + min(5, 16 - toss.sum()) for toss in coins)
     assert found["accuracy"].value == found["paper_mean"].value == pytest.approx(right / 66)
     assert guessing(sheet, coins) == (right, 66)
+    assert by_round(sheet, coins) == pytest.approx([right / 66] * 3)
+    assert by_member(sheet, coins) == pytest.approx(
+        [(min(6, toss.sum()) + min(5, 16 - toss.sum())) / 11 for toss in coins]
+    )
     assert epsilon(sheet, coins, delta=1e-5)["lower_bound"] > 1.0
 
 

@@ -21,7 +21,7 @@ from eris.audit.neighbour import Eavesdropper
 from eris.audit.observer import Observer
 from eris.audit.reconstruct import Reconstruction
 from eris.audit.scorebook import ScoreBook
-from eris.audit.statistic import Figure, Sheet, by_round, epsilon, figures
+from eris.audit.statistic import Figure, Sheet, by_member, by_round, epsilon, figures
 from eris.audit.watch import CommonWatch, CrowdWatch, Watch, audit_seed, score_names
 from eris.compose import Composition
 from eris.events import Event
@@ -44,6 +44,7 @@ class Membership:
     figures: dict[str, Figure] = field(repr=False)
     epsilon: dict[str, Any] = field(repr=False)
     by_round: list[float] = field(repr=False)  # right guesses, mean over views and members
+    by_member: list[float] = field(repr=False)  # right guesses at the last round, mean over views
 
     def plain(self) -> dict[str, Any]:
         """Return plain data, for JSON."""
@@ -103,6 +104,7 @@ class MembershipAudit:
             figures=figures(sheet, coins, seed, tosses=tosses, resamples=resamples),
             epsilon=epsilon(sheet, coins, delta=delta),
             by_round=by_round(sheet, coins),
+            by_member=by_member(sheet, coins),
         )
 
     def scores(self, observer: Observer) -> dict[str, list[Scores]]:

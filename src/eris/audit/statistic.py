@@ -21,7 +21,7 @@ from eris.audit.guesses import Guesses, Scores, guess
 from eris.audit.roc import area, standardised, true_positive_rate
 from eris.seeds import Seed
 
-__all__ = ["STATISTICS", "Figure", "Sheet", "by_round", "epsilon", "figures", "guessing"]
+__all__ = ["STATISTICS", "Figure", "Sheet", "by_member", "by_round", "epsilon", "figures", "guessing"]
 
 STATISTICS = {
     "auc": "area under the ROC curve at the last round, mean over views",
@@ -108,6 +108,12 @@ def by_round(sheet: Sheet, coins: Sequence[Coins]) -> list[float]:
     rates = [_rates(guesses, toss[None]).mean(axis=1) for guesses, toss in zip(sheet.guesses, coins, strict=True)]
     found: list[float] = _over_members(rates)[:, 0].tolist()
     return found
+
+
+def by_member(sheet: Sheet, coins: Sequence[Coins]) -> list[float]:
+    """Return the share of right guesses about each member at the last round, mean over views."""
+    pairs = zip(sheet.guesses, coins, strict=True)
+    return [float(_rates(guesses[-1:], toss[None]).mean()) for guesses, toss in pairs]
 
 
 def epsilon(sheet: Sheet, coins: Sequence[Coins], *, delta: float) -> dict[str, Any]:
