@@ -108,6 +108,17 @@ def test_the_same_audit_twice_is_the_same(invoke):
     assert json.loads(invoke(*options, "a").stdout)["trials"] == json.loads(invoke(*options, "b").stdout)["trials"]
 
 
+def test_observers_that_a_later_method_does_not_have_are_refused_before_anything_is_trained(invoke, tmp_path):
+    for methods, observer in (
+        ('["fedavg", "eris"]', "server"),
+        ('["eris", "gossip"]', "broadcast"),
+        ('["gossip", "eris"]', "neighbour"),
+    ):
+        with pytest.raises(ConfigError):
+            invoke("audit", "membership", *FAST, "--set", f"method={methods}", "--observer", observer, "--out", "none")
+        assert not (tmp_path / "none").exists()
+
+
 def test_data_without_samples_is_refused(invoke):
     with pytest.raises(InputError, match="no samples"):
         invoke("audit", "membership", *FAST, "--set", "data.name=synthetic-quadratic", "--out", "none")

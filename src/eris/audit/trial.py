@@ -13,7 +13,8 @@ from eris.audit.plain import write_json
 from eris.config import Config, load_config
 from eris.errors import RunStopped
 from eris.events import Listener, RunEnded
-from eris.methods import settled
+from eris.methods import method_by_name, settled
+from eris.seeds import public_root
 from eris.simulate.run import resume, run
 
 __all__ = ["NOTES", "SMALL", "Plan", "Trial", "ask_again", "audit_membership", "try_config"]
@@ -60,12 +61,27 @@ def audit_membership(
 
     The same again goes on where it was.
     """
+    for method in config.methods:
+        _check(settled(config, method), method, plan)
     trials = [
         try_config(config.for_method(method), out / "runs" / method, plan, listeners=listeners, stopped=stopped)
         for method in config.methods
     ]
     _write(config, out, trials)
     return trials
+
+
+def _check(config: Config, name: str, plan: Plan) -> None:
+    """Refuse observers that a method does not have before the first method is trained."""
+    method, seed = method_by_name(name), public_root(config.seed)
+    aggregators = range(method.aggregators(config))
+    for observer in plan.observers:
+        if method.trusted:
+            continue
+        if method.exchange is not None:
+            observer.places_among(0, config.members, seed, limit=1)
+        else:
+            observer.vantages(0, aggregators, config.members, seed, limit=1, server=method.server)
 
 
 def ask_again(folder: Path, out: Path, plan: Plan) -> list[Trial]:
