@@ -124,6 +124,18 @@ def test_data_without_samples_is_refused(invoke):
         invoke("audit", "membership", *FAST, "--set", "data.name=synthetic-quadratic", "--out", "none")
 
 
+@pytest.mark.parametrize("what", [("membership",), ("sweep", "rotation"), ("sweep", "gaussianity")])
+def test_whoever_interrupts_is_told_how_to_go_on(invoke, monkeypatch, what):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    for place in ("eris.audit.trial.run", "eris.audit.gaussianity.run"):
+        monkeypatch.setattr(place, interrupted)
+    done = invoke("audit", *what, *FAST, "--out", "here")
+    assert done.exit_code == 130
+    assert "the same command with --out here goes on" in done.output
+
+
 def test_a_sweep_draws_its_axis(invoke, tmp_path):
     done = invoke("audit", "sweep", "collusion", *FAST, "--out", "swept", "--views", "1")
     assert done.exit_code == 0

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from eris.cli.auditing.interruption import resumable
 from eris.cli.auditing.membership_table import membership_footnotes, membership_table
 from eris.cli.auditing.options import (
     AttackName,
@@ -86,7 +87,7 @@ def membership(
             filler=filler,
             copies=copies,
         )
-        with Rounds(len(config.methods) * config.rounds, visible=not as_json) as progress:
+        with resumable(folder), Rounds(len(config.methods) * config.rounds, visible=not as_json) as progress:
             trials = audit_membership(config, folder, plan, listeners=[progress])
     plain = [trial.plain() for trial in trials]
     picture = _draw(plain, folder / "membership.png")

@@ -84,7 +84,7 @@ def _membership(
 
     chosen, base = sweep_by_name(name), [*SIZES[size], *changes]
     total = sum(config.rounds for _, config in configurations(chosen, base))
-    with Rounds(total, visible=visible) as progress:
+    with resumable(folder), Rounds(total, visible=visible) as progress:
         points = run_sweep(chosen, base, folder, attacks(attack), listeners=[progress], **options)
     path = folder / f"sweep-{name}.png"
     picture = _drawn(lambda: plot_sweep(points, chosen.axis, path), path)
@@ -98,7 +98,7 @@ def _gaussianity(size: str, changes: list[str], folder: Path, *, visible: bool) 
     from eris.config import load_config
 
     base = [*SIZES[size], *CHANGES, *changes]
-    with Rounds(load_config(changes=base).rounds, visible=visible) as progress:
+    with resumable(folder), Rounds(load_config(changes=base).rounds, visible=visible) as progress:
         points = run_gaussianity(base, folder, draws=64 if size == "paper" else 32, listeners=[progress])
     path = folder / "sweep-gaussianity.png"
     return points, gaussianity_table(points), _drawn(lambda: plot_gaussianity(points, path), path)
