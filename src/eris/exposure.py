@@ -15,7 +15,7 @@ given member by member, for each observer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,8 @@ class ExposureLedger:
 
     def summary(self) -> dict[str, Any]:
         """Return the account so far."""
-        union = self._union()
+        seen = [self._seen_of(member) for member in range(self._members)]
+        union = self._union(seen)
         return {
             "coordinates": self._n,
             "observers": "server" if self._server else "aggregators",
@@ -122,7 +123,7 @@ class ExposureLedger:
             "union_by_observer": {"server" if self._server else str(peer): share for peer, share in union.items()},
             "values_over_rounds": round(self._shares * self._n),
             "side_scalars": ["weight", "steps", *(["norm"] if self._norms else [])],
-            **({"by_member": self._by_member()} if self._most.size else {}),
+            **({"by_member": self._by_member(seen)} if self._most.size else {}),
         }
 
     def state(self) -> dict[str, Any]:
@@ -204,7 +205,7 @@ class ExposureLedger:
             self._values[member] += row
         return float(learned.max()) / self._n, published / self._n
 
-    def _by_member(self) -> dict[str, Any]:
+    def _by_member(self, seen: Sequence[Mapping[int, int]]) -> dict[str, Any]:
         """Return the account of each member: a number for each observer, None for itself."""
         observers = self._observers
         return {
@@ -212,7 +213,7 @@ class ExposureLedger:
             "members": {
                 str(member): {
                     "largest_share_per_round": self._for_each(member, self._most[member] / self._n),
-                    "union_over_rounds": self._for_each(member, dict(self._seen_of(member)), self._n),
+                    "union_over_rounds": self._for_each(member, seen[member], self._n),
                     "values_over_rounds": self._for_each(member, self._values[member]),
                 }
                 for member in range(self._members)
@@ -230,28 +231,33 @@ class ExposureLedger:
         """Whether messages carry the unit that values were rounded to, which comes from the whole vector's norm."""
         return isinstance(self._recipe.compressor, Quantizer)
 
-    def _union(self) -> dict[int, float]:
+    def _union(self, seen: Sequence[Mapping[int, int]]) -> dict[int, float]:
         """Return, for each observer, the largest share of any member's coordinates it has ever seen."""
         union = dict.fromkeys(self._observers, 0.0)
-        for member in range(self._members):
-            for observer, count in self._seen_of(member):
+        for member, counts in enumerate(seen):
+            for observer, count in counts.items():
                 if self._server or observer != member:
                     union[observer] = max(union[observer], count / self._n)
         return union
 
-    def _seen_of(self, member: int) -> Iterable[tuple[int, int]]:
+    def _seen_of(self, member: int) -> dict[int, int]:
+        """Return how many of a member's coordinates each observer has ever seen."""
         if self._moving:
-            for observer in self._observers:
-                yield observer, int(np.bitwise_count(self._rows.row(self._row(member, observer))).sum())
-            return
+            rows = {observer: self._rows.row(self._row(member, observer)) for observer in self._observers}
+            return {observer: int(np.bitwise_count(row).sum()) for observer, row in rows.items()}
         policy, peers = self._recipe.policy, list(range(self._recipe.policy.shards))
-        owners = [*enumerate(policy.assignment(0, peers)), *enumerate(policy.witnesses(0, peers))]
+        counts, total = self._seen_by_shard(member), np.zeros(max(*peers, *self._observers, 0) + 1)
+        for owners in filter(None, (policy.assignment(0, peers), policy.witnesses(0, peers))):
+            total += np.bincount(owners, counts, total.size)
+        return {observer: int(total[observer]) for observer in self._observers}
+
+    def _seen_by_shard(self, member: int) -> Counts:
         layout = self._recipe.layout(0)
+        if member in self._whole:
+            return layout.trainable.sizes + layout.buffers.sizes
         seen = np.unpackbits(self._rows.row(member), count=self._n)
-        counts = _per_shard(layout.trainable, seen[: layout.trainable.n])
-        counts += _per_shard(layout.buffers, seen[layout.trainable.n :])
-        for observer in self._observers:
-            yield observer, int(sum(counts[shard] for shard, home in owners if home == observer))
+        trainable, buffers = seen[: layout.trainable.n], seen[layout.trainable.n :]
+        return _per_shard(layout.trainable, trainable) + _per_shard(layout.buffers, buffers)
 
     def _row(self, member: int, observer: int | None) -> int:
         return member if observer is None else member * self._members + observer
