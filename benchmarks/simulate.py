@@ -80,22 +80,25 @@ def _report(speed: dict[str, float], flower: float | None, options: argparse.Nam
 
 
 def ours(method: str, workers: int, rounds: int, *changes: str) -> float:
-    """Time the rounds of a run, its folder, metrics, byte counts and ledger with it, but not its start."""
+    """Time the rounds of a run, its folder, metrics, byte counts and ledger with it, but neither start nor summary."""
     from eris.config import load_config
-    from eris.events import Event, RoundStarted, RunEnded
+    from eris.events import Event, RoundEnded, RoundStarted
     from eris.simulate.run import run
 
-    times: list[float] = []
+    begun: list[float] = []
+    ended: list[float] = []
 
     def listen(event: Event) -> None:
-        if isinstance(event, RoundStarted | RunEnded):
-            times.append(time.perf_counter())
+        if isinstance(event, RoundStarted):
+            begun.append(time.perf_counter())
+        elif isinstance(event, RoundEnded):
+            ended.append(time.perf_counter())
 
     run_of = [f"method={method}", f"rounds={rounds + 2}", f"workers={workers}"]
     config = load_config(changes=[*SETTINGS, *run_of, *changes])
     with tempfile.TemporaryDirectory() as folder:
         run(config, Path(folder) / "run", listeners=[listen])
-    return rounds / (times[-1] - times[2])  # the first two rounds warm up
+    return rounds / (ended[-1] - begun[2])  # the first two rounds warm up
 
 
 def many(members: int) -> dict[str, float]:
