@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -22,7 +24,7 @@ from eris.simulate.run import open_engine, run
 from eris.simulate.shared_memory import SharedBytes
 from eris.simulate.state_store import StateStore
 from eris.simulate.work import Job, do_jobs
-from eris.simulate.worker_process import TaskSource
+from eris.simulate.worker_process import TaskSource, worker_environment
 from tests.simulate.setting import SMALL, play, prepare, settings
 
 
@@ -113,6 +115,16 @@ def test_workers_end_when_their_engine_is_killed(tmp_path):
         time.sleep(0.02)
     assert len(pids) == 2
     assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told what to keep")
+def test_workers_keep_freed_memory():
+    again = "for _ in range(20): [np.ones(1 << 18) for _ in range(8)]"
+    faults = "resource.getrusage(resource.RUSAGE_SELF).ru_minflt"
+    program = f"import resource, numpy as np\n{again}\nbefore = {faults}\n{again}\nprint({faults} - before)"
+    command, environment = [sys.executable, "-c", program], worker_environment()
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert int(found.stdout) < 1000  # of the 81,920 pages that are written to
 
 
 def test_one_worker_needs_no_process():

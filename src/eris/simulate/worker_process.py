@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from eris.errors import RunStopped
 from eris.simulate.worker import Message, raise_again
 
-__all__ = ["TaskSource", "WorkerProcess"]
+__all__ = ["TaskSource", "WorkerProcess", "worker_environment"]
 
 # By default glibc gives the memory of every larger tensor back when it is freed. Fetching it anew, page by page, is
 # a tenth of the work of a small gradient, so a worker keeps some.
@@ -38,9 +38,10 @@ class WorkerProcess:
         self.number, self.purposes = number, deque[Any]()  # of the requests that are not answered yet
         mine, theirs = Pipe()
         command = [sys.executable, "-m", "eris.simulate.worker", str(theirs.fileno())]
-        environment = {**_ALLOCATOR, **os.environ, **_ONE_THREAD}
         # A session of its own: Ctrl-C is for the engine, which then decides what becomes of the workers.
-        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, start_new_session=True)
+        self._process = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], env=worker_environment(), start_new_session=True
+        )
         theirs.close()
         self.connection: Connection = mine
 
@@ -75,3 +76,8 @@ class WorkerProcess:
             f"worker {self.number} died while asked to {self._asked} (exit code {code})",
             fix="if memory ran out use fewer workers; `eris run --resume` goes on from the last checkpoint",
         ) from None
+
+
+def worker_environment() -> dict[str, str]:
+    """Return the environment of a worker: ours, but one thread, and memory that is kept unless asked otherwise."""
+    return {**_ALLOCATOR, **os.environ, **_ONE_THREAD}
