@@ -35,6 +35,7 @@ COMPRESSED = [  # each compressor that may stand alone, and the bytes it makes o
         ("top_k", ["compression.keep=0.01"], 4 * 7 + 4 * 7),  # as a list
         ("rand_k", ["compression.keep=0.1", "compression.masks=independent"], 4 * 70),
         ("magnitude_prune", ["compression.options={p=0.3}"], 4 * 490 + -(-N // 8)),  # 0.3 left out, places as a bitmap
+        ("magnitude_prune", ["compression.keep=0.7"], 4 * 490 + -(-N // 8)),  # the same, said by what is kept
         ("magnitude_prune", ["compression.options={p=0.01}"], 4 * N),  # zeros are shorter than a bitmap
     ]
 ]

@@ -14,12 +14,12 @@ __all__ = ["chosen_compressor"]
 
 
 def chosen_compressor(config: Config) -> Compressor:
-    """Return the compressor of `[compression]`; `keep` is the p of those that have one."""
+    """Return the compressor of `[compression]`; `keep` is the p of those that keep some, 1 − p of those that prune."""
     compression = config.compression
     name, parameters = compression.compressor, dict[str, Any](compression.options)
     takes = inspect.signature(COMPRESSORS[name]).parameters if name in COMPRESSORS else {}
     if "p" in takes:
-        parameters.setdefault("p", compression.keep)
+        parameters.setdefault("p", 1 - compression.keep if name == "magnitude_prune" else compression.keep)
     if compression.masks == "independent":
         if "independent" not in takes:
             raise ConfigError(
