@@ -31,13 +31,13 @@ def gaussianity_table(points: Sequence[Mapping[str, Any]]) -> Any:
 
 def inversion_table(points: Sequence[Mapping[str, Any]]) -> Any:
     """Return a line for each defence, attack and mode."""
-    columns = ("defence", "sees", "attack", "mode", "MSE", "recovered", "identified")
-    table = _table(columns)
+    several = len({point["attack"] for point in points}) > 1  # a column only where there are
+    named = ("defence", "attack") if several else ("defence",)
+    table = _table((*named, "sees", "mode", "MSE", "recovered", "identified"), names=len(named))
     for point in points:
         table.add_row(
-            point["defence"],
+            *(point[name] for name in named),
             _percent(point["share"]),
-            point["attack"],
             point["mode"],
             f"{point['mse']['median']:.1e}",
             f"{point['recovered']['rate']:.0%}",
@@ -46,13 +46,17 @@ def inversion_table(points: Sequence[Mapping[str, Any]]) -> Any:
     return table
 
 
-def _table(columns: Sequence[str]) -> Any:
+def _table(columns: Sequence[str], names: int = 0) -> Any:
+    """Return a table of numbers; the first columns may be names, which are folded where there is no room."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right", vertical="bottom", no_wrap=True)
+    for place, column in enumerate(columns):
+        if place < names:
+            table.add_column(column, vertical="bottom", overflow="fold")
+        else:
+            table.add_column(column, justify="right", vertical="bottom", no_wrap=True)
     return table
 
 
