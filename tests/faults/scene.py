@@ -113,7 +113,8 @@ def spoken_by_member(scene: Scene) -> Recorder:
     link = Recorder()
     letters.send_upload(link, scene.uploads[HOSTILE], scene.recipe, 0.0)
     letters.ask(link, {"hash": "0" * 64}, 0.0)
-    letters.ask(link, {"plan": scene.plan.digest, "round": scene.plan.round, "shard": 1, "alone": True}, 0.0)
+    place = {"plan": scene.plan.digest, "epoch": scene.plan.epoch, "round": scene.plan.round, "shard": 1}
+    letters.ask(link, {**place, "alone": True}, 0.0)
     letters.ask_for_shard(link, scene.plan, 1, 0.0)
     return link
 

@@ -117,7 +117,7 @@ class Admission:
 
     def _sit_out(self, plan: RoundPlan) -> None:
         """Publish nothing in a round we came into the middle of: what we published before is forgotten."""
-        if self._desk.plan is None or (plan.epoch, plan.round) > (self._desk.plan.epoch, self._desk.plan.round):
+        if self._desk.plan is None or plan.when > self._desk.plan.when:
             for notice in self._desk.abstain(plan):
                 self._reporter.tell(notice, plan.round)
 

@@ -54,7 +54,7 @@ class Conclusion:
             if kind == "end":
                 self._inbox.put_back((kind, document))
                 return None
-            if kind == "plan" and _order(document["read"]) > _order(plan):
+            if kind == "plan" and document["read"].when > plan.when:
                 self._inbox.put_back((kind, document))
                 return self._verdict_of(plan)  # it was written, but never announced; or the run went back
             if kind == "plan" and document["read"].digest == plan.digest:
@@ -102,8 +102,3 @@ class Conclusion:
                     break
                 except (LinkError, Refused) as error:
                     _LOG.info("shard %d is not to be had from peer %d: %s", shard, peer, error)
-
-
-def _order(plan: RoundPlan) -> tuple[int, int]:
-    """Return what rises from plan to plan; a run that goes back does so in a new epoch."""
-    return plan.epoch, plan.round

@@ -168,8 +168,8 @@ class Courier:
         if plan.assignment[shard] == self.peer:
             letters.ask_for_shard(link, plan, shard, errand.deadline, more=more)
         else:  # it only witnesses: its manifest, without values
-            question = {"plan": plan.digest, "round": plan.round, "shard": shard, "alone": True}
-            letters.ask(link, question, errand.deadline, more=more)
+            place = {"plan": plan.digest, "epoch": plan.epoch, "round": plan.round, "shard": shard}
+            letters.ask(link, {**place, "alone": True}, errand.deadline, more=more)
 
     def _hear_receipt(self, link: StreamLink, upload: Upload, deadline: float) -> Reason | None:
         try:

@@ -51,11 +51,14 @@ class Desk:
             self._aggregator.without(peers)
         self.tick()
 
-    def wait_for_plan(self, digest: str, round: int, deadline: float) -> bool:
-        """Wait until this peer has opened that round, or a later one: members may be quicker than we are."""
+    def wait_for_plan(self, digest: str, when: tuple[int, int], deadline: float) -> bool:
+        """Wait until this peer has opened that plan, or a later one: members may be quicker than we are.
+
+        A run that goes back plays a round again, which is not the one that is open here.
+        """
         with self._changed:
             return self._changed.wait_for(
-                lambda: self._closed or self._has(digest) or self._is_past(round), deadline - time.monotonic()
+                lambda: self._closed or self._has(digest) or self._is_past(when), deadline - time.monotonic()
             )
 
     def room(self, header: UploadHeader, start: int, stop: int, *, sender: int) -> memoryview:
@@ -115,8 +118,8 @@ class Desk:
             self._closed = True
             self._changed.notify_all()
 
-    def _is_past(self, round: int) -> bool:
-        return self._aggregator.plan is not None and self._aggregator.plan.round >= round
+    def _is_past(self, when: tuple[int, int]) -> bool:
+        return self._aggregator.plan is not None and self._aggregator.plan.when >= when
 
     def _has(self, digest: str) -> bool:
         return self._aggregator.plan is not None and self._aggregator.plan.digest == digest

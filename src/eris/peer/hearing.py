@@ -24,6 +24,7 @@ from eris.transport.link import LinkRefused
 __all__ = ["Hearing"]
 
 _LOG = logging.getLogger(__name__)
+_NO_PLAN = (-1, -1)
 _NEWS_SECONDS = 5.0  # the coordinator misses a peer that does not ask again
 
 
@@ -86,9 +87,9 @@ class Hearing:
                 silent = True
                 continue
             board, silent, self._inbox.heard = self._client.board, False, time.monotonic()
-            newest = max(map(_planned_round, bulletins), default=-1)
+            newest = max(map(_planned, bulletins), default=_NO_PLAN)
             for bulletin in bulletins:
-                if bulletin.kind != "plan" or _planned_round(bulletin) == newest:  # others are over already
+                if bulletin.kind != "plan" or _planned(bulletin) == newest:  # others are over already
                     self._heard.put(bulletin)
 
     def _take_up_in_order(self) -> None:
@@ -125,12 +126,14 @@ class Hearing:
         self._book.follow(plan)
         self._credentials.refresh()
         self._review()
-        before = self._desk.plan
-        if before is None or (plan.epoch, plan.round) > (before.epoch, before.round):  # newcomers are shown old plans
+        if self._desk.plan is None or plan.when > self._desk.plan.when:  # newcomers are shown old plans
             self._desk.begin(plan)
 
 
-def _planned_round(bulletin: Bulletin) -> int:
+def _planned(bulletin: Bulletin) -> tuple[int, int]:
+    """Return epoch and round of a plan; what is none, or not a good one, comes before all."""
     plan = bulletin.document.get("plan") if bulletin.kind == "plan" else None
-    round = plan.get("round") if isinstance(plan, dict) else None
-    return round if isinstance(round, int) else -1
+    match plan:
+        case {"epoch": int(epoch), "round": int(round)}:
+            return epoch, round
+    return _NO_PLAN

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import cast
 
 from eris.errors import Reason, Refused
 from eris.peer import letters
@@ -168,7 +169,7 @@ class Host:
     def _take(self, link: Link, first: Header) -> None:
         """Receive all chunks of a contribution, wanted or not, then answer once: with a receipt or with the reason."""
         deadline = self._deadline()
-        self._desk.wait_for_plan(first.plan.hex(), first.round, time.monotonic() + _BEHIND)
+        self._desk.wait_for_plan(first.plan.hex(), (first.epoch, first.round), time.monotonic() + _BEHIND)
         header = letters.upload_header(first, self._desk.plan)
         try:
             outcome = self._chunks(link, header, first, deadline)
@@ -245,11 +246,11 @@ class Host:
             if found is None:
                 raise Refused(Reason.WRONG_DIGEST, "nothing with this hash is here")
             return found
-        plan, shard = str(question.get("plan")), question.get("shard")
-        round = question.get("round")
-        if not isinstance(shard, int) or not isinstance(round, int):
+        plan, numbers = str(question.get("plan")), [question.get(name) for name in ("epoch", "round", "shard")]
+        if not all(isinstance(number, int) for number in numbers):
             raise Refused(Reason.MALFORMED, "the question names no shard of a round")
-        self._desk.wait_for_plan(plan, round, time.monotonic() + _BEHIND)
+        epoch, round, shard = cast(list[int], numbers)
+        self._desk.wait_for_plan(plan, (epoch, round), time.monotonic() + _BEHIND)
         outcome = self._desk.outcome(plan, shard, deadline)
         if isinstance(outcome, Withheld):
             raise Refused(outcome.reason, "the shard is not published in this round", shard=shard)

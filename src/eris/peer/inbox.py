@@ -65,6 +65,6 @@ class Inbox:
             return any(kind == "end" for kind, _ in self._news.queue)
 
     def is_stale(self, plan: RoundPlan) -> bool:
-        """Whether a later round is under way: this one is followed by its verdict, not by training."""
+        """Whether a later plan is there: this round is followed by its verdict, not by training."""
         with self._news.mutex:
-            return any(kind == "plan" and document["plan"]["round"] > plan.round for kind, document in self._news.queue)
+            return any(kind == "plan" and document["read"].when > plan.when for kind, document in self._news.queue)

@@ -3,11 +3,11 @@
 The member asks, the aggregator answers, one question after another. A member may ask the next one before it has heard
 the answer to the last, if what it asks is short and it goes on to read them all:
 
-    CONTRIBUTION (in chunks)          → RECEIPT or REFUSAL
-    FETCH, plan and shard in the header → MANIFEST + PUBLISHED, or REFUSAL once it is known that nothing will come
-    FETCH {plan, round, shard, alone} → MANIFEST, for who only compares
-    FETCH {hash}                      → MANIFEST + PUBLISHED, or REFUSAL
-    FETCH {snapshot}                  → SNAPSHOT (a document, then each vector), or REFUSAL
+    CONTRIBUTION (in chunks)                  → RECEIPT or REFUSAL
+    FETCH, all it asks in the header          → MANIFEST + PUBLISHED, or REFUSAL once it is known that nothing will come
+    FETCH {plan, epoch, round, shard, alone}  → MANIFEST, for who only compares
+    FETCH {hash}                              → MANIFEST + PUBLISHED, or REFUSAL
+    FETCH {snapshot}                          → SNAPSHOT (a document, then each vector), or REFUSAL
 
 What is said in every round by everybody (receipts, the usual question) stands in the header alone.
 """
@@ -114,7 +114,8 @@ def ask(link: Link, question: dict[str, Any], deadline: float, *, more: bool = F
 
 def ask_for_shard(link: Link, plan: RoundPlan, shard: int, deadline: float, *, more: bool = False) -> None:
     """Send the usual FETCH: a published shard of the round."""
-    frame = Header(kind=Kind.FETCH, round=plan.round, shard=shard, plan=bytes.fromhex(plan.digest))
+    digest = bytes.fromhex(plan.digest)
+    frame = Header(kind=Kind.FETCH, epoch=plan.epoch, round=plan.round, shard=shard, plan=digest)
     link.send(frame.encode(), deadline=deadline, more=more)
 
 
@@ -243,4 +244,4 @@ def receive_question(link: Link, frame: Header, deadline: float) -> dict[str, An
     """Return what a FETCH asks for."""
     if frame.total:
         return _receive_document(link, frame, deadline)
-    return {"plan": frame.plan.hex(), "round": frame.round, "shard": frame.shard}
+    return {"plan": frame.plan.hex(), "epoch": frame.epoch, "round": frame.round, "shard": frame.shard}

@@ -93,6 +93,11 @@ class RoundPlan:
         return digest_of(self)
 
     @property
+    def when(self) -> tuple[int, int]:
+        """Epoch and round, which rise from plan to plan: a run that goes back does so in a new epoch."""
+        return self.epoch, self.round
+
+    @property
     def shards(self) -> int:
         """Number of shards A."""
         return len(self.assignment)
