@@ -63,7 +63,7 @@ class InversionSize:
 
 INVERSION_SIZES = {
     "small": InversionSize(
-        pictures=4,
+        pictures=3,
         attacks=("rank-one", "boxed", "idlg", "inverting-gradients", "rog", "ggl"),
         shares=(1, 2, 4, 8),
         options={"boxed": {"restarts": 1}, "inverting-gradients": {"steps": 400}},  # minutes, not hours
