@@ -16,13 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import venv
 from collections.abc import Callable
 from pathlib import Path
 
+from flower_environment import flower_environment, why_not
+
 MEMBERS, SAMPLES, LEARNING_RATE = 50, 16, 0.01
 COHORT = 13  # four of them, two for each of two workers
-FLOWER = "flwr[simulation]==1.41.0"
 
 SETTINGS = [
     f"members={MEMBERS}", f"data.samples={SAMPLES}", "data.validation=0.0", "evaluate_every=10",
@@ -195,32 +195,13 @@ def flower_speed() -> float | None:
     """Return Flower's rounds a second from a virtual environment of its own; None if it cannot be installed."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            python = _flower_environment(Path(folder))
+            python = flower_environment(Path(folder), extra="simulation")
             program = Path(__file__).with_name("flower_loop.py")
             done = subprocess.run([python, program], capture_output=True, text=True, timeout=900, check=True)
             return float(done.stdout.split("rounds per second: ")[1].split()[0])
         except (subprocess.SubprocessError, OSError, ValueError, IndexError) as error:
-            reason = getattr(error, "stderr", None) or error
-            print(f"Flower is left out: {str(reason).strip()[-400:]}", file=sys.stderr)
+            print(why_not(error), file=sys.stderr)
             return None
-
-
-def _flower_environment(folder: Path) -> str:
-    """Make a virtual environment with Flower; torch and eris come from this one, behind its own packages."""
-    import numpy
-
-    venv.create(folder / "venv", with_pip=True)
-    python = str(folder / "venv" / "bin" / "python")
-    subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", FLOWER], check=True, capture_output=True, text=True, timeout=900
-    )
-    purelib = subprocess.run(
-        [python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"],
-        check=True, capture_output=True, text=True,
-    ).stdout.strip()  # fmt: skip
-    ours_too = [Path(numpy.__file__).parents[1], Path(__file__).parents[1] / "src"]
-    (Path(purelib) / "ours.pth").write_text("".join(f"{path}\n" for path in ours_too))
-    return python
 
 
 if __name__ == "__main__":
