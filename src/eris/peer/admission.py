@@ -96,12 +96,16 @@ class Admission:
     def _remember_reference(self) -> None:
         """Stand by our reference again if we stand where we were told to forget it: the run may have gone back."""
         epoch, round = self._forgotten
-        if self._member.lost_reference and self._member.plan is None and self._member.round == round:
+        if self._member.lost_reference and not self._plays and self._member.round == round:
             self._member.reference_epoch = epoch
+
+    @property
+    def _plays(self) -> bool:
+        """Whether we take part in the open round; one that we only follow changes nothing of our own."""
+        return self._member.plan is not None and not self._past.following
 
     def _wish(self) -> dict[str, Any]:
         member = self._member
-        plays = member.plan is not None and not self._past.following
         return {
             "federation": self._federation.digest,
             "spec": [[t.name, list(t.shape), t.dtype, t.role] for t in member.recipe.spec.tensors],
@@ -110,7 +114,7 @@ class Admission:
             "address": self._address(),
             "initial": self._initial,
             # With a round open we still know what we sent in it, and will settle it by its verdict.
-            "private_round": member.round + plays,
+            "private_round": member.round + self._plays,
             "reference_epoch": member.reference_epoch,
             "checkpoints": self._past.rounds(),
         }
