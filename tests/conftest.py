@@ -1,5 +1,10 @@
+import signal
+
 from hypothesis import HealthCheck, settings
 
 # Two busy cores are no place for stopwatches: a property is judged by what it says, not by how long it took.
 settings.register_profile("eris", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("eris")
+
+# A shell lets what runs in the background ignore Ctrl-C, and all that this starts; here interruptions are tested.
+signal.signal(signal.SIGINT, signal.default_int_handler)
