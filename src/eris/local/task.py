@@ -83,7 +83,7 @@ class Task(Protocol):
         ...
 
     def train(self, member: int, model: Vector, memory: Memory, *, round: int, seed: Seed) -> LocalResult:
-        """Train from `model` (not changed; a real peer hands it out read-only) and return the update.
+        """Train from `model` (not changed: it is handed out read-only) and return the update.
 
         `memory` is changed in place. `seed` is private.
         """

@@ -151,10 +151,11 @@ class _AtHand:
 def _prepare(job: Job, layout: StateLayout, recipe: Recipe, seed: int, model: Vector, state: Vector | None) -> _AtHand:
     state = layout.initial() if state is None else state
     kept, private = layout.views(state)
-    start = model
+    start = model[:]
     if recipe.chain.changes_start and not job.reset:
         start = model.copy()
         recipe.chain.start(start[: recipe.spec.n_trainable], private)
+    start.flags.writeable = False  # as in a peer: all members of a round begin with the same memory
     root = private_root(seed, job.member)
     return _AtHand(job, state, kept, private, dict(kept), start, root, training_seed(root, job.round))
 
