@@ -194,9 +194,7 @@ class ExposureLedger:
         """Return the most that one observer learned of a member, and what everybody learned."""
         alone, learned = current.alone(member), current.learned(member, self._members)
         if (published := int(alone.sum())) > 0:
-            learned += published - current.by_observer(
-                alone, self._members
-            )  # not a second time what it has seen itself
+            learned += published - current.by_observer(alone, self._members)  # not again what it has seen itself
         if not self._server:
             learned[member] = 0
         if self._most.size:

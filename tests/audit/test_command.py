@@ -6,12 +6,9 @@ import json
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from eris.audit.canaries import plant_in
 from eris.audit.sweep import SIZES, SWEEPS, configurations
-from eris.cli import audit
 from eris.config import load_config
 from eris.errors import ConfigError, InputError
 from eris.methods import settled
@@ -21,18 +18,6 @@ from eris.tasks import build_task
 
 FEW = ["data.name=synthetic-clouds", "data.samples=16", "members=5", "rounds=2", "workers=1"]
 FAST = [part for change in FEW for part in ("--set", change)]
-
-
-@pytest.fixture
-def invoke(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    app = typer.Typer()
-    audit.register(app)
-
-    def call(*arguments):
-        return CliRunner().invoke(app, list(arguments), catch_exceptions=False)
-
-    return call
 
 
 def test_an_audit_ends_with_a_table_a_file_and_a_picture(invoke, tmp_path):

@@ -8,16 +8,16 @@ member ──Report──▶ coordinator ──Verdict──▶ everybody
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from blake3 import blake3
 
 from eris.errors import Reason
 from eris.local.spec import Vector
-from eris.protocol.canonical import canonical_bytes, digest_of_bytes
+from eris.protocol.canonical import canonical_bytes, digest_of_bytes, plain
 from eris.protocol.strict import a_list, a_mapping, a_number, a_real, a_reason, a_text, a_truth, read
 from eris.transforms.packed import Part
 
@@ -117,7 +117,7 @@ class Manifest:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, for JSON."""
-        return {name: getattr(self, name) for name in _IN_A_MANIFEST}
+        return cast(dict[str, Any], plain(self))
 
     def agrees(self, other: Manifest) -> bool:
         """Whether another aggregator of the same shard says the same, bit for bit."""
@@ -140,9 +140,6 @@ class Manifest:
             "signature": a_text,
         }
         return cls(**read("manifest", data, fields))
-
-
-_IN_A_MANIFEST = tuple(field.name for field in fields(Manifest))
 
 
 @dataclass(frozen=True, slots=True)

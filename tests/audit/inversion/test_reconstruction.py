@@ -6,14 +6,11 @@ import json
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from eris.audit.inversion import Recovered
 from eris.audit.inversion.defence import methods_of, small_preset
 from eris.audit.inversion.finding import scored
 from eris.audit.inversion.reconstruction import RANDOM, Aim, audit_reconstruction
-from eris.cli import audit
 from eris.config import load_config
 from eris.errors import ConfigError, InputError
 from eris.simulate.run import run
@@ -29,18 +26,6 @@ CHANGES = [part for change in SMALL[1:] for part in ("--set", change)]
 def aim(*changes, **facts):
     defences = methods_of(load_config(changes=[*SMALL, "method=['fedavg', 'eris']", "aggregators=2", *changes]))
     return Aim(defences, attacks=("rank-one",), pictures=2, candidates=20, **facts)
-
-
-@pytest.fixture
-def invoke(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    app = typer.Typer()
-    audit.register(app)
-
-    def call(*arguments):
-        return CliRunner().invoke(app, list(arguments), catch_exceptions=False)
-
-    return call
 
 
 def test_every_defence_is_attacked_in_both_modes_and_against_chance(tmp_path):
