@@ -89,9 +89,9 @@ def initial_seed(seed: int) -> Seed:
     return public_root(seed).child("initial")
 
 
-def training_seed(private: Seed, round: int) -> Seed:
-    """Return where a member's batches of a round come from."""
-    return private.child("round", round, "train")
+def training_seed(of_round: Seed) -> Seed:
+    """Return where a member's batches of a round come from, given its private seed of that round."""
+    return of_round.child("train")
 
 
 def _check_counts(config: Config, method: Method, members: int) -> None:

@@ -53,13 +53,13 @@ class Seed:
 
     def child(self, *labels: str | int) -> Seed:
         """Return the seed at this path below: `seed.child("round", 3)` and `seed.child("round").child(3)` are one."""
-        seed = self
+        path, key = self.path, self.key
         for label in labels:
             text = label if isinstance(label, str) else str(operator.index(label))  # numpy's integers count as integers
             kind = b"s" if isinstance(label, str) else b"i"
-            digest = hashlib.blake2b(kind + text.encode(), key=seed.key, digest_size=_KEY_BYTES).digest()
-            seed = Seed(f"{seed.path}/{text}", digest, seed.private)
-        return seed
+            key = hashlib.blake2b(kind + text.encode(), key=key, digest_size=_KEY_BYTES).digest()
+            path = f"{path}/{text}"
+        return Seed(path, key, self.private)
 
     def require_private(self, purpose: str) -> Seed:
         """Return self if it is private; otherwise refuse, because everybody could redraw the `purpose`."""

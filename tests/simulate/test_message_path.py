@@ -118,7 +118,7 @@ def one_round(plan, verdict, recipe, members, memories, task) -> None:
     for member in members:
         member.begin(plan)
     for k in plan.participants:
-        start, seed = members[k].start(), training_seed(private_root_of(members[k]), plan.round)
+        start, seed = members[k].start(), training_seed(private_root_of(members[k]).child("round", plan.round))
         result = task.train(k, start, memories[k], round=plan.round, seed=seed)
         for upload in members[k].contribute(result):
             entry = verdict.shards[upload.shard]

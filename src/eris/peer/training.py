@@ -54,7 +54,7 @@ class Training:
 
     def _result(self, plan: RoundPlan) -> LocalResult | BlockResult:
         task, member, memory, round = self._task, self._member, self._trained, plan.round
-        seed = training_seed(self._private, round)
+        seed = training_seed(self._private.child("round", round))
         if isinstance(task, BlockTask):
             return task.train_blocks(member.peer, member.look(), memory, round=round, seed=seed)
         model = member.look()

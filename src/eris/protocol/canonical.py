@@ -11,7 +11,7 @@ from typing import Any
 
 from blake3 import blake3
 
-__all__ = ["canonical_bytes", "digest_of", "digest_of_bytes", "plain", "sayable"]
+__all__ = ["canonical_bytes", "digest_of", "digest_of_bytes", "plain", "sayable", "spelled"]
 
 _SPELLING = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)  # made once: `dumps` makes anew
 _AS_THEY_ARE = frozenset({int, float, str, bool, type(None)})
@@ -26,7 +26,8 @@ def plain(value: Any) -> Any:
             return list(value)
         return [plain(item) for item in value]
     if names := _fields_of(value.__class__):
-        return {name: plain(getattr(value, name)) for name in names}
+        # Most fields are plain: asking here instead of calling ourselves halves the time.
+        return {name: item if type(item := getattr(value, name)) in _AS_THEY_ARE else plain(item) for name in names}
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, dict):
@@ -41,7 +42,12 @@ def _fields_of(kind: type) -> tuple[str, ...]:
 
 def canonical_bytes(value: Any) -> bytes:
     """Return sorted, compact JSON; floats as their shortest exact form, never NaN."""
-    return _SPELLING.encode(plain(value)).encode()
+    return spelled(plain(value))
+
+
+def spelled(value: Any) -> bytes:
+    """Return the canonical bytes of what is plain data already."""
+    return _SPELLING.encode(value).encode()
 
 
 def digest_of(value: Any) -> str:

@@ -154,7 +154,8 @@ class Coordinator:
         if report.peer not in current.plan.weights:  # which is kept; a set of the roster would be made for every report
             raise Refused(Reason.NOT_A_MEMBER, "only members report", peer=report.peer)
         current.reports[report.peer] = report
-        return tuple(shard for shard, digest in report.held.items() if digest not in current.manifests)
+        known = current.manifests
+        return tuple([shard for shard, digest in report.held.items() if digest not in known])
 
     def decide(self, now: float) -> Verdict | None:
         """Write the verdict if every present peer is done or the time is up; None before that."""
@@ -290,9 +291,7 @@ class Coordinator:
         return current.done(here)
 
     def _conclude(self, verdict: Verdict) -> None:
-        for entry in verdict.shards:
-            if entry.committed:
-                self._contributed |= dict.fromkeys(entry.contributors, verdict.round)
-            else:
-                self.lost_reasons[entry.lost] += 1
+        for members in {entry.contributors for entry in verdict.shards if entry.committed}:  # mostly the same ones
+            self._contributed |= dict.fromkeys(members, verdict.round)
+        self.lost_reasons.update(entry.lost for entry in verdict.shards if not entry.committed)
         self.round, self.chain, self._open = verdict.round + 1, verdict.digest, None

@@ -17,7 +17,7 @@ from blake3 import blake3
 
 from eris.errors import Reason
 from eris.local.spec import Vector
-from eris.protocol.canonical import canonical_bytes, digest_of_bytes, plain
+from eris.protocol.canonical import digest_of_bytes, plain, spelled
 from eris.protocol.strict import a_list, a_mapping, a_number, a_real, a_reason, a_text, a_truth, read
 from eris.transforms.packed import Part
 
@@ -103,12 +103,12 @@ class Manifest:
     @cached_property
     def signed_bytes(self) -> bytes:
         """Everything but the signature."""
-        return canonical_bytes({**self.to_dict(), "signature": ""})
+        return spelled({**self.to_dict(), "signature": ""})
 
     @cached_property
     def spelled(self) -> bytes:
         """All of it, as it travels: the same bytes for everybody."""
-        return canonical_bytes(self.to_dict())
+        return spelled(self.to_dict())
 
     @cached_property
     def digest(self) -> str:

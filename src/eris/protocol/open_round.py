@@ -33,7 +33,7 @@ class OpenRound:
 
     def done(self, here: Collection[int]) -> bool:
         """Whether all who are here have everything, and we have every manifest that they speak of."""
-        wanted = {digest for report in self.reports.values() for digest in report.held.values()}
+        wanted = set(chain.from_iterable(report.held.values() for report in self.reports.values()))
         complete = all(peer in self.reports and self.reports[peer].complete for peer in here)
         return complete and wanted <= self.manifests.keys()
 

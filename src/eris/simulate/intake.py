@@ -50,7 +50,8 @@ class Intake:
         if len(refused) < plan.shards:
             weight = plan.weights[member]
             self._fold.add(member, weight, work.values, work.support, refused)
-            self._buffers.add(member, weight, work.buffers, None, refused)
+            if work.buffers.size:
+                self._buffers.add(member, weight, work.buffers, None, refused)
         self._contributors.add(member, work.steps, refused)
         reached = tuple(shard for shard in self._all if shard not in silent) if silent else self._all
         return Sent(

@@ -43,22 +43,20 @@ class RoundBytes:
         plan = self.plan
         self._peers = max(entry.peer for entry in plan.roster) + 2
         homes = np.full(plan.shards, self._peers - 1) if self.server else np.array(plan.assignment)
-        self._owners = [homes, *([np.array(plan.witnesses)] if plan.witnesses else [])]
-        self._received = np.zeros((len(self._owners), plan.shards), np.int64)  # by who aggregates a shard
+        self._owners = np.array([homes, plan.witnesses] if plan.witnesses else [homes])
+        self._received = np.zeros(self._owners.shape, np.int64)  # by who aggregates a shard
         self._published = np.zeros(plan.shards, np.int64)
         self._member_up = np.zeros(self._peers, np.int64)
 
     def sent(self, member: int, messages: Bytes, unreached: tuple[int, ...]) -> tuple[int, ...]:
         """Count a member's messages, as long as they are on the wire, and return what it sent for each shard."""
-        total = np.zeros(self.plan.shards, np.int64)
-        for owners, received in zip(self._owners, self._received, strict=True):
-            sizes = np.where(owners == member, 0, messages)
-            if unreached:
-                sizes[list(unreached)] = 0
-            received += sizes
-            total += sizes
-        self._member_up[member] += total.sum()
-        return tuple(total.tolist())
+        sizes = messages * (self._owners != member)
+        if unreached:
+            sizes[:, list(unreached)] = 0
+        self._received += sizes
+        total = tuple((sizes[0] if len(sizes) == 1 else sizes.sum(axis=0)).tolist())
+        self._member_up[member] += sum(total)
+        return total
 
     def published(self, payloads: Mapping[int, int]) -> dict[int, int]:
         """Count published shards, each of which goes to every member but the one that made it; return their sizes."""
@@ -75,7 +73,7 @@ class RoundBytes:
         member_down = np.zeros(self._peers, np.int64)
         member_down[roster] = (self._published.sum() - self._at(homes, self._published))[roster]
         aggregator_up = self._at(homes, self._published * (roster.size - (not self.server)))
-        at_work = np.unique(np.concatenate(self._owners))
+        at_work = np.unique(self._owners)
         uploads, downloads = links.phase(self._member_up, aggregator_down), links.phase(aggregator_up, member_down)
         return Traffic(
             member=RoleBytes(float(self._member_up[participants].mean()), float(member_down[roster].mean())),

@@ -144,8 +144,7 @@ class _AtHand:
     private: State  # the transforms' part
     memory: Memory  # handed to the task
     start: Vector
-    private_seed: Seed
-    training_seed: Seed
+    seed: Seed  # the member's own, of this round
 
 
 def _prepare(job: Job, layout: StateLayout, recipe: Recipe, seed: int, model: Vector, state: Vector | None) -> _AtHand:
@@ -156,8 +155,8 @@ def _prepare(job: Job, layout: StateLayout, recipe: Recipe, seed: int, model: Ve
         start = model.copy()
         recipe.chain.start(start[: recipe.spec.n_trainable], private)
     start.flags.writeable = False  # as in a peer: all members of a round begin with the same memory
-    root = private_root(seed, job.member)
-    return _AtHand(job, state, kept, private, dict(kept), start, root, training_seed(root, job.round))
+    own = private_root(seed, job.member).child("round", job.round)
+    return _AtHand(job, state, kept, private, dict(kept), start, own)
 
 
 def _trained(hands: Sequence[_AtHand], task: Task) -> list[tuple[LocalResult, float]]:
@@ -171,7 +170,7 @@ def _trained(hands: Sequence[_AtHand], task: Task) -> list[tuple[LocalResult, fl
 
 def _alone(at_hand: _AtHand, task: Task) -> LocalResult:
     job = at_hand.job
-    return task.train(job.member, at_hand.start, at_hand.memory, round=job.round, seed=at_hand.training_seed)
+    return task.train(job.member, at_hand.start, at_hand.memory, round=job.round, seed=training_seed(at_hand.seed))
 
 
 def _together(hands: Sequence[_AtHand], task: Task) -> list[LocalResult]:
@@ -181,7 +180,7 @@ def _together(hands: Sequence[_AtHand], task: Task) -> list[LocalResult]:
         [at_hand.start for at_hand in hands],
         [at_hand.memory for at_hand in hands],
         round=hands[0].job.round,
-        seeds=[at_hand.training_seed for at_hand in hands],
+        seeds=[training_seed(at_hand.seed) for at_hand in hands],
     )
 
 
@@ -193,7 +192,7 @@ def _finish(at_hand: _AtHand, recipe: Recipe, public: State, result: LocalResult
     update = as_vector(result.update, recipe.spec.n, what="update")
     trainable, buffers = update[: recipe.spec.n_trainable], update[recipe.spec.n_trainable :]
     shards = recipe.layout(job.round)
-    context = _context(job, recipe, shards, at_hand.private_seed, result)
+    context = _context(job, recipe, shards, at_hand.seed, result)
     outgoing = recipe.chain.outgoing(trainable, private, public, context)
     recipe.chain.settle(outgoing, private, Accepted(shards.trainable, job.missing, job.round))
     packed = outgoing.packed
@@ -240,13 +239,13 @@ def _keep(kept: Memory, memory: Mapping[str, Vector]) -> None:
             np.copyto(view, memory[name])
 
 
-def _context(job: Job, recipe: Recipe, shards: Layout, private: Seed, result: LocalResult) -> SendContext:
+def _context(job: Job, recipe: Recipe, shards: Layout, own: Seed, result: LocalResult) -> SendContext:
     return SendContext(
         round=job.round,
         member=job.member,
         plan=shards.trainable,
         public=recipe.round_seed(job.round),
-        private=private.child("round", job.round),
+        private=own,
         tensor_sizes=recipe.spec.trainable_sizes,
         steps=result.steps,
     )
