@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eris.checkpoint import load_checkpoint, save_checkpoint, write_atomically
-from eris.errors import CheckpointError, DiskError
+from eris.checkpoint import load_checkpoint, save_checkpoint
+from eris.errors import CheckpointError
 from eris.local.mapped import is_mapped
 
 
@@ -49,16 +49,10 @@ def test_nothing_whole_is_an_error_that_says_so(tmp_path):
         load_checkpoint(tmp_path)
 
 
-def test_a_name_always_stands_for_a_whole_file(tmp_path, monkeypatch):
-    import os
-
-    path = tmp_path / "file"
-    write_atomically(path, b"first")
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "no space")))
-    with pytest.raises(DiskError, match="no space"):
-        write_atomically(path, b"second")
-    assert path.read_bytes() == b"first"
-    assert [found.name for found in tmp_path.iterdir()] == ["file"]
+def test_what_a_killed_process_left_half_written_is_cleared_away(tmp_path):
+    (tmp_path / ".round-000004.safetensors.0badcafe").write_bytes(b"half of it")
+    path = save_checkpoint(tmp_path, 5, vectors(1), {})
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_the_library_of_the_format_reads_it_too(tmp_path):

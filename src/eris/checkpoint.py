@@ -15,11 +15,8 @@ last complete checkpoint is there; a damaged one is passed over for the one befo
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,10 +24,11 @@ from typing import Any
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from eris.errors import CheckpointError, DiskError
+from eris.atomic_file import write_atomically
+from eris.errors import CheckpointError
 from eris.local.tensor_file import Arrays, array_pieces, file_pieces, read_arrays
 
-__all__ = ["Checkpoint", "is_full", "load_checkpoint", "save_checkpoint", "write_atomically"]
+__all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
 
 GENERATIONS = 2
 
@@ -45,11 +43,13 @@ class Checkpoint:
 
 
 def save_checkpoint(directory: Path, round: int, arrays: Arrays, facts: Mapping[str, Any]) -> Path:
-    """Write a checkpoint and let go of all but the newest two."""
+    """Write a checkpoint and let go of all but the newest two, and of what somebody left who died while writing."""
     text = json.dumps({**facts, "round": round}, sort_keys=True)
     header = {"facts": text, "digest": _digest(arrays, text)}
     directory.mkdir(parents=True, exist_ok=True)
     path = _path(directory, round)
+    for draft in directory.glob(".round-*"):
+        draft.unlink()
     write_atomically(path, file_pieces(arrays, header))
     for old in _newest_first(directory)[GENERATIONS:]:
         old.unlink()
@@ -69,36 +69,6 @@ def load_checkpoint(directory: Path, *, round: int | None = None, above: int | N
     if damaged:
         raise CheckpointError("no checkpoint is whole", fix="; ".join(damaged), path=directory)
     raise CheckpointError("there is no checkpoint", fix="start the run anew", path=directory)
-
-
-def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
-    """Write a file, of one piece or many, so that its name always stands for a whole one, even if the machine stops."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    written = 0
-    try:
-        with temporary.open("wb") as file:
-            for piece in [data] if isinstance(data, bytes) else data:
-                written += file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        room = f"{len(data)} bytes" if isinstance(data, bytes) else f"more than {written} bytes"
-        fix = f"make room for {room} there, or give another folder; what was written before is still whole"
-        kind = DiskError if is_full(error) else CheckpointError
-        raise kind(f"{path} cannot be written: {error.strerror}", fix=fix) from error
-    _sync_folder(path.parent)
-
-
-def is_full(error: OSError) -> bool:
-    """Return whether a disk, a quota or the largest size of a file was in the way.
-
-    >>> is_full(OSError(errno.ENOSPC, "No space left on device")), is_full(FileNotFoundError())
-    (True, False)
-    """
-    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _load(path: Path, above: int | None) -> Checkpoint:
@@ -128,12 +98,3 @@ def _path(directory: Path, round: int) -> Path:
 
 def _newest_first(directory: Path) -> list[Path]:
     return sorted(directory.glob("round-*.safetensors"), reverse=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

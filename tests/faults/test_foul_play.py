@@ -155,7 +155,7 @@ def test_a_peer_that_is_started_twice_is_told_so(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_ends_with_a_sentence(tmp_path: Path) -> None:
-    from eris.checkpoint import write_atomically
+    from eris.atomic_file import write_atomically
 
     with pytest.raises(CheckpointError, match="cannot be written"):
         write_atomically(tmp_path / "not there" / "checkpoint", b"x")

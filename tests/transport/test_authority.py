@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eris.errors import ConfigError, InputError
-from eris.transport.atomic_file import write_atomically
 from eris.transport.authority import Authority, request
 from eris.transport.certificates import new_key, new_request, pem
 from eris.transport.credentials import Credentials
@@ -289,16 +288,6 @@ def test_a_link_that_stands_is_judged_again() -> None:
 def test_an_identity_names_itself_without_secrets() -> None:
     assert str(PeerIdentity("alice", "cardio", "ab" * 32)) == "alice.cardio (abababababab)"
     assert "certificate" not in repr(PeerIdentity("alice", certificate=b"\x30"))
-
-
-def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: Any) -> None:
-    path = tmp_path / "file"
-    write_atomically(path, b"old")
-    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
-        write_atomically(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
 def test_without_the_extra_the_error_names_it() -> None:

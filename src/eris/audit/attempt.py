@@ -18,13 +18,13 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.atomic_file import write_atomically
 from eris.audit.attack import Attack
 from eris.audit.canaries import AuditableTask, Problem, plant_in
 from eris.audit.membership import Membership, MembershipAudit
 from eris.audit.observer import Observer, parse_observer
 from eris.audit.variation import varied
 from eris.audit.watch import score_names
-from eris.checkpoint import write_atomically
 from eris.compose import compose
 from eris.config import Config
 from eris.errors import ConfigError, InputError

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from eris.checkpoint import write_atomically
+from eris.atomic_file import write_atomically
 from eris.protocol.canonical import sayable
 
 __all__ = ["write_json"]

@@ -123,7 +123,7 @@ def _watch(children: Children, view: LiveView) -> None:
 
 
 def _conclude(local: LocalFederation, children: Children, console: Console, *, as_json: bool) -> None:
-    from eris.checkpoint import write_atomically
+    from eris.atomic_file import write_atomically
     from eris.cli.exit_code import ExitCode
     from eris.peer.outcome import Outcome
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eris.checkpoint import write_atomically
+from eris.atomic_file import write_atomically
 from eris.config import Config
 from eris.errors import ConfigError
 from eris.peer.federation import Federation

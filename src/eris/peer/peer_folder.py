@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from eris.checkpoint import GENERATIONS, is_full, load_checkpoint, save_checkpoint, write_atomically
+from eris.atomic_file import is_full, write_atomically
+from eris.checkpoint import GENERATIONS, load_checkpoint, save_checkpoint
 from eris.config import dump_config
 from eris.errors import CheckpointError, DiskError
 from eris.local.mapped import require_room

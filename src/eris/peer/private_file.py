@@ -6,9 +6,9 @@ import os
 import stat
 from pathlib import Path
 
+from eris.atomic_file import write_atomically
 from eris.errors import ConfigError
 from eris.seeds import Seed, private_root_from_os
-from eris.transport.atomic_file import write_atomically
 
 __all__ = ["PRIVATE_ROOT", "private_root_in"]
 

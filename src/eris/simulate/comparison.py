@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from eris.checkpoint import write_atomically
+from eris.atomic_file import write_atomically
 from eris.compose import compose
 from eris.config import Config, load_config
 from eris.errors import ConfigError

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from eris.checkpoint import write_atomically
+from eris.atomic_file import write_atomically
 from eris.config import Config, dump_config, load_config
 from eris.errors import CheckpointError, ConfigError
 from eris.events import Listener

@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from eris.checkpoint import write_atomically
+from eris.atomic_file import write_atomically
 from eris.config import Config, dump_config
 from eris.errors import CheckpointError
 from eris.events import Event, RoundEnded, VerdictWritten

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eris.atomic_file import write_atomically
 from eris.errors import ConfigError
-from eris.transport.atomic_file import write_atomically
 from eris.transport.certificates import (
     AUTHORITY_DAYS,
     PEER_DAYS,
@@ -66,8 +66,8 @@ class Authority:
             raise ConfigError("there is a CA here already", fix="use it, or choose another folder", folder=folder)
         key = new_key()
         certificate = new_authority(key, federation, days=days)
-        write_atomically(folder / _AUTHORITY_KEY, key_bytes(key), mode=0o600)
-        write_atomically(folder / ROOT, pem(certificate))
+        _write(folder / _AUTHORITY_KEY, key_bytes(key), mode=0o600)
+        _write(folder / ROOT, pem(certificate))
         authority = cls(folder)
         authority._write_revocations(Revocations(number=1))
         return authority
@@ -92,7 +92,7 @@ class Authority:
         folder = self._peer_folder(name)
         key = (None if replace else self._renewable_key(name, folder)) or new_key()
         certificate = self._certify(name, key.public_key(), hosts, days, replace=replace)
-        write_atomically(folder / KEY, key_bytes(key), mode=0o600)
+        _write(folder / KEY, key_bytes(key), mode=0o600)
         return self._hand_over(name, certificate)
 
     def sign(
@@ -133,10 +133,10 @@ class Authority:
 
     def _hand_over(self, name: str, certificate: x509.Certificate) -> Path:
         folder = self._peer_folder(name)
-        write_atomically(self.folder / "issued" / name / f"{certificate.serial_number:x}.pem", pem(certificate))
-        write_atomically(folder / ROOT, read_file(self.folder / ROOT))
-        write_atomically(folder / REVOKED, read_file(self.folder / REVOKED))
-        write_atomically(folder / CERTIFICATE, pem(certificate))
+        _write(self.folder / "issued" / name / f"{certificate.serial_number:x}.pem", pem(certificate))
+        _write(folder / ROOT, read_file(self.folder / ROOT))
+        _write(folder / REVOKED, read_file(self.folder / REVOKED))
+        _write(folder / CERTIFICATE, pem(certificate))
         return folder
 
     def _peer_folder(self, name: str) -> Path:
@@ -170,7 +170,12 @@ class Authority:
     def _write_revocations(self, revocations: Revocations) -> None:
         data = pem(revocation_list(self._certificate, self._key, revocations))
         for folder in (self.folder, *(self.folder / "peers").glob("*")):
-            write_atomically(folder / REVOKED, data)
+            _write(folder / REVOKED, data)
+
+
+def _write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, data, mode=mode)
 
 
 def request(name: str, folder: Path | str) -> Path:
@@ -179,6 +184,6 @@ def request(name: str, folder: Path | str) -> Path:
     check_name(name)
     path = folder / KEY
     key = read_key(read_private(path), where=path) if path.exists() else new_key()
-    write_atomically(path, key_bytes(key), mode=0o600)
-    write_atomically(folder / f"{name}.csr", pem(new_request(key, name)))
+    _write(path, key_bytes(key), mode=0o600)
+    _write(folder / f"{name}.csr", pem(new_request(key, name)))
     return folder / f"{name}.csr"

@@ -22,8 +22,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eris.atomic_file import write_atomically
 from eris.errors import ConfigError, ErisError
-from eris.transport.atomic_file import write_atomically
 from eris.transport.certificates import PrivateKey, federation_of, identity_of, is_issued_by, read_certificate, read_key
 from eris.transport.identity import PeerIdentity, Refusal, refusal_of
 from eris.transport.revocations import Revocations

@@ -12,9 +12,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.atomic_file import write_atomically
 from eris.audit.inversion.attack import Labels, Recovered
 from eris.audit.likeness import mse, psnr, ssim
-from eris.checkpoint import write_atomically
 from eris.errors import ConfigError
 from eris.protocol.canonical import sayable
 

@@ -1,0 +1,66 @@
+"""Write a file so that its name always stands for a whole one: a reader sees the old bytes or the new ones.
+
+>>> import tempfile
+>>> path = Path(tempfile.mkdtemp()) / "file"
+>>> write_atomically(path, b"old")
+>>> write_atomically(path, [b"new ", b"bytes"])
+>>> path.read_bytes()
+b'new bytes'
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+from eris.errors import CheckpointError, DiskError
+
+__all__ = ["is_full", "write_atomically"]
+
+
+def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview], *, mode: int = 0o644) -> None:
+    """Replace `path` by `data`, of one piece or many, even if the machine stops in the middle.
+
+    The file never has wider permissions than `mode`, not even for a moment.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    written = 0
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            for piece in [data] if isinstance(data, bytes) else data:
+                written += file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        room = f"{len(data)} bytes" if isinstance(data, bytes) else f"more than {written} bytes"
+        fix = f"make room for {room} there, or give another folder; what was written before is still whole"
+        kind = DiskError if is_full(error) else CheckpointError
+        raise kind(f"{path} cannot be written: {error.strerror}", fix=fix) from error
+    finally:
+        with contextlib.suppress(OSError):  # there is none any more if all went well
+            draft.unlink()
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether a disk, a quota or the largest size of a file was in the way.
+
+    >>> is_full(OSError(errno.ENOSPC, "No space left on device")), is_full(FileNotFoundError())
+    (True, False)
+    """
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name as durable as the bytes."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
