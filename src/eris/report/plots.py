@@ -84,6 +84,9 @@ def curves(
         _format_axis(axes.xaxis, x_format, logarithmic=x_logarithmic, whole=x_format is None)
         _format_axis(axes.yaxis, y_format, logarithmic=y_logarithmic)
         axes.margins(x=0.02, y=0.06)
+        rounds = {x for line in lines for x, _ in line.points}
+        if len(rounds) == 1 and x_format is None:  # else the axis would end before the next whole number
+            axes.set_xlim(min(rounds) - 1, max(rounds) + 1)
         _label_ends(axes, lines)
         return to_svg(figure, alternative)
 
