@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import socket
 import ssl
@@ -315,8 +316,20 @@ def test_dialling_nobody_says_what_to_check(alice: Credentials, limits: LinkLimi
         nobody = listening.getsockname()
     with pytest.raises(LinkClosed, match="eris doctor"):
         dial(nobody, alice, expected="bob", limits=limits)
-    with pytest.raises(LinkClosed, match="cannot find host"):
-        dial(("nobody.invalid", 1), alice, expected="bob", limits=limits)
+    for host, port in (("nobody.invalid", 1), ("a..b", 1), ("x" * 70, 1), ("127.0.0.1", 1 << 80)):
+        with pytest.raises(LinkClosed, match="cannot find host"):
+            dial((host, port), alice, expected="bob", limits=limits)
+
+
+def test_a_machine_that_can_open_no_socket_says_so_as_a_link_does(
+    alice: Credentials, limits: LinkLimits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket, "socket", full)
+    with pytest.raises(LinkClosed, match="Too many open files"):
+        dial(("127.0.0.1", 1), alice, expected="bob", limits=limits)
 
 
 def test_a_way_that_swallows_packets_ends(alice: Credentials, limits: LinkLimits) -> None:

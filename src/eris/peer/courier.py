@@ -144,6 +144,9 @@ class Courier:
             return False
         except Refused as error:
             _LOG.warning("round %d: peer %d: %s", errand.plan.round, self.peer, error)
+        except Exception:  # noqa: BLE001 - a full disk, for one; without its thread every round would wait for it
+            _LOG.exception("round %d: peer %d: the errand failed", errand.plan.round, self.peer)
+            return False
         finally:
             self._under_way.arrived(errand.plan.digest, self.peer)
         return True
@@ -229,5 +232,5 @@ class _Closing:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and (issubclass(kind, LinkError) or issubclass(kind, Refused)):
+        if kind is not None:
             self._courier._drop()

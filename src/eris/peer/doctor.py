@@ -65,8 +65,9 @@ def examine_coordinator(federation: Federation, credentials: Credentials) -> Ite
     try:
         places = sorted({str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)})
         yield Finding("address", True, f"{host} is {', '.join(places)}")
-    except OSError as error:
-        yield Finding("address", False, f"{host} cannot be found: {error.strerror}; check federation.coordinator")
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        yield Finding("address", False, f"{host} cannot be found: {why}; check federation.coordinator")
         return
     try:
         connect((host, port), 5.0).shut()

@@ -112,14 +112,11 @@ def connect(address: Address, seconds: float) -> SocketStream:
     """Connect to the first address of a host that answers, IPv6 or IPv4."""
     deadline = time.monotonic() + seconds
     candidates = _resolve(address)
-    for number, (family, kind, protocol, _, place) in enumerate(candidates):
-        connection = socket.socket(family, kind, protocol)
+    for number, (*kind, _, place) in enumerate(candidates):
         try:
             # A host that is dead under its first address must leave time for the second.
-            _connect_within((deadline - time.monotonic()) / (len(candidates) - number), connection, place)
-            return SocketStream(connection)
-        except OSError as error:
-            connection.close()
+            return _connect_within((deadline - time.monotonic()) / (len(candidates) - number), kind, place)
+        except OSError as error:  # also if this machine has no more descriptors, or no such family
             failure = error
     where = f"{address[0]}:{address[1]}"
     if isinstance(failure, TimeoutError):
@@ -131,16 +128,22 @@ def connect(address: Address, seconds: float) -> SocketStream:
 def _resolve(address: Address) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
     try:
         return list(socket.getaddrinfo(*address, type=socket.SOCK_STREAM))
-    except socket.gaierror as error:
-        fix = "check the host in the federation's file"
-        raise LinkClosed(f"cannot find host {address[0]!r}: {error.strerror}", clean=False, fix=fix) from error
+    except (OSError, UnicodeError, OverflowError) as error:  # the last two: nothing can be called so
+        fix, why = "check the host in the federation's file", getattr(error, "strerror", None) or error
+        raise LinkClosed(f"cannot find host {address[0]!r}: {why}", clean=False, fix=fix) from error
 
 
-def _connect_within(seconds: float, connection: socket.socket, place: tuple[object, ...]) -> None:
+def _connect_within(seconds: float, kind: list[int], place: tuple[object, ...]) -> SocketStream:
     if seconds <= 0:
         raise TimeoutError
-    connection.settimeout(seconds)
-    connection.connect(place)
+    connection = socket.socket(*kind)
+    try:
+        connection.settimeout(seconds)
+        connection.connect(place)
+        return SocketStream(connection)
+    except OSError:
+        connection.close()
+        raise
 
 
 def _require_timeout(error: OSError) -> None:
