@@ -21,6 +21,7 @@ from eris.transport.control_server import ControlServer
 from eris.transport.credentials import Credentials
 from eris.transport.identity import PeerIdentity, Refusal
 from eris.transport.link import LinkClosed, LinkRefused, LinkTimeout
+from eris.wire.document import LONGEST_DOCUMENT
 
 LOCAL = ("127.0.0.1", 0)
 
@@ -120,6 +121,28 @@ def test_news_come_in_order_and_once(server: ControlServer, client: ControlClien
     assert [b.document for b in client.news(10.0)] == [{"round": 1}]
     assert 0.1 < time.monotonic() - started < 5.0
     posting.join()
+
+
+def test_news_longer_than_a_document_are_heard_page_by_page_as_one(
+    server: ControlServer, client: ControlClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for round in range(64):
+        server.board.post("plan", {"round": round, "roster": "x" * 30_000})
+    lost = iter([False, True])
+
+    def broken(path: str, data: bytes, seconds: float, send: Any = client._send) -> bytes:
+        if next(lost, False):
+            raise LinkClosed("the connection broke", clean=False)
+        return send(path, data, seconds)
+
+    monkeypatch.setattr(client, "_send", broken)
+    with pytest.raises(LinkClosed):
+        client.news(5.0)
+    assert [b.document["round"] for b in client.news(5.0)] == list(range(64))  # also those of the page before it broke
+    assert client.traffic.calls == 1 + 4
+    server.board.post("plan", {"round": 64, "roster": "x" * (LONGEST_DOCUMENT - 1000)})
+    server.board.post("verdict", {"round": 64})
+    assert [b.kind for b in client.news(5.0)] == ["plan", "verdict"]
 
 
 def test_waiting_for_news_ends_empty_handed(client: ControlClient) -> None:

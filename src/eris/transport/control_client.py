@@ -84,13 +84,17 @@ class ControlClient:
 
     def news(self, seconds: float) -> list[Bulletin]:
         """Return what the coordinator told everybody since the last call; waits up to `seconds` for it."""
-        request = {"board": self._board, "after": self._heard, "wait": seconds}
-        answer = self._call("Next", request, seconds + _SLACK)
-        bulletins = [Bulletin(**entry) for entry in answer["bulletins"]]
-        if answer["board"] != self._board:
-            self._board, self._heard = answer["board"], -1  # sequences begin anew
-        if bulletins:
-            self._heard = bulletins[-1].sequence
+        board, heard, bulletins, more = self._board, self._heard, list[Bulletin](), True
+        while more:  # what was read counts once all of it is here: a plan of the first page may be over by the last one
+            request = {"board": board, "after": heard, "wait": 0.0 if bulletins else seconds}
+            answer = self._call("Next", request, seconds + _SLACK)
+            page = [Bulletin(**entry) for entry in answer["bulletins"]]
+            if answer["board"] != board:
+                board, heard = answer["board"], -1  # sequences begin anew
+            heard = page[-1].sequence if page else heard
+            bulletins += page
+            more = bool(page) and answer.get("more", False)
+        self._board, self._heard = board, heard
         return bulletins
 
     def healthy(self, *, seconds: float = _CALL) -> bool:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, Self
 
 from eris.errors import ConfigError, ErisError, Refused
@@ -25,12 +26,13 @@ from eris.transport.control import (
 from eris.transport.credentials import CERTIFICATE, KEY, ROOT, Credentials
 from eris.transport.identity import PeerIdentity
 from eris.transport.socket_stream import Address
-from eris.wire.document import decode_document, encode_document
+from eris.wire.document import LONGEST_DOCUMENT, decode_document, encode_document
 
 __all__ = ["ControlServer"]
 
 _LOG = logging.getLogger(__name__)
 _SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"  # HealthCheckResponse{status} as protobuf writes it
+_PAGE = LONGEST_DOCUMENT // 2  # bytes of news in one answer
 _OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_LIMIT),
     ("grpc.max_send_message_length", MESSAGE_LIMIT),
@@ -130,7 +132,9 @@ class ControlServer:
         key, (known, answer) = (board, [bulletin.sequence for bulletin in news]), self._last_news
         if key != known:
             bulletins = [{"sequence": b.sequence, "kind": b.kind, "document": b.document} for b in news]
-            answer = encode_document({"board": board, "bulletins": bulletins})
+            page = _page(bulletins)
+            more = len(page) < len(bulletins)
+            answer = encode_document({"board": board, "bulletins": page, "more": more})
             self._last_news = key, answer
         return answer
 
@@ -203,6 +207,12 @@ class _Routes:
 
     def service(self, details: Any) -> Any:
         return self._handlers.get(details.method)
+
+
+def _page(bulletins: list[Document]) -> list[Document]:
+    """Return the oldest, as many as make no document too long; who asks again gets the next ones."""
+    lengths = accumulate(len(encode_document(bulletin)) for bulletin in bulletins)
+    return [bulletin for bulletin, length in zip(bulletins, lengths, strict=True) if length <= _PAGE] or bulletins[:1]
 
 
 def _details(word: str, what: str = "", fix: str = "") -> str:
