@@ -300,6 +300,34 @@ def test_a_board_keeps_only_the_newest() -> None:
     assert board.after(4, seconds=30.0) == []
 
 
+def test_a_caller_that_wants_all_threads_leaves_some_for_the_others(
+    federation: Any, server: ControlServer, client: ControlClient, service: Echo
+) -> None:
+    for call in (lambda: client.news(1.0), lambda: client.fetch({"seconds": 1})):
+        ends: list[object] = []
+        threads = [threading.Thread(target=_kept, args=(call, ends)) for _ in range(8)]  # as many as there are
+        for thread in threads:
+            thread.start()
+        _wait_until(lambda ends=ends: len(ends) == 4)
+        assert all("RESOURCE_EXHAUSTED" in str(end) for end in ends)
+        with ControlClient(federation.credentials("bob"), server.address) as bob:
+            assert bob.status()["caller"] == "bob"
+            assert bob.news(0.0) == []
+        for thread in threads:
+            thread.join()
+        assert len(ends) == 8
+        assert sum(isinstance(end, LinkClosed) for end in ends) == 4
+    assert client.news(0.0) == []  # places are given back
+    assert not [name for name, there in service.there if not there]
+
+
+def _kept(call: Callable[[], object], ends: list[object]) -> None:
+    try:
+        ends.append(call())
+    except LinkClosed as error:
+        ends.append(error)
+
+
 def test_a_caller_that_hangs_up_while_it_waits_for_news_is_noticed(client: ControlClient, service: Echo) -> None:
     assert client.news(0.0) == []
     assert service.there == [("alice", True)]

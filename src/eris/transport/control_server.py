@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Self
@@ -32,6 +34,7 @@ __all__ = ["ControlServer"]
 
 _LOG = logging.getLogger(__name__)
 _SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"  # HealthCheckResponse{status} as protobuf writes it
+_WAITING = 4  # calls for news of one caller at a time: one, and some that it hung up on
 _PAGE = LONGEST_DOCUMENT // 2  # bytes of news in one answer
 _OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_LIMIT),
@@ -42,6 +45,7 @@ _OPTIONS = (
 )
 
 Handler = Callable[[bytes, Any], bytes]
+Call = Callable[[PeerIdentity, Document], Document | bytes]
 
 
 class ControlServer:
@@ -57,6 +61,7 @@ class ControlServer:
         self._last_news: tuple[tuple[str, list[int]], bytes] = ("", []), b""
         self._traffic, self._counting = ControlTraffic(), threading.Lock()
         # A call for news holds its thread while it waits, so there must be one for every peer and some to spare.
+        self._waiting, self._calling = _Places(_WAITING), _Places(max(_WAITING, capacity // 8))
         self._threads = ThreadPoolExecutor(capacity, thread_name_prefix="eris-control")
         self._server = self._grpc.server(self._threads, options=_OPTIONS, maximum_concurrent_rpcs=capacity)
         self._server.add_generic_rpc_handlers((_Routes(self._grpc, self._routes()),))
@@ -143,21 +148,30 @@ class ControlServer:
         self._caller(context)
         return _SERVING if self._service.healthy() else _NOT_SERVING
 
-    def _handler(self, call: Callable[[PeerIdentity, Document], Document | bytes], *, watched: bool = False) -> Handler:
+    def _handler(self, call: Call, *, watched: bool = False) -> Handler:
+        places = self._waiting if watched else self._calling
+
         def handle(data: bytes, context: Any) -> bytes:
-            caller, answered = self._caller(context), threading.Event()
-            if watched:
-                self._watch(caller, context, answered)
-            try:
-                said = call(caller, decode_document(data))
-                answer = said if isinstance(said, bytes) else encode_document(said)
-            except Exception as error:  # noqa: BLE001 - a caller hears what it may hear, the log the rest
-                self._abort(context, caller, error)
-            answered.set()
-            self._count(len(data), len(answer))
-            return answer
+            caller = self._caller(context)
+            with places.taken_by(caller.name) as free:
+                if not free:  # nobody may keep all threads to itself
+                    context.abort(self._grpc.StatusCode.RESOURCE_EXHAUSTED, _details("busy"))
+                return self._answer(call, caller, data, context, watched=watched)
 
         return handle
+
+    def _answer(self, call: Call, caller: PeerIdentity, data: bytes, context: Any, *, watched: bool) -> bytes:
+        answered = threading.Event()
+        if watched:
+            self._watch(caller, context, answered)
+        try:
+            said = call(caller, decode_document(data))
+            answer = said if isinstance(said, bytes) else encode_document(said)
+        except Exception as error:  # noqa: BLE001 - a caller hears what it may hear, the log the rest
+            self._abort(context, caller, error)
+        answered.set()
+        self._count(len(data), len(answer))
+        return answer
 
     def _watch(self, caller: PeerIdentity, context: Any, answered: threading.Event) -> None:
         """Tell the service who waits for news, and whether it still did when its call ended."""
@@ -197,6 +211,25 @@ class ControlServer:
             self._traffic.calls += 1
             self._traffic.received += received
             self._traffic.sent += sent
+
+
+class _Places:
+    """Counts the calls under way of each caller; `most` of them may be at once."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._taken, self._lock = most, Counter[str](), threading.Lock()
+
+    @contextmanager
+    def taken_by(self, caller: str) -> Iterator[bool]:
+        """Take a place for as long as the call lasts; False if there is none left for this caller."""
+        with self._lock:
+            self._taken[caller] += 1
+            free = self._taken[caller] <= self._most
+        try:
+            yield free
+        finally:
+            with self._lock:
+                self._taken[caller] -= 1
 
 
 class _Routes:
