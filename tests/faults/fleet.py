@@ -17,10 +17,12 @@ import numpy as np
 
 from eris.checkpoint import load_checkpoint
 from eris.config import Config, load_config
+from eris.local.spec import Vector
 from eris.peer.federation import Federation
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
 from eris.simulate.run import run
+from eris.simulate.state_store import StateStore
 from eris.transport.authority import Authority
 from tests.faults.process import Fault, Job, main
 
@@ -137,24 +139,44 @@ class Fleet:
         replay = self.folder / "peers" / alive[0] / "verdicts.jsonl"
         again = run(self.config, self.folder / "replay", replay=replay)
         assert {again.summaries[0]["model_digest"]} == digests
-        if "dsc" in self.config.methods[0] and set(alive) == set(NAMES):
-            self.check_references(pairs[-1][0])
+        if "dsc" in self.config.methods[0]:
+            self.check_references(pairs[-1][0], alive)
         return pairs
 
     def undisturbed(self) -> str:
         """Return the digest that a simulation without faults comes to."""
         return str(run(self.config, self.folder / "undisturbed").summaries[0]["model_digest"])
 
-    def check_references(self, plan: RoundPlan) -> None:
-        """Check s = Σ w_k s_k over what all members keep."""
-        kept = {name: load_checkpoint(self.folder / "peers" / name / "checkpoint") for name in NAMES}
-        weights = plan.weights
-        (shared,) = [name for name in kept["amber"].arrays if name.startswith("public.")]
-        (own,) = [name for name in kept["amber"].arrays if name.startswith("private.")]
-        total = sum(float(weights[NAMES.index(name)]) * kept[name].arrays[own].astype(np.float64) for name in NAMES)
-        reference = kept["amber"].arrays[shared]
+    def check_references(self, plan: RoundPlan, alive: tuple[str, ...]) -> None:
+        """Check s = Σ w_k s_k over the whole roster: what live members keep, and what the dead took with them.
+
+        A dead member's last s_k is nowhere on disk, but it follows from the verdicts. So do those of the living: what
+        each of them keeps must be, bit for bit, what the replay came to.
+        """
+        kept = {name: load_checkpoint(self.folder / "peers" / name / "checkpoint") for name in alive}
+        assert {checkpoint.round for checkpoint in kept.values()} == {plan.round + 1}
+        (shared,) = [name for name in kept[alive[0]].arrays if name.startswith("public.")]
+        (own,) = [name for name in kept[alive[0]].arrays if name.startswith("private.")]
+        reference = kept[alive[0]].arrays[shared]
+        assert all(np.array_equal(checkpoint.arrays[shared], reference) for checkpoint in kept.values())
+        references = self._replayed_references(reference.size)
+        for name, checkpoint in kept.items():
+            if checkpoint.facts["reference_epoch"] == plan.reference_epoch:  # else it came back too late for one
+                assert np.array_equal(checkpoint.arrays[own], references[NAMES.index(name)]), name
+        total = sum(float(weight) * references[peer].astype(np.float64) for peer, weight in plan.weights.items())
         assert np.abs(reference).max() > 0
         assert np.abs(total - reference).max() <= 1e-5 * max(1.0, float(np.abs(reference).max()))
+
+    def _replayed_references(self, size: int) -> dict[int, Vector]:
+        """Return every member's s_k at the end of the replay; one that never took part still has zeros."""
+        folder, states = self.folder / "replay" / "checkpoint", {}
+        store = StateStore(folder / "states", len(NAMES))
+        store.load(load_checkpoint(folder).arrays["slots"].astype(np.int8))
+        for peer in range(len(NAMES)):
+            state = store.read(peer)
+            states[peer] = np.zeros(size, np.float32) if state is None else state
+            assert states[peer].size == size
+        return states
 
 
 @contextlib.contextmanager
