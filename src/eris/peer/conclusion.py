@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 
-from eris.errors import CheckpointError, Refused, RunStopped
+from eris.errors import CheckpointError, Reason, Refused, RunStopped
 from eris.peer.admission import Admission
 from eris.peer.book import Book
 from eris.peer.couriers import Couriers
@@ -68,7 +68,7 @@ class Conclusion:
         with self.stepping:
             missing = self._member.conclude(verdict)
         if isinstance(missing, Missing):
-            self._fetch_missing(missing, verdict, max(deadline, time.monotonic() + self._connect))
+            self._fetch_missing(missing, verdict, deadline)
             with self.stepping:
                 missing = self._member.conclude(verdict)
             if missing is not None:
@@ -92,12 +92,17 @@ class Conclusion:
             )
 
     def _fetch_missing(self, missing: Missing, verdict: Verdict, deadline: float) -> None:
+        """Ask one peer after another: who stays silent uses up its own time, and none of the others'."""
         gone, others = self._inbox.gone, self._book.dialable(but=self._member.peer)
         for shard, digest in missing.hashes.items():
             aggregator = verdict.shards[shard].aggregator
-            for peer in sorted(others, key=lambda p: (p in gone, p != aggregator)):
+            # Its aggregator comes last: it had the whole round to bring it to us.
+            for peer in sorted(others, key=lambda p: (p in gone, p == aggregator)):
+                until = max(deadline, time.monotonic() + self._connect)
                 try:
-                    published = self._couriers.to(peer).fetch(digest, verdict.round, deadline)
+                    published = self._couriers.to(peer).fetch(digest, verdict.round, until)
+                    if published.manifest.shard != shard:
+                        raise Refused(Reason.WRONG_SHARD, f"shard {published.manifest.shard} came", peer=peer)
                     self._member.accept_fetched(published, verdict)
                     break
                 except (LinkError, Refused) as error:

@@ -8,11 +8,13 @@ only driven.
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from eris.compose import compose, initial_seed
+from eris.errors import RunStopped
 from eris.events import RoleBytes
 from eris.local.spec import Vector, as_vector
 from eris.local.task import BlockTask, Memory, Task
@@ -53,6 +55,8 @@ from eris.wire import HEADER_BYTES
 from eris.wire.frame import LONGEST_CHUNK
 
 __all__ = ["Node"]
+
+_LOG = logging.getLogger(__name__)
 
 
 class Node:
@@ -261,12 +265,21 @@ class Node:
         verdict = self._conclusion.await_verdict(plan)
         if verdict is None:
             return
-        self._conclusion.conclude(verdict, deadline)
-        self.moments("stepped", round=plan.round)
         if result is not None:
             self._training.keep()
-        if self._on_round is not None:
+        if self._step(verdict, deadline) and self._on_round is not None:
             self._on_round(self._round_report(plan, verdict, result, time.monotonic() - began, before))
+
+    def _step(self, verdict: Verdict, deadline: float) -> bool:
+        """Follow the verdict; False if somebody's snapshot took us past it: nobody gave us what it committed."""
+        try:
+            self._conclusion.conclude(verdict, deadline)
+        except RunStopped as lacking:
+            _LOG.warning("%s; this peer takes a snapshot", lacking)
+            self._recovery.catch_up()
+            return False
+        self.moments("stepped", round=verdict.round)
+        return True
 
     def _stand_before(self, plan: RoundPlan, initial: str) -> bool:
         """Come to stand where the round begins; False if it is over already, or will be before we could be of use."""
