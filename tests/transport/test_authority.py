@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -199,6 +202,28 @@ def test_revocations_are_adopted_only_if_signed_and_newer(federation: Any, tmp_p
     assert remote.revocations.serials == {serial}
     with pytest.raises(ConfigError, match="no revocation list"):
         remote.adopt_revocations(b"junk")
+
+
+def test_a_list_that_cannot_be_written_down_holds_all_the_same(
+    federation: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = shutil.copytree(federation.authority.issue("alice"), tmp_path / "alice")
+    bob, remote = federation.credentials("bob").identity, Credentials(folder)
+    federation.authority.revoke("bob")
+    real = os.open
+
+    def read_only(path: Any, flags: int, *mode: Any) -> int:
+        if flags & os.O_CREAT and Path(path).parent == folder:
+            raise OSError(errno.EROFS, "Read-only file system")
+        return real(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", read_only)
+    assert remote.adopt_revocations((federation.folder / "revoked.pem").read_bytes())
+    assert remote.refusal(bob) is Refusal.REVOKED
+    assert "Read-only file system" in caplog.text
+    shutil.copy(federation.authority.issue("alice") / "certificate.pem", folder)
+    assert remote.refresh()
+    assert remote.refusal(bob) is Refusal.REVOKED  # a renewal does not bring the old list back
 
 
 def test_signatures_hold_for_one_key_one_purpose_one_message(federation: Any) -> None:

@@ -17,7 +17,7 @@ import stat
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,6 +51,11 @@ class _Loaded:
     revocations: Revocations
     server: ssl.SSLContext = field(repr=False)
     client: ssl.SSLContext = field(repr=False)
+
+    def knowing(self, before: _Loaded) -> _Loaded:
+        """Return the same, with the list of before if that one is newer: it may be known from a message alone."""
+        newer = before.authority == self.authority and before.revocations.number > self.revocations.number
+        return replace(self, revocations=before.revocations) if newer else self
 
 
 class Credentials:
@@ -139,7 +144,7 @@ class Credentials:
             if _stamp(self.folder) == self._now.stamp:
                 return False
             try:
-                self._now = _load(self.folder)
+                self._now = _load(self.folder).knowing(self._now)
             except (ErisError, OSError) as error:
                 _LOG.warning("new files in %s are not used yet: %s", self.folder, error)
                 return False
@@ -148,10 +153,16 @@ class Credentials:
     def adopt_revocations(self, data: bytes) -> bool:
         """Keep a revocation list someone sent, if the CA signed it and it is newer than ours; say whether it was."""
         listing = Revocations.read(data, self._now.authority, where="message")
-        if listing.number <= self.revocations.number:
-            return False
-        write_atomically(self.folder / REVOKED, data)
-        return self.refresh()
+        with self._lock:
+            if listing.number <= self.revocations.number:
+                return False
+            self._now = replace(self._now, revocations=listing)
+        try:
+            write_atomically(self.folder / REVOKED, data)
+        except ErisError as error:  # many a folder of credentials is read-only
+            _LOG.warning("the new revocation list holds until this process ends: %s", error)
+        self.refresh()
+        return True
 
 
 @lru_cache(maxsize=1024)  # the same few certificates are shown with every call
