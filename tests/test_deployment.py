@@ -9,7 +9,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -18,10 +21,18 @@ from typer.main import get_group
 
 from eris.cli import coordinator, join
 from eris.cli.exit_code import ExitCode
+from eris.peer.gauges import CoordinatorGauges, PeerGauges
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 UNITS = sorted((DOCS / "systemd").glob("*.service"))
 COMPOSE = yaml.safe_load((DOCS / "compose" / "compose.yaml").read_text(encoding="utf-8"))
+DOCKERFILE = (DOCS / "compose" / "Dockerfile").read_text(encoding="utf-8")
+BUILD = re.findall(r"docker build .+", DOCKERFILE)[0]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+ALERTS = yaml.safe_load(
+    re.findall(r"```yaml\n(.*?)```", (DOCS / "operate.md").read_text(encoding="utf-8"), re.DOTALL)[0]
+)
 WORTH_ANOTHER_TRY = {ExitCode.FAILED, ExitCode.UNREACHABLE, ExitCode.STOPPED, ExitCode.INTERRUPTED}
 OF_OTHER_VERBS = {ExitCode.MODELS_DIFFER, ExitCode.PEER_FAILED, ExitCode.UNHEALTHY}
 OF_PEERS = {ExitCode.BELOW_FLOOR, ExitCode.TASK_FAILED, ExitCode.NO_DATA}
@@ -87,11 +98,48 @@ def test_the_command_of_a_service_is_one_that_eris_understands(name: str) -> Non
     assert entry["restart"].startswith("on-failure")
 
 
-def test_the_dockerfile_starts_eris_with_what_pyproject_offers() -> None:
-    text = (DOCS / "compose" / "Dockerfile").read_text(encoding="utf-8")
-    assert 'ENTRYPOINT ["eris"]' in text
-    name, extras = re.search(r"'([\w-]+)\[([\w,]+)\]'", text).groups()  # type: ignore[union-attr]
-    project = (DOCS.parent / "pyproject.toml").read_text(encoding="utf-8")
-    assert f'name = "{name}"' in project
-    for extra in extras.split(","):
-        assert re.search(rf"^{extra} = \[", project, re.MULTILINE), f"there is no extra {extra}"
+@pytest.mark.parametrize("name", sorted(COMPOSE["services"]))
+def test_a_service_can_write_what_it_must_keep(name: str) -> None:
+    entry = COMPOSE["services"][name]
+    assert f"--tag {entry['image']} ." in BUILD
+    writable = [volume.split(":") for volume in entry["volumes"] if not volume.endswith(":ro")]
+    (kept,) = [(volume, inside) for volume, inside in writable if not volume.startswith(".")]
+    assert kept[0] in COMPOSE["volumes"]
+    made = DOCKERFILE.index(f"install --directory --owner eris --group eris --mode 700 {kept[1]}")
+    assert made < DOCKERFILE.index("USER eris")  # a new volume belongs to whom the image's folder belongs to
+    credentials = understood(shlex.split(entry["command"]))["credentials"]
+    assert name == "coordinator" or [f"./{name}", str(credentials)] in writable
+
+
+def test_the_image_installs_this_checkout_with_extras_that_it_offers() -> None:
+    assert 'ENTRYPOINT ["eris"]' in DOCKERFILE
+    place, extras = re.search(r"'(/\w+)\[([\w,]+)\]'", DOCKERFILE).groups()  # type: ignore[union-attr]
+    assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"])
+    copied = [line.split()[1:] for line in DOCKERFILE.splitlines() if line.startswith("COPY ")]
+    sources = {source for *sources, _ in copied for source in sources}
+    assert {"pyproject.toml", "src", PROJECT["readme"], *PROJECT["license-files"]} <= sources
+    assert all((ROOT / source).exists() for source in sources)
+    assert all(target.startswith(place) for *_, target in copied)
+
+
+def test_the_user_of_the_image_has_the_number_that_the_build_is_given() -> None:
+    argument = re.search(r"--build-arg (\w+)=\$\(id -u\)", BUILD)
+    assert argument
+    assert f"ARG {argument[1]}=" in DOCKERFILE
+    assert f"useradd --create-home --uid ${{{argument[1]}}} eris" in DOCKERFILE
+    assert BUILD in (DOCS / "operate.md").read_text(encoding="utf-8")
+
+
+def test_alerts_are_about_metrics_that_there_are() -> None:
+    overview = {"round": 0, "peers": [], "lost": {}, "control": {"received": 0, "sent": 0}}
+    node: Any = SimpleNamespace(federation=SimpleNamespace(name="cardio"), overview=lambda: overview)
+    served = [PeerGauges("cardio", "amber", 0), CoordinatorGauges(node, 0)]
+    try:
+        known = {sample.name for gauges in served for metric in gauges._registry.collect() for sample in metric.samples}
+    finally:
+        for gauges in served:
+            gauges.close()
+    rules = {rule["alert"]: rule["expr"] for group in ALERTS["groups"] for rule in group["rules"]}
+    for expression in rules.values():
+        assert set(re.findall(r"eris_\w+", expression)) <= known
+    assert "or absent(eris_coordinator_rounds)" in rules["ErisStandsStill"]  # else nobody hears that it is gone
