@@ -1,6 +1,7 @@
 """What a peer keeps on its own disk.
 
 config.toml          the run's settings; `eris run --replay verdicts.jsonl` in this folder ends in the same model
+                     if peers drew nothing in private: under `eris up` and `eris join --reproducible`
 metrics.jsonl        a line a round: how it went for this peer
 verdicts.jsonl       a line a round: its plan and its verdict, also of rounds this peer slept through
 summary.json         the stay in one object
@@ -12,9 +13,13 @@ private-root         where this peer's randomness comes from (0600); never leave
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -36,7 +41,11 @@ from eris.protocol.verdict import Verdict
 
 __all__ = ["PeerFolder"]
 
-_LINES = ("metrics.jsonl", "verdicts.jsonl")
+_LOG = logging.getLogger(__name__)
+_LINES: dict[str, Callable[[int, Any], bool]] = {  # whether what was read can be that line
+    "metrics.jsonl": lambda index, line: "round" in line,
+    "verdicts.jsonl": lambda index, line: line["verdict"]["round"] == index,
+}
 
 
 class PeerFolder:
@@ -59,8 +68,8 @@ class PeerFolder:
         if config.exists() and config.read_text(encoding="utf-8") != text:
             raise CheckpointError("this folder belongs to another run", fix="give another --out", path=self.path)
         write_atomically(config, text.encode())
-        for name in _LINES:
-            _mend(self.path / name)
+        for name, fits in _LINES.items():
+            _mend(self.path / name, fits)
         self._written = [Verdict.from_dict(line["verdict"]).digest for line in self.lines("verdicts.jsonl")]
 
     def lines(self, name: str) -> list[dict[str, Any]]:
@@ -73,6 +82,9 @@ class PeerFolder:
             return
         if verdict.round < len(self._written):
             self._strike_out(verdict.round)
+        if verdict.round > len(self._written):  # lines were lost, a checkpoint behind them was not
+            _LOG.warning("verdicts.jsonl ends before round %d: later rounds are not kept", len(self._written))
+            return
         self._append("verdicts.jsonl", {"plan": plan.to_dict(), "verdict": verdict.to_dict()})
         self._written.append(verdict.digest)
 
@@ -100,6 +112,9 @@ class PeerFolder:
             "chain": member.chain,
             "reference_epoch": member.reference_epoch,
         }
+        for name in _LINES:  # whoever goes on from this checkpoint must find the rounds before it
+            with self._appending(name) as file:
+                os.fsync(file.fileno())
         save_checkpoint(self.checkpoints, member.round, arrays, facts)
 
     def require_room(self, node: Node) -> None:
@@ -137,9 +152,14 @@ class PeerFolder:
         write_atomically(self.path / "model.safetensors", file_pieces(spec.unflatten(model), {"spec": spec.digest}))
 
     def _append(self, name: str, data: Mapping[str, Any]) -> None:
+        with self._appending(name) as file:
+            file.write(json.dumps(sayable(data), separators=(",", ":")) + "\n")
+
+    @contextmanager
+    def _appending(self, name: str) -> Iterator[TextIO]:
         try:
             with (self.path / name).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(sayable(data), separators=(",", ":")) + "\n")
+                yield file
         except OSError as error:
             if not is_full(error):
                 raise
@@ -153,12 +173,20 @@ def _round_of(line: Mapping[str, Any]) -> int:
     return int(line["round"])
 
 
-def _mend(path: Path) -> None:
-    """Make a file of lines, or cut off the half line that a crash left."""
+def _mend(path: Path, fits: Callable[[int, Any], bool]) -> None:
+    """Make a file of lines, or cut off what a crash or a power cut left: half a line, or a hole and all after it."""
     data = path.read_bytes() if path.exists() else b""
-    whole = data[: data.rfind(b"\n") + 1]
+    numbered = enumerate(data.splitlines(keepends=True))
+    whole = b"".join(line for _, line in takewhile(lambda entry: _is_whole(*entry, fits), numbered))
     if not path.exists() or whole != data:
         write_atomically(path, whole)
+
+
+def _is_whole(index: int, line: bytes, fits: Callable[[int, Any], bool]) -> bool:
+    try:
+        return line.endswith(b"\n") and fits(index, json.loads(line))
+    except (KeyError, TypeError, ValueError):
+        return False
 
 
 def _named(prefix: str, arrays: Mapping[str, Any], like: Mapping[str, Vector]) -> list[tuple[str, Vector]]:

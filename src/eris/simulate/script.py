@@ -137,7 +137,8 @@ class Replay:
             if entry.committed and hashes.get(entry.shard) != entry.hash:
                 raise RunStopped(
                     "the replay came to other values than the recorded run",
-                    fix="use the same configuration, versions and machine type: training bits depend on them",
+                    fix="use the same configuration, versions and machine type: training bits depend on them; "
+                    "and peers of `eris join` draw batches and noise in private unless all are --reproducible",
                     round=plan.round,
                     shard=entry.shard,
                 )
