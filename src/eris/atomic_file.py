@@ -14,12 +14,13 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from eris.errors import CheckpointError, DiskError
 
-__all__ = ["is_full", "write_atomically"]
+__all__ = ["is_full", "write_atomically", "writing"]
 
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview], *, mode: int = 0o644) -> None:
@@ -40,11 +41,24 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview], *, 
     except OSError as error:
         room = f"{len(data)} bytes" if isinstance(data, bytes) else f"more than {written} bytes"
         fix = f"make room for {room} there, or give another folder; what was written before is still whole"
-        kind = DiskError if is_full(error) else CheckpointError
-        raise kind(f"{path} cannot be written: {error.strerror}", fix=fix) from error
+        raise _unwritten(path, error, fix) from error
     finally:
         with contextlib.suppress(OSError):  # there is none any more if all went well
             draft.unlink()
+
+
+@contextmanager
+def writing(path: Path, *, fix: str) -> Iterator[None]:
+    """Let a file that cannot be written in place, a line more or a part of it, end in an error that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise _unwritten(path, error, fix) from error
+
+
+def _unwritten(path: Path, error: OSError, fix: str) -> DiskError | CheckpointError:
+    kind = DiskError if is_full(error) else CheckpointError
+    return kind(f"{path} cannot be written: {error.strerror}", fix=fix)
 
 
 def is_full(error: OSError) -> bool:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.atomic_file import writing
 from eris.events import Event, RoundStarted, Sent, ShardPublished, VerdictWritten
 from eris.protocol.recipe import Recipe
 from eris.shards.plan import Coordinates, ShardPlan
@@ -63,11 +64,12 @@ class BitRows:
     def _write(self, rows: Mapping[int, Bits]) -> None:
         if not rows:
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("r+b" if self._path.exists() else "w+b") as file:
-            for row, bits in rows.items():
-                file.seek(row * self._width)
-                file.write(bits.tobytes())
+        with writing(self._path, fix="make room there, then go on from the last checkpoint with `eris run --resume`"):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("r+b" if self._path.exists() else "w+b") as file:
+                for row, bits in rows.items():
+                    file.seek(row * self._width)
+                    file.write(bits.tobytes())
 
     def row(self, row: int) -> Bits:
         """Return a row; one that was never written is all zeros."""

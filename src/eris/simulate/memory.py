@@ -1,10 +1,13 @@
-"""How much memory a process needed at most."""
+"""How much memory a process needed at most, and whether the system had to kill one for want of it."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
-__all__ = ["peak_memory"]
+__all__ = ["memory_kills", "peak_memory"]
+
+_COUNTS = Path("/proc/vmstat")
 
 
 def peak_memory() -> int:
@@ -15,3 +18,12 @@ def peak_memory() -> int:
 
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def memory_kills() -> int:
+    """Return how many processes this system has killed because memory ran out; 0 where it does not say."""
+    try:
+        counts = dict(line.split() for line in _COUNTS.read_text(encoding="ascii").splitlines())
+    except OSError:
+        return 0
+    return int(counts.get("oom_kill", 0))

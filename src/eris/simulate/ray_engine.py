@@ -15,12 +15,13 @@ from typing import Any
 
 from eris.compose import Composition, compose, initial_seed
 from eris.config import load_config
-from eris.errors import ErisError, MissingExtra, TaskError
+from eris.errors import ErisError, MissingExtra
 from eris.local.spec import Vector
 from eris.local.task import Task
 from eris.protocol.replica import Replica
 from eris.simulate.engine import Pending, ReadState
 from eris.simulate.memory import peak_memory
+from eris.simulate.own_code import failure
 from eris.simulate.task_facts import TaskFacts, check_cohorts, evaluate, facts_of
 from eris.simulate.work import Job, Work, do_jobs, in_cohorts
 from eris.simulate.worker_process import TaskSource
@@ -134,10 +135,12 @@ class RayEngine:
     def _get(self, reference: Any) -> Any:
         try:
             return self._ray.get(reference)
+        except self._ray.exceptions.OutOfMemoryError as error:
+            raise MemoryError(f"Ray ended an actor: {error}") from error
         except self._ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, ErisError):
+            if isinstance(error.cause, ErisError | MemoryError):
                 raise error.cause from error
-            raise TaskError(f"an actor failed: {error.cause}") from error
+            raise failure("an actor", error.cause) from error
 
 
 def _imported_ray() -> Any:

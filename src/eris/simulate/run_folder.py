@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from eris.atomic_file import write_atomically
+from eris.atomic_file import write_atomically, writing
 from eris.config import Config, dump_config
 from eris.errors import CheckpointError
 from eris.events import Event, RoundEnded, VerdictWritten
@@ -29,6 +29,7 @@ from eris.simulate.peer_exposure import PeerExposure
 __all__ = ["RunFolder"]
 
 _LINES = ("metrics.jsonl", "verdicts.jsonl")
+_FIX = "make room there, then go on from the last checkpoint with `eris run --resume`"
 
 
 class RunFolder:
@@ -50,10 +51,11 @@ class RunFolder:
 
     def create(self, config: Config) -> None:
         """Begin a new run."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        with writing(self.path, fix="make room there, or give another folder"):
+            self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.path / "config.toml", dump_config(config).encode())
         for name in _LINES:
-            (self.path / name).write_bytes(b"")
+            write_atomically(self.path / name, b"")
 
     def __call__(self, event: Event) -> None:
         """Write down what is worth a line."""
@@ -105,7 +107,8 @@ class RunFolder:
         }
 
     def _append(self, name: str, data: Mapping[str, Any]) -> None:
-        with (self.path / name).open("a", encoding="utf-8") as file:
+        path = self.path / name
+        with writing(path, fix=_FIX), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(data, separators=(",", ":"), allow_nan=False) + "\n")
 
 

@@ -16,6 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.atomic_file import is_full
+from eris.errors import DiskError
+
 __all__ = ["SharedBytes"]
 
 _MEMORY_FILES = Path("/dev/shm")  # noqa: S108 - a place for shared memory, not a guessable name
@@ -37,6 +40,12 @@ class SharedBytes:
         try:
             _reserve(descriptor, size)
             return cls(Path(name), size, mmap.mmap(descriptor, size))
+        except OSError as error:
+            Path(name).unlink()
+            if not is_full(error):
+                raise
+            fix = "make room there, name another folder with TMPDIR, or use fewer workers"
+            raise DiskError(f"{size} bytes that workers share have no room in {Path(name).parent}", fix=fix) from error
         finally:
             os.close(descriptor)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.atomic_file import writing
 from eris.errors import CheckpointError
 from eris.local.spec import Vector
 
@@ -135,11 +136,12 @@ class StateStore:
 
     def _write(self, member: int, file: int, state: Vector) -> None:
         path = self._path(member, file)
-        try:
-            _write_over(path, state)
-        except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write_over(path, state)
+        with writing(path, fix="make room there, then go on from the last checkpoint with `eris run --resume`"):
+            try:
+                _write_over(path, state)
+            except FileNotFoundError:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _write_over(path, state)
 
 
 def _write_over(path: Path, state: Vector) -> None:

@@ -11,6 +11,7 @@ from eris.config import Config
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec, TensorSpec, Vector
 from eris.local.task import CohortTask, Task
+from eris.simulate.own_code import own_code
 
 __all__ = ["TaskFacts", "check_cohorts", "evaluate", "facts_of"]
 
@@ -55,7 +56,8 @@ def check_cohorts(task: Task, config: Config) -> None:
 
 def evaluate(task: Task, model: Vector, config: Config) -> dict[str, Any]:
     """Return a task's metrics: the accuracies of single classes in one list, the gradient norm where asked for."""
-    metrics: dict[str, Any] = dict(task.evaluate(model))
+    with own_code("evaluation"):
+        metrics: dict[str, Any] = dict(task.evaluate(model))
     by_class = {int(key.split("/")[1]): metrics.pop(key) for key in list(metrics) if key.startswith("accuracy/")}
     if by_class:
         metrics["per_class"] = [by_class.get(label, math.nan) for label in range(max(by_class) + 1)]

@@ -12,20 +12,19 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from eris.compose import training_seed
-from eris.errors import ErisError, TaskError
 from eris.local.spec import Vector, as_vector
 from eris.local.task import CohortTask, LocalResult, Memory, Task
 from eris.protocol.recipe import Recipe
 from eris.seeds import Seed, private_root
 from eris.shards.plan import Coordinates, ShardPlan
 from eris.shards.policy import Layout
+from eris.simulate.own_code import own_code
 from eris.transforms import Accepted, SendContext, State
 from eris.transforms.packed import Packed
 
@@ -162,7 +161,7 @@ def _prepare(job: Job, layout: StateLayout, recipe: Recipe, seed: int, model: Ve
 def _trained(hands: Sequence[_AtHand], task: Task) -> list[tuple[LocalResult, float]]:
     """Train the members of one cohort, all in one call if they are several; return how long each took."""
     began, job = time.perf_counter(), hands[0].job
-    with _told(job):
+    with own_code("local training", peer=job.member, round=job.round):
         results = _together(hands, task) if len(hands) > 1 else [_alone(hands[0], task)]
     each = (time.perf_counter() - began) / len(hands)
     return [(result, each) for result in results]
@@ -217,19 +216,6 @@ def _begin_epoch(at_hand: _AtHand, recipe: Recipe, public: State) -> Work:
     recipe.chain.new_epoch(at_hand.private, public)
     nothing = np.empty(0, np.float32)
     return Work(at_hand.job, nothing, None, nothing, at_hand.state, 0, 1.0, math.nan, None, (), 0.0)
-
-
-@contextmanager
-def _told(job: Job) -> Iterator[None]:
-    """Say whose training failed, if it fails."""
-    try:
-        yield
-    except ErisError:
-        raise
-    except Exception as error:
-        raise TaskError(
-            f"local training failed with {type(error).__name__}: {error}", peer=job.member, round=job.round
-        ) from error
 
 
 def _keep(kept: Memory, memory: Mapping[str, Vector]) -> None:

@@ -23,6 +23,7 @@ from eris.errors import ErisError, TaskError
 from eris.local.task import Task
 from eris.simulate.desk import Desk, DeskPlan, Slot
 from eris.simulate.memory import peak_memory
+from eris.simulate.own_code import failure
 from eris.simulate.shared_memory import SharedBytes
 from eris.simulate.task_facts import check_cohorts, evaluate, facts_of
 from eris.simulate.work import Job, Work, do_jobs
@@ -55,7 +56,7 @@ class Worker:
         except ErisError as error:
             return _described(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the engine must hear of it
-            return _described(TaskError(f"{request['do']} failed with {type(error).__name__}: {error}"))
+            return _described(error if isinstance(error, MemoryError) else failure(request["do"], error))
 
     def _build(self, request: Message) -> Message:
         sys.path[:] = request["path"]
@@ -127,19 +128,25 @@ def _put_down(work: Work, slot: Slot, state: int) -> Message:
     }
 
 
-def _described(error: ErisError) -> Message:
-    where = {key: str(value) for key, value in error.where.items()}
-    text = "".join(traceback.format_exception(error))
-    return {"error": type(error).__name__, "what": error.what, "fix": error.fix, "where": where, "traceback": text}
+def _described(error: ErisError | MemoryError) -> Message:
+    told = {"error": type(error).__name__, "traceback": "".join(traceback.format_exception(error))}
+    if isinstance(error, MemoryError):
+        return {**told, "what": str(error), "fix": "", "where": {}}
+    return {**told, "what": error.what, "fix": error.fix, "where": {k: str(value) for k, value in error.where.items()}}
 
 
 def raise_again(answer: Message) -> None:
     """Raise, in the engine's process, the error that an answer describes."""
-    kind = getattr(errors, answer["error"], TaskError)
-    error = TaskError.__new__(kind if issubclass(kind, ErisError) else TaskError)
-    ErisError.__init__(error, answer["what"], fix=answer["fix"], **answer["where"])
+    error = MemoryError(answer["what"]) if answer["error"] == "MemoryError" else _rebuilt(answer)
     error.add_note("in a worker process:\n" + answer["traceback"])
     raise error
+
+
+def _rebuilt(answer: Message) -> ErisError:
+    kind = getattr(errors, answer["error"], TaskError)
+    error: ErisError = TaskError.__new__(kind if issubclass(kind, ErisError) else TaskError)
+    ErisError.__init__(error, answer["what"], fix=answer["fix"], **answer["where"])
+    return error
 
 
 def main(descriptor: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import deque
@@ -12,6 +13,7 @@ from multiprocessing.connection import Connection, Pipe
 from typing import Any, NoReturn
 
 from eris.errors import RunStopped
+from eris.simulate.memory import memory_kills
 from eris.simulate.worker import Message, raise_again
 
 __all__ = ["TaskSource", "WorkerProcess", "worker_environment"]
@@ -36,6 +38,7 @@ class WorkerProcess:
 
     def __init__(self, number: int) -> None:
         self.number, self.purposes = number, deque[Any]()  # of the requests that are not answered yet
+        self._kills = memory_kills()  # until now
         mine, theirs = Pipe()
         command = [sys.executable, "-m", "eris.simulate.worker", str(theirs.fileno())]
         # A session of its own: Ctrl-C is for the engine, which then decides what becomes of the workers.
@@ -72,8 +75,11 @@ class WorkerProcess:
 
     def _report_death(self) -> NoReturn:
         code = self._process.wait()
+        died = f"worker {self.number} died while asked to {self._asked} (exit code {code})"
+        if code == -signal.SIGKILL and memory_kills() > self._kills:
+            raise MemoryError(f"{died}: the system killed it because memory ran out; use fewer workers") from None
         raise RunStopped(
-            f"worker {self.number} died while asked to {self._asked} (exit code {code})",
+            died,
             fix="if memory ran out use fewer workers; `eris run --resume` goes on from the last checkpoint",
         ) from None
 
