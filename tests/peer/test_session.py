@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import threading
 import time
@@ -13,12 +14,17 @@ import pytest
 
 from eris.config import load_config
 from eris.errors import CheckpointError, ConfigError, Reason
+from eris.peer import peer_folder
 from eris.peer.desk import Desk
+from eris.peer.folder_claim import FolderClaim
 from eris.peer.peer_folder import PeerFolder
 from eris.peer.private_file import PRIVATE_ROOT, private_root_in
 from eris.peer.rehearsal import first_plan
+from eris.peer.stay import Stay, summarise_stay
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.messages import Withheld
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.verdict import Verdict
 from eris.simulate.run import run
 from eris.transport.identity import PeerIdentity
 from tests.peer.town import Town, settings, simulated, town
@@ -84,6 +90,15 @@ def test_noise_is_accounted_for_and_reproducible_noise_claims_nothing(tmp_path: 
     assert amber["privacy"]["rounds"] == 2
     assert amber["privacy"]["value"] > 0
     assert amber["notes"] == ["noise reproducible: no privacy claim"]
+
+
+def test_noise_of_rounds_whose_lines_were_lost_is_accounted_for(tmp_path: Path) -> None:
+    config = settings("members=3", "rounds=2", "privacy.clip=1.0", "privacy.noise_multiplier=2.0")
+    with town(tmp_path, config) as place:
+        node = place.session("amber").node
+        node.member.round = 2
+        stay = Stay(node, "finished", rounds=[], verdicts=[], seconds=0.0, reproducible=True)
+        assert summarise_stay(stay)["privacy"]["rounds"] == 2
 
 
 @pytest.mark.parametrize("method", ["eris", "eris+dsc"])
@@ -167,6 +182,58 @@ def test_a_folder_of_another_run_is_refused_and_half_a_line_is_cut_off(tmp_path:
         other = PeerFolder(tmp_path / "amber", place.federation(config=settings("members=3", "seed=9")), "amber")
         with pytest.raises(CheckpointError, match="another run"):
             other.open()
+
+
+def test_a_hole_in_the_verdicts_is_cut_off_with_all_after_it(tmp_path: Path) -> None:
+    with town(tmp_path / "town", settings("members=3", "rounds=4")) as place:
+        play(place)
+        folder = PeerFolder(tmp_path / "town" / "peers" / "amber", place.federation(), "amber")
+        path = folder.path / "verdicts.jsonl"
+        first, second, third, fourth = path.read_bytes().splitlines(keepends=True)
+        for hole in (b"", bytes(100), bytes(100) + b"\n", b"7\n", second[:-50] + b"\n"):
+            path.write_bytes(first + hole + third + fourth)
+            folder.open()
+            assert path.read_bytes() == first
+        pairs = [json.loads(line) for line in (first, second, third)]
+        plans = [(RoundPlan.from_dict(pair["plan"]), Verdict.from_dict(pair["verdict"])) for pair in pairs]
+        folder.note_verdict(*plans[2])  # what comes after a checkpoint that outlived its lines
+        for plan, verdict in [*plans, *plans]:
+            folder.note_verdict(plan, verdict)
+    assert path.read_bytes() == first + second + third
+
+
+def test_verdicts_are_on_disk_before_the_checkpoint_that_stands_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[int, int]] = []  # which file, and how long it was
+    fsync, save = os.fsync, peer_folder.save_checkpoint
+
+    def note(file: int) -> None:
+        synced.append((os.fstat(file).st_ino, os.fstat(file).st_size))
+        fsync(file)
+
+    def check(folder: Path, *checkpoint: Any) -> Path:
+        verdicts = (folder.parent / "verdicts.jsonl").stat()
+        assert (verdicts.st_ino, verdicts.st_size) in synced
+        return save(folder, *checkpoint)
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(peer_folder, "save_checkpoint", check)
+    with town(tmp_path, settings("members=3", "rounds=3"), checkpoint_every=1) as place:
+        play(place)
+    assert len(synced) > 3 * 3
+
+
+def test_a_folder_that_another_process_works_in_is_not_even_mended(tmp_path: Path) -> None:
+    with town(tmp_path / "town", settings("members=3")) as place:
+        session, folder = place.session("amber", out=tmp_path / "amber"), tmp_path / "amber"
+        folder.mkdir()
+        (folder / "metrics.jsonl").write_text(half := '{"round":0}\n{"rou')  # a line that is being written
+        claim = FolderClaim(folder)
+        with pytest.raises(ConfigError, match="another process"):
+            session.run()
+        claim.release()
+    assert (folder / "metrics.jsonl").read_text() == half
 
 
 def test_a_peer_that_sits_a_round_out_says_so_at_once(tmp_path: Path) -> None:

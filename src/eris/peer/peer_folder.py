@@ -43,7 +43,7 @@ __all__ = ["PeerFolder"]
 
 _LOG = logging.getLogger(__name__)
 _LINES: dict[str, Callable[[int, Any], bool]] = {  # whether what was read can be that line
-    "metrics.jsonl": lambda index, line: "round" in line,
+    "metrics.jsonl": lambda _, line: "round" in line,
     "verdicts.jsonl": lambda index, line: line["verdict"]["round"] == index,
 }
 
@@ -82,9 +82,8 @@ class PeerFolder:
             return
         if verdict.round < len(self._written):
             self._strike_out(verdict.round)
-        if verdict.round > len(self._written):  # lines were lost, a checkpoint behind them was not
-            _LOG.warning("verdicts.jsonl ends before round %d: later rounds are not kept", len(self._written))
-            return
+        if verdict.round > len(self._written):
+            return  # lines were lost (see `restore`): what is left stays in step with the rounds
         self._append("verdicts.jsonl", {"plan": plan.to_dict(), "verdict": verdict.to_dict()})
         self._written.append(verdict.digest)
 
@@ -135,6 +134,8 @@ class PeerFolder:
         facts, member = checkpoint.facts, node.member
         if (facts["federation"], facts["peer"]) != (self._federation.digest, self._peer):
             raise CheckpointError("the checkpoint belongs to another run", fix="give another --out", path=self.path)
+        if checkpoint.round > len(self._written):
+            _LOG.warning("verdicts.jsonl is damaged and ends before round %d: a replay ends there", len(self._written))
         member.restore(Snapshot(checkpoint.round, facts["chain"], dict(checkpoint.arrays)))
         for name, value in _named("private.", checkpoint.arrays, member.private):
             copy_over(value, member.private[name])

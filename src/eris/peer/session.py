@@ -64,9 +64,10 @@ class Session:
 
     def run(self) -> dict[str, Any]:
         """Join, or come back; stay until the run ends or somebody stops it; return the summary."""
-        self._folder.open()
-        claim = FolderClaim(self._folder.path)
+        self._folder.path.mkdir(parents=True, exist_ok=True)
+        claim = FolderClaim(self._folder.path)  # before anything in it is mended
         try:
+            self._folder.open()
             return self._stay()
         finally:
             claim.release()

@@ -76,6 +76,7 @@ def _privacy(stay: Stay) -> dict[str, Any] | None:
     if noise is None:
         return None
     sent = sum(number in line["plan"]["participants"] for line in stay.verdicts)
+    sent += max(0, stay.node.member.round - len(stay.verdicts))  # lines that a damaged disk lost count in full
     sent += open_plan is not None and number in open_plan.participants
     spent = noise.spent(sent, stay.node.federation.config.privacy.delta)
     return {**asdict(spent), "noise_multiplier": noise.multiplier, "clip": noise.bound, "text": str(spent)}
