@@ -49,6 +49,13 @@ def test_nothing_whole_is_an_error_that_says_so(tmp_path):
         load_checkpoint(tmp_path)
 
 
+def test_a_round_that_was_taken_back_does_not_push_out_what_counts_now(tmp_path):
+    for round in (81, 91, 11):
+        save_checkpoint(tmp_path, round, vectors(round), {})
+    assert load_checkpoint(tmp_path).round == 11
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_what_a_killed_process_left_half_written_is_cleared_away(tmp_path):
     (tmp_path / ".round-000004.safetensors.0badcafe").write_bytes(b"half of it")
     path = save_checkpoint(tmp_path, 5, vectors(1), {})

@@ -43,7 +43,10 @@ class Checkpoint:
 
 
 def save_checkpoint(directory: Path, round: int, arrays: Arrays, facts: Mapping[str, Any]) -> Path:
-    """Write a checkpoint and let go of all but the newest two, and of what somebody left who died while writing."""
+    """Write a checkpoint and let go of all but the newest two, and of what somebody left who died while writing.
+
+    Later rounds than this one belong to a course that was taken back: they would push out what counts now.
+    """
     text = json.dumps({**facts, "round": round}, sort_keys=True)
     header = {"facts": text, "digest": _digest(arrays, text)}
     directory.mkdir(parents=True, exist_ok=True)
@@ -51,8 +54,9 @@ def save_checkpoint(directory: Path, round: int, arrays: Arrays, facts: Mapping[
     for draft in directory.glob(".round-*"):
         draft.unlink()
     write_atomically(path, file_pieces(arrays, header))
-    for old in _newest_first(directory)[GENERATIONS:]:
-        old.unlink()
+    kept = _newest_first(directory)
+    for other in [*(later for later in kept if later > path), *[old for old in kept if old <= path][GENERATIONS:]]:
+        other.unlink()
     return path
 
 

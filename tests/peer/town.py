@@ -40,8 +40,8 @@ def simulated(config: Config, out: Path) -> str:
 class Town:
     """Certificates of a federation, its coordinator, and peers that can be started and waited for."""
 
-    def __init__(self, folder: Path, config: Config, **federation: Any) -> None:
-        self.folder, self.config, self._settings = folder, config, federation
+    def __init__(self, folder: Path, config: Config, *, begin_with: int = 0, **federation: Any) -> None:
+        self.folder, self.config, self._settings, self._begin_with = folder, config, federation, begin_with
         self.names = NAMES[: config.members]
         self.authority = Authority.create(folder / "ca", "town")
         self.credentials = {name: self.authority.issue(name) for name in ("coordinator", *self.names)}
@@ -54,7 +54,11 @@ class Town:
         port = self.coordinator.address[1] if hasattr(self, "coordinator") else 0
         place = ("127.0.0.1", port)
         return CoordinatorNode(
-            self.federation(place), Credentials(self.credentials["coordinator"]), self.folder / "state", listen=place
+            self.federation(place),
+            Credentials(self.credentials["coordinator"]),
+            self.folder / "state",
+            listen=place,
+            begin_with=self._begin_with,
         )
 
     def federation(self, place: tuple[str, int] | None = None, config: Config | None = None) -> Federation:

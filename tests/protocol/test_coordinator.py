@@ -310,3 +310,27 @@ def test_a_rewind_takes_rounds_back_and_begins_an_epoch_of_its_own() -> None:
     assert plan.digest != taken_back[0].digest
     again = type(coordinator)(coordinator.recipe, coordinator.rules, made.roster, made.journal)
     assert again.in_flight == plan  # a restart sees the same history
+
+
+@pytest.mark.parametrize(("states", "agreed"), [("aab", ""), ("aaab", "a"), ("b", ""), ("aaaab", "a")])
+def test_the_state_of_the_model_is_what_more_than_half_of_all_say(states: str, agreed: str) -> None:
+    made = coordinator()
+    plan = made.plan(0.0)
+    for peer, state in enumerate(reversed(states)):  # the odd one reports first
+        made.report(Report(plan.digest, peer, {}, complete=True, state=state))
+    verdict = made.decide(1000.0)
+    assert verdict is not None
+    assert verdict.state == agreed
+
+
+def test_who_was_excluded_says_nothing_more_that_is_kept() -> None:
+    journal: list = []
+    made = coordinator(journal=journal)
+    plan = made.plan(0.0)
+    for payload in ("aa", "bb"):
+        made.manifest(manifest(plan, 0, payload))
+    kept = len(journal)
+    for payload in ("cc", "dd"):
+        with pytest.raises(Refused, match=Reason.EQUIVOCATION.value):
+            made.manifest(manifest(plan, 0, payload))
+    assert len(journal) == kept

@@ -34,6 +34,15 @@ def register(app: typer.Typer) -> None:
             Path | None,
             typer.Option(metavar="DIR", help="Where plans and verdicts are kept (default: beside the file)."),
         ] = None,
+        begin_with: Annotated[
+            int,
+            typer.Option(
+                min=0, metavar="N", help="Begin when N listed peers are here; the others may come later. 0: all."
+            ),
+        ] = 0,
+        wait: Annotated[
+            float, typer.Option(min=0.0, metavar="SECONDS", help="End if too few peers have come by then.")
+        ] = 86_400.0,
         metrics: MetricsPort = None,
         as_json: Annotated[bool, typer.Option("--json", help="Write what happens as JSON lines.")] = False,
         log_json: JsonLogs = False,
@@ -51,7 +60,7 @@ def register(app: typer.Typer) -> None:
         place = address_option(listen, "--listen") or ("", federation.coordinator[1])
         folder = state or file.parent / f"{federation.name}-{federation.digest[:8]}-coordinator"
         start_logging(as_json=log_json, quiet=as_json and not log_json, context=lambda: {"peer": COORDINATOR})
-        node = CoordinatorNode(federation, own, folder, listen=place)
+        node = CoordinatorNode(federation, own, folder, listen=place, begin_with=begin_with, wait=wait)
         _announce(node, as_json=as_json)
         _serve_until_the_end(node, metrics, as_json=as_json, with_parent=with_parent)
 

@@ -80,6 +80,13 @@ class Admission:
         if answer["ended"]:
             self.ended = str(answer["ended"])
 
+    def ask_for_reference(self) -> None:
+        """Join without a reference: an epoch begins with the next plan. Who is not heard asks again in every round."""
+        try:
+            self.join()
+        except (LinkClosed, LinkTimeout) as error:
+            _LOG.warning("the coordinator did not hear that this peer has no reference: %s", error)
+
     def stop(self) -> None:
         """Wait no longer for the coordinator."""
         self._stopped.set()
@@ -113,6 +120,7 @@ class Admission:
             "organisation": self._settings.organisation,
             "address": self._address(),
             "initial": self._initial,
+            "chain": member.chain,
             # With a round open we still know what we sent in it, and will settle it by its verdict.
             "private_round": member.round + self._plays,
             "reference_epoch": member.reference_epoch,

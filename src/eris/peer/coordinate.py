@@ -1,7 +1,7 @@
 """The coordinator as a process: takes members in, keeps the clock, writes verdicts. It never sees an update or a model.
 
 It speaks in bulletins that everybody reads in order: "plan", "verdict", "end". The run begins when all listed peers are
-there; one that comes later, or comes back, is on the roster of the next plan.
+there, or as many as were asked for; one that comes later, or comes back, is on the roster of the next plan.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from eris.protocol.coordinator import Coordinator
 from eris.protocol.messages import Manifest, Report, Withheld
 from eris.protocol.round_plan import RosterEntry
 from eris.transport.board import Board
-from eris.transport.control_server import ControlServer
+from eris.transport.control_server import ControlServer, a_page
 from eris.transport.credentials import Credentials
 from eris.transport.identity import PeerIdentity
 
@@ -44,14 +44,22 @@ class CoordinatorNode:
     """One run's coordinator behind a gRPC server: what peers call, and the clock that decides when nobody calls."""
 
     def __init__(
-        self, federation: Federation, credentials: Credentials, folder: Path, *, listen: tuple[str, int]
+        self,
+        federation: Federation,
+        credentials: Credentials,
+        folder: Path,
+        *,
+        listen: tuple[str, int],
+        begin_with: int = 0,
+        wait: float = 86_400.0,
     ) -> None:
+        """Listen; the run begins when `begin_with` peers (0: all) are there, or ends if they are not in `wait` seconds."""
         self.federation, self.moments = federation, Moments()
         self._closed = False
         self.failure: ErisError | None = None  # why it cannot go on
         self._journal = SqliteJournal(folder / "coordinator.sqlite")
         self._claim = FolderClaim(folder)
-        self._run = Proceedings(federation, credentials, self._journal, self.moments)
+        self._run = Proceedings(federation, credentials, self._journal, self.moments, begin_with=begin_with, wait=wait)
         self._lock, self._attendance = self._run.lock, self._run.attendance
         try:
             self._server = ControlServer(credentials, listen, self)
@@ -131,8 +139,11 @@ class CoordinatorNode:
             )
         entry = self._entry(number, caller, wish)
         with self._deciding():
-            if self._run.spec is None:
-                self._run.spec = wish.spec
+            if self.coordinator is not None:
+                self.coordinator.require_honest(number)
+            elif self._run.spec is None or not (self._run.composition or self._attendance.present):
+                self._run.spec = wish.spec  # who was here first, with another model, has left
+            assert self._run.spec is not None
             self._run.spec.require_same(wish.spec.digest, where=f"peer {caller.name}")
             moved = self._attendance.enter(Present(entry, wish.address, caller.certificate, wish))
             under_way, board = self.coordinator.in_flight if self.coordinator else None, self.board.identity
@@ -172,7 +183,7 @@ class CoordinatorNode:
             with self._lock:
                 return {"book": {str(number): peer.page() for number, peer in self._attendance.present.items()}}
         pairs = self._journal.since(int(request["since"]))[:16]
-        return {"rounds": [{"plan": plan.to_dict(), "verdict": verdict.to_dict()} for plan, verdict in pairs]}
+        return {"rounds": a_page([{"plan": plan.to_dict(), "verdict": verdict.to_dict()} for plan, verdict in pairs])}
 
     def status(self, caller: PeerIdentity, request: Document) -> Document:
         """Return who is there and how far the run is."""
@@ -203,7 +214,7 @@ class CoordinatorNode:
             present = self._attendance.heard(caller, waits=waits)
             if present and self.coordinator is not None and present.entry.peer in self.coordinator.absent:
                 _LOG.info("%s is there again", present.entry.name)
-                self.coordinator.absent.discard(present.entry.peer)
+                self.coordinator.heard_again(present.entry.peer)
 
     def lost(self, caller: PeerIdentity) -> None:
         """Note that a peer's connection broke; it has a moment to dial again before the others go on without it."""

@@ -7,7 +7,9 @@ import logging
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from itertools import islice
 
 from eris.compose import Composition, compose
 from eris.errors import RunStopped
@@ -21,7 +23,7 @@ from eris.protocol.coordinator import Coordinator
 from eris.protocol.messages import Disagreement
 from eris.protocol.round_plan import RosterEntry, RoundPlan
 from eris.protocol.rules import Rules
-from eris.protocol.verdict import Verdict
+from eris.protocol.verdict import GENESIS, Verdict
 from eris.transport.board import Board
 from eris.transport.credentials import REVOKED, Credentials
 
@@ -35,7 +37,14 @@ class Proceedings:
     """One run; every call but `end` is made with `lock` held. It speaks in bulletins on the board."""
 
     def __init__(
-        self, federation: Federation, credentials: Credentials, journal: SqliteJournal, moments: Moments
+        self,
+        federation: Federation,
+        credentials: Credentials,
+        journal: SqliteJournal,
+        moments: Moments,
+        *,
+        begin_with: int = 0,
+        wait: float = math.inf,
     ) -> None:
         self.federation, self._credentials, self._journal, self._moments = federation, credentials, journal, moments
         self.lock = threading.Condition()
@@ -46,16 +55,17 @@ class Proceedings:
         self.composition: Composition | None = None
         self.coordinator: Coordinator | None = None
         self.ended = ""
-        self.waiting = ""  # why there is no round, while too few members are here
-        self._waits_until = math.inf
+        self._begin_with = begin_with or len(federation.peers)
+        self._waits, self._waits_until = "", time.monotonic() + wait  # why there is no round any more, and how long
         self._planned = math.inf  # when the last plan was announced
+        self._granted = 0.0  # seconds that the round in flight got on top
         self._told = 0  # number of the list of revocations everybody has heard of
 
     def take_in(self, entry: RosterEntry, wish: Wish) -> bool:
         """Bring a peer onto the roster; begin the run when the last one is there. Whether its reference still holds."""
         if self.coordinator is None:
-            members = {known.peer for known in self._journal.roster()} or set(range(len(self.federation.peers)))
-            if members <= self.attendance.present.keys():
+            members, present = {known.peer for known in self._journal.roster()}, self.attendance.present.keys()
+            if members <= present if members else len(present) >= self._begin_with:
                 self._begin()
             return True
         self.coordinator.join(entry)
@@ -79,11 +89,21 @@ class Proceedings:
                 self._tell(verdict)
                 self._announce_plan(self.coordinator)
 
+    @property
+    def waiting(self) -> str:
+        """Why there is no round, while too few members are here."""
+        if self.coordinator is not None or self.ended:
+            return ""
+        missing = [name for number, name in enumerate(self.federation.peers) if number not in self.attendance.present]
+        return self._waits or f"waiting for {', '.join(missing)}"
+
     def forgive(self, seconds: float) -> None:
         """Count a time in which this process stood still (frozen, or starved) for nobody: we could not have heard."""
         self.attendance.forgive(seconds)
+        granted = min(seconds, max(0.0, self.federation.settings.round - self._granted))  # nobody draws a round out
+        self._granted += granted
         if self.coordinator is not None:
-            self.coordinator.postpone(seconds)
+            self.coordinator.postpone(granted)
 
     def gone(self, coordinator: Coordinator, peer: int) -> None:
         """Let everybody know that nobody waits for a peer any more."""
@@ -111,37 +131,49 @@ class Proceedings:
     # ── beginning ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _begin(self) -> None:
-        self.waiting, self._waits_until = "", math.inf
+        self._waits, self._waits_until = "", math.inf
         roster = self._roster()
         self.composition = self._compose(roster)
-        able = tuple(entry.peer for entry in roster if entry.can_aggregate)
-        shards = self.composition.recipe.policy.shards
-        if len(able) < shards:
-            self.end(f"{shards} aggregators are needed, {len(able)} peers can be dialled")
+        homes = self._homes(roster, self.composition.recipe.policy.shards)
+        if homes is None:
             return
-        rules = self._rules(self.composition, able[:shards])
+        rules = self._rules(self.composition, homes)
         verify = self.attendance.verify
         coordinator = Coordinator(self.composition.recipe, rules, roster, self._journal, verify=verify)
         self.coordinator = coordinator
         coordinator.restart_clock(time.monotonic())
         for entry in roster:
-            if (present := self.attendance.present.get(entry.peer)) is None:
+            present = self.attendance.present.get(entry.peer)
+            if present is None or entry.peer in coordinator.excluded:
                 coordinator.gone(entry.peer)
             else:
                 self.take_in(entry, present.wish)
         self._rewind_if_nobody_knows(coordinator)
+        if self._an_aggregator_forgot(coordinator):
+            coordinator.rewind(coordinator.round)
         _LOG.info("the run begins with %d peers at round %d", len(self.attendance.present), coordinator.round)
         self._announce_plan(coordinator)
+
+    def _homes(self, roster: list[RosterEntry], shards: int) -> tuple[int, ...] | None:
+        """Return who aggregates each shard when all are here; None, and the end, if too few ever could.
+
+        Shards whose home has left, is yet to come, or cannot be dialled after a restart, are given to others.
+        """
+        able = [entry.peer for entry in roster if entry.can_aggregate][:shards]
+        if len(able) < shards and len(roster) == len(self.federation.peers) and not self._journal.roster():
+            self.end(f"{shards} aggregators are needed, {len(able)} peers can be dialled")
+            return None
+        others = (number for number in range(len(self.federation.peers)) if number not in able)
+        return tuple(sorted([*able, *islice(others, shards - len(able))]))
 
     def _begin_again(self) -> None:
         """Go on, after a restart, with a quorum of the members if the others do not come back in time."""
         members, present = len(self._journal.roster()), self.attendance.present
         waited = time.monotonic() - min((peer.joined for peer in present.values()), default=math.inf)
-        quorum = self.federation.settings.quorum or members // 2 + 1
-        if members and len(present) >= quorum and waited > self.federation.settings.connect:
+        if members and len(present) >= self._quorum(members) and waited > self.federation.settings.connect:
             self._begin()
         elif time.monotonic() > self._waits_until:
-            self.end(self.waiting)
+            self.end(f"not enough members came in time: {self.waiting}")
 
     def _await_members(self, why: str) -> None:
         """Begin anew, as after a restart of this process, when the members are back; they have a round's time for it.
@@ -149,7 +181,7 @@ class Proceedings:
         Who is still here joins again, because the board is another one.
         """
         _LOG.warning("%s; waiting for members for %g s", why, self.federation.settings.round)
-        self.waiting, self._waits_until = why, time.monotonic() + self.federation.settings.round
+        self._waits, self._waits_until = why, time.monotonic() + self.federation.settings.round
         self.coordinator, self.board = None, self.renew_board()
         self.attendance.present.clear()
 
@@ -180,14 +212,39 @@ class Proceedings:
         )
 
     def _rewind_if_nobody_knows(self, coordinator: Coordinator) -> None:
-        """Go back to the newest round that is durable at all peers, if none of them has what came after it."""
+        """Go back to the newest round that is durable at all peers, if none of them has what came after it.
+
+        Where only the very beginning is (one came late and kept nothing yet), to the newest that a quorum has: the
+        others take a snapshot of it.
+        """
         wishes = [present.wish for present in self.attendance.present.values()]
-        if max(wish.private_round for wish in wishes) >= coordinator.round:
+        if any(self._knows(wish, coordinator.round) for wish in wishes):
             return
-        common = set.intersection(*({0, *wish.checkpoints} for wish in wishes))
-        target = max(round for round in common if round <= coordinator.round)
+        rounds = Counter(r for wish in wishes for r in {0, *wish.checkpoints} if r <= coordinator.round)
+        target = max(round for round, count in rounds.items() if count == len(wishes))
+        if target == 0:
+            quorum = self._quorum(len(coordinator.roster))
+            target = max((round for round, count in rounds.items() if count >= quorum), default=0)
         _LOG.warning("nobody has round %d any more: the run goes on from round %d", coordinator.round, target)
         coordinator.rewind(target)
+
+    def _an_aggregator_forgot(self, coordinator: Coordinator) -> bool:
+        """Whether one of the round in flight was restarted too, while others are still in it.
+
+        They may hold what it published before. Publishing under the same plan again it would contradict itself; so the
+        round is played under another one.
+        """
+        plan, present = coordinator.in_flight, self.attendance.present
+        inside = {number for number, peer in present.items() if peer.wish.private_round > coordinator.round}
+        return plan is not None and bool(inside) and bool(plan.aggregators & present.keys() - inside)
+
+    def _knows(self, wish: Wish, round: int) -> bool:
+        """Whether a peer stands at this round, or is still in the one before: of this course, not of one taken back."""
+        last = {verdict.digest for _, verdict in self._journal.since(max(0, round - 2))}
+        return wish.private_round >= round and wish.chain in (last | {GENESIS} if round < 2 else last)
+
+    def _quorum(self, members: int) -> int:
+        return self.federation.settings.quorum or members // 2 + 1
 
     # ── going on ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -213,7 +270,7 @@ class Proceedings:
             else:
                 self._await_members(str(stopped))
             return
-        self._planned = time.monotonic()
+        self._planned, self._granted = time.monotonic(), 0.0
         self._moments("planned", round=plan.round)
         self.board.post(
             "plan",

@@ -26,6 +26,7 @@ class Wish:
     organisation: str
     address: tuple[str, int] | None
     initial: str  # digest of x⁰
+    chain: str  # digest of the last verdict it followed
     private_round: int
     reference_epoch: int
     checkpoints: tuple[int, ...] = ()  # rounds it could go back to
@@ -40,6 +41,7 @@ class Wish:
             "organisation": a_text,
             "address": _an_address,
             "initial": a_text,
+            "chain": a_text,
             "private_round": a_number,
             "reference_epoch": _an_epoch,
             "checkpoints": a_list(a_number),

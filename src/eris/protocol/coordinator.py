@@ -60,12 +60,16 @@ class Coordinator:
 
     def join(self, entry: RosterEntry) -> None:
         """Add a member, or change its weight, from the next plan on: a reference epoch begins."""
-        if entry.peer in self.excluded:
-            raise Refused(Reason.EQUIVOCATION, "this peer signed two manifests for one shard", peer=entry.name)
+        self.require_honest(entry.peer)
         self.absent.discard(entry.peer)
         self.unreached.pop(entry.peer, None)
         if self.roster.get(entry.peer) != entry:
             self._change(self.roster | {entry.peer: entry})
+
+    def require_honest(self, peer: int) -> None:
+        """Refuse a peer that was excluded."""
+        if peer in self.excluded:
+            raise Refused(Reason.EQUIVOCATION, "this peer signed two manifests for one shard", peer=peer)
 
     def leave(self, peer: int) -> None:
         """Remove a member for good, from the next plan on: a reference epoch begins."""
@@ -77,15 +81,19 @@ class Coordinator:
         """Note that a peer cannot be reached: nobody waits for it until it returns."""
         self.absent.add(peer)
 
+    def heard_again(self, peer: int) -> None:
+        """Note that a peer can be reached again; with the next verdict all compare where they stand."""
+        self.absent.discard(peer)
+        self._attest = self.round > 0
+
     def returned(self, peer: int, *, private_round: int, reference_epoch: int) -> bool:
         """Take a peer back; its private state is that of the beginning of `private_round`. Return if that still holds.
 
         If not (it belongs to an earlier epoch, or a contribution of this peer was committed since, a step its reference
         lacks), a new reference epoch begins for all with the next plan, and the peer forgets its reference.
         """
-        self.absent.discard(peer)
+        self.heard_again(peer)
         self.unreached.pop(peer, None)
-        self._attest = self.round > 0
         outdated = reference_epoch != self.reference_epoch or self._contributed.get(peer, -1) >= private_round
         if self.recipe.keeps_references and outdated:
             self._change(self.roster)
@@ -115,6 +123,7 @@ class Coordinator:
 
     def manifest(self, manifest: Manifest) -> Equivocation | None:
         """Take note of what an aggregator says it published; two different ones for a shard exclude it."""
+        self.require_honest(manifest.aggregator)
         current = self._for_plan(manifest.plan, manifest.aggregator)
         if not current.owns(manifest.shard, manifest.aggregator):
             raise Refused(Reason.WRONG_SHARD, "this peer does not own the shard", peer=manifest.aggregator)

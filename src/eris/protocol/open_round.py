@@ -81,6 +81,10 @@ class OpenRound:
         return replace(lost, lost=f"held by {count} of {quorum} needed" if count else "not published")
 
     def _agreed_state(self) -> str:
-        """Return the replica digest that most peers reported, if they were asked for it."""
+        """Return the replica digest that more than half of the members reported, if they were asked for it.
+
+        A few that come first must not speak for all: who differs from this ends.
+        """
         digests = Counter(report.state for report in self.reports.values() if report.state)
-        return digests.most_common(1)[0][0] if digests else ""
+        digest, count = digests.most_common(1)[0] if digests else ("", 0)
+        return digest if 2 * count > len(self.plan.roster) else ""

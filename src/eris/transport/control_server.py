@@ -30,7 +30,7 @@ from eris.transport.identity import PeerIdentity
 from eris.transport.socket_stream import Address
 from eris.wire.document import LONGEST_DOCUMENT, decode_document, encode_document
 
-__all__ = ["ControlServer"]
+__all__ = ["ControlServer", "a_page"]
 
 _LOG = logging.getLogger(__name__)
 _SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"  # HealthCheckResponse{status} as protobuf writes it
@@ -137,7 +137,7 @@ class ControlServer:
         key, (known, answer) = (board, [bulletin.sequence for bulletin in news]), self._last_news
         if key != known:
             bulletins = [{"sequence": b.sequence, "kind": b.kind, "document": b.document} for b in news]
-            page = _page(bulletins)
+            page = a_page(bulletins)
             more = len(page) < len(bulletins)
             answer = encode_document({"board": board, "bulletins": page, "more": more})
             self._last_news = key, answer
@@ -242,10 +242,10 @@ class _Routes:
         return self._handlers.get(details.method)
 
 
-def _page(bulletins: list[Document]) -> list[Document]:
+def a_page(entries: list[Document]) -> list[Document]:
     """Return the oldest, as many as make no document too long; who asks again gets the next ones."""
-    lengths = accumulate(len(encode_document(bulletin)) for bulletin in bulletins)
-    return [bulletin for bulletin, length in zip(bulletins, lengths, strict=True) if length <= _PAGE] or bulletins[:1]
+    lengths = accumulate(len(encode_document(entry)) for entry in entries)
+    return [entry for entry, length in zip(entries, lengths, strict=True) if length <= _PAGE] or entries[:1]
 
 
 def _details(word: str, what: str = "", fix: str = "") -> str:
