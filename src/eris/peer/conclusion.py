@@ -9,6 +9,7 @@ import time
 from eris.errors import CheckpointError, Reason, Refused, RunStopped
 from eris.peer.admission import Admission
 from eris.peer.book import Book
+from eris.peer.chronicle import Chronicle
 from eris.peer.couriers import Couriers
 from eris.peer.inbox import Inbox
 from eris.peer.node_settings import NodeSettings
@@ -16,7 +17,6 @@ from eris.peer.reporter import Reporter
 from eris.protocol.member import Member, Missing
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
-from eris.transport.control_client import ControlClient
 from eris.transport.link import LinkError
 
 __all__ = ["Conclusion"]
@@ -31,7 +31,7 @@ class Conclusion:
         self,
         settings: NodeSettings,
         member: Member,
-        client: ControlClient,
+        chronicle: Chronicle,
         inbox: Inbox,
         book: Book,
         couriers: Couriers,
@@ -40,7 +40,7 @@ class Conclusion:
         *,
         connect: float,
     ) -> None:
-        self._settings, self._member, self._client, self._inbox = settings, member, client, inbox
+        self._settings, self._member, self._chronicle, self._inbox = settings, member, chronicle, inbox
         self._book, self._couriers, self._reporter, self._admission = book, couriers, reporter, admission
         self._connect = connect
         self.stepping = threading.Lock()
@@ -74,13 +74,12 @@ class Conclusion:
             if missing is not None:
                 raise RunStopped("a committed shard cannot be had from anybody", round=verdict.round)
         if self._member.lost_reference:
-            self._admission.join()  # a reference epoch begins with the next plan
+            self._admission.ask_for_reference()
 
     def _verdict_of(self, plan: RoundPlan) -> Verdict | None:
         """Return a verdict from the coordinator's journal; None if the run went another way."""
-        rounds = self._client.fetch({"since": plan.round})["rounds"]
-        found = (Verdict.from_dict(entry["verdict"]) for entry in rounds)
-        return next((verdict for verdict in found if verdict.plan == plan.digest), None)
+        verdicts = (verdict for _, verdict in self._chronicle.since(plan.round))
+        return next((verdict for verdict in verdicts if verdict.plan == plan.digest), None)
 
     def _require_same_state(self, verdict: Verdict) -> None:
         if verdict.state and self._reporter.state not in ("", verdict.state):

@@ -57,15 +57,14 @@ class Exchange:
     def _hold_own(self, plan: RoundPlan, shard: int, deadline: float) -> None:
         try:
             outcome = self._desk.outcome(plan.digest, shard, deadline)
-        except Refused as refusal:
+            if isinstance(outcome, Withheld):
+                self._member.withhold(outcome)
+            elif plan.assignment[shard] == self._member.peer:
+                self._member.receive(outcome)
+            else:
+                self._member.second(outcome.manifest)
+        except Refused as refusal:  # too late; or we are not in our own address book, as it could not be fetched
             _LOG.warning("round %d: our own shard %d: %s", plan.round, shard, refusal)
-            return
-        if isinstance(outcome, Withheld):
-            self._member.withhold(outcome)
-        elif plan.assignment[shard] == self._member.peer:
-            self._member.receive(outcome)
-        else:
-            self._member.second(outcome.manifest)
 
     def _hold_results(self, plan: RoundPlan, waiting: set[tuple[int, int]], deadline: float) -> None:
         """Take what couriers bring until all shards are accounted for, the round's time is up, or it has a verdict."""

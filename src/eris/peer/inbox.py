@@ -39,17 +39,22 @@ class Inbox:
 
     def next(self, round: int) -> News:
         """Wait for the next bulletin, however long that takes, as long as the coordinator can be reached."""
-        while time.monotonic() < self.heard + self._settings.patience:
-            if self.failure is not None:
-                raise self.failure
+        while True:
+            self.require_patience(round)
             with contextlib.suppress(queue.Empty):
                 return self._news.get(timeout=1.0)
-        raise RunStopped(
-            f"no word from the coordinator for {self._settings.patience:g} s",
-            fix="see whether it runs (`eris status`); this peer goes on where it was when started again",
-            peer=self._settings.name,
-            round=round,
-        )
+
+    def require_patience(self, round: int) -> None:
+        """Raise why there is nothing to wait for: the coordinator turned us away, or was silent for too long."""
+        if self.failure is not None:
+            raise self.failure
+        if time.monotonic() >= self.heard + self._settings.patience:
+            raise RunStopped(
+                f"no word from the coordinator for {self._settings.patience:g} s",
+                fix="see whether it runs (`eris status`); this peer goes on where it was when started again",
+                peer=self._settings.name,
+                round=round,
+            )
 
     def is_over(self, plan: RoundPlan) -> bool:
         """Whether the round's verdict, or the end of the run, is among the news."""

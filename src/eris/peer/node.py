@@ -22,6 +22,7 @@ from eris.local.tensor_file import array_pieces
 from eris.peer.account import Account
 from eris.peer.admission import Admission
 from eris.peer.book import MANIFEST_PURPOSE, Book
+from eris.peer.chronicle import Chronicle
 from eris.peer.conclusion import Conclusion
 from eris.peer.couriers import Couriers
 from eris.peer.desk import Desk
@@ -139,10 +140,11 @@ class Node:
             review=self._review_links,
         )
         self._exchange = Exchange(member, self._desk, self._couriers, inbox)
+        chronicle = Chronicle(self._client, inbox)
         self._conclusion = Conclusion(
             self.settings,
             member,
-            self._client,
+            chronicle,
             inbox,
             book,
             self._couriers,
@@ -154,7 +156,7 @@ class Node:
             federation,
             member,
             lambda: Replica.start(self.recipe, self._start(), shelf=self._shelf).state(),
-            self._client,
+            chronicle,
             inbox,
             book,
             self._couriers,
@@ -256,7 +258,7 @@ class Node:
         self.member.begin(plan)
         self.moments("plan", round=plan.round)
         if self.member.lost_reference:
-            self._admission.join()  # a reference epoch begins with the next plan
+            self._admission.ask_for_reference()
         deadline, before = began + plan.deadlines.report, self._traffic()
         result = self._training.train(plan)
         self._exchange.run(plan, result.uploads if result is not None else [], deadline)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from eris.errors import DiskError, Reason, Refused, RunStopped
 from eris.local.spec import Vector
 from eris.peer.book import Book
+from eris.peer.chronicle import Chronicle
 from eris.peer.conclusion import Conclusion
 from eris.peer.couriers import Couriers
 from eris.peer.federation import Federation
@@ -17,7 +18,6 @@ from eris.peer.past import Past
 from eris.protocol.member import Member, Snapshot
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import GENESIS, Verdict
-from eris.transport.control_client import ControlClient
 from eris.transport.link import LinkError
 
 __all__ = ["Recovery"]
@@ -35,7 +35,7 @@ class Recovery:
         federation: Federation,
         member: Member,
         start: Callable[[], Mapping[str, Vector]],
-        client: ControlClient,
+        chronicle: Chronicle,
         inbox: Inbox,
         book: Book,
         couriers: Couriers,
@@ -44,7 +44,7 @@ class Recovery:
         *,
         on_missed: Missed | None = None,
     ) -> None:
-        self._federation, self._member, self._start, self._client = federation, member, start, client
+        self._federation, self._member, self._start, self._chronicle = federation, member, start, chronicle
         self._inbox, self._book, self._couriers, self._conclusion = inbox, book, couriers, conclusion
         self._past, self._on_missed = past, on_missed
 
@@ -83,8 +83,8 @@ class Recovery:
         """Whether the run went back behind where we stand: all were down, and we had kept more than the others."""
         if self._member.round == 0:
             return False
-        rounds = self._client.fetch({"since": self._member.round - 1})["rounds"]
-        return not rounds or Verdict.from_dict(rounds[0]["verdict"]).digest != self._member.chain
+        pairs = self._chronicle.since(self._member.round - 1)
+        return not pairs or pairs[0][1].digest != self._member.chain
 
     def fetch_initial(self, plan: RoundPlan) -> None:
         """Take x⁰ from a peer that has the agreed one: ours came out differently (another library version, say)."""
@@ -115,8 +115,8 @@ class Recovery:
     def _missed(self) -> list[tuple[RoundPlan, Verdict]]:
         """Return plan and verdict of every round since ours, page by page."""
         pairs: list[tuple[RoundPlan, Verdict]] = []
-        while rounds := self._client.fetch({"since": self._member.round + len(pairs)})["rounds"]:
-            pairs += [(RoundPlan.from_dict(r["plan"]), Verdict.from_dict(r["verdict"])) for r in rounds]
+        while page := self._chronicle.since(self._member.round + len(pairs)):
+            pairs += page
         return pairs
 
     def _replay(self, plan: RoundPlan, verdict: Verdict) -> bool:
