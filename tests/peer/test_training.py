@@ -9,8 +9,9 @@ from eris.local.numpy_task import QuadraticTask
 from eris.local.spec import Vector
 from eris.local.task import LocalResult, Memory
 from eris.peer.training import Training
+from eris.protocol.member import Member
 from eris.seeds import Seed, private_root
-from tests.protocol.test_rounds import SPEC, world
+from tests.protocol.test_rounds import SPEC, recipe, world
 
 CENTRES = np.zeros((5, SPEC.n))
 
@@ -52,3 +53,25 @@ def test_a_task_that_changes_the_model_loses_its_contribution_and_nothing_else(
     assert Training(ChangesTheModel(CENTRES, spec=SPEC), member, private_root(1, 1)).train(plan) is None
     assert np.array_equal(member.replica.model, before)
     assert "read-only" in caplog.text
+
+
+class LosesItsReference(QuadraticTask):
+    """Trains for so long that the coordinator has come back meanwhile and does not know our reference."""
+
+    member: Member
+
+    def train(self, member: int, model: Vector, memory: Memory, *, round: int, seed: Seed) -> LocalResult:
+        self.member.forget_reference()
+        return super().train(member, model, memory, round=round, seed=seed)
+
+
+def test_a_reference_that_is_lost_while_it_trains_costs_a_member_its_contribution_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = world(2, made=recipe(2, dsc=True))
+    plan, member = made.coordinator.plan(0.0), made.peers[1].member
+    member.begin(plan)
+    task = LosesItsReference(CENTRES, spec=SPEC)
+    task.member = member
+    assert Training(task, member, private_root(1, 1)).train(plan) is None
+    assert "no valid reference" in caplog.text

@@ -9,7 +9,7 @@ import numpy as np
 
 from eris.aggregate.staging import all_finite
 from eris.compose import training_seed
-from eris.errors import TaskError
+from eris.errors import Refused, TaskError
 from eris.local.task import BlockResult, BlockTask, LocalResult, Memory, Task
 from eris.protocol.member import Member
 from eris.protocol.messages import Upload
@@ -50,7 +50,11 @@ class Training:
         except Exception:  # noqa: BLE001 - whatever the user's code raises
             _LOG.exception("round %d: local training failed; the round goes on without this member", plan.round)
             return None
-        return Trained(result.loss, member.contribute(result))
+        try:
+            return Trained(result.loss, member.contribute(result))
+        except Refused as refused:  # we were told while we trained that our reference does not hold
+            _LOG.warning("round %d: this member sends nothing: %s", plan.round, refused)
+            return None
 
     def _result(self, plan: RoundPlan) -> LocalResult | BlockResult:
         task, member, memory, round = self._task, self._member, self._trained, plan.round
