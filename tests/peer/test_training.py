@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,24 @@ def test_a_task_that_changes_the_model_loses_its_contribution_and_nothing_else(
     assert Training(ChangesTheModel(CENTRES, spec=SPEC), member, private_root(1, 1)).train(plan) is None
     assert np.array_equal(member.replica.model, before)
     assert "read-only" in caplog.text
+
+
+@pytest.mark.parametrize(("factor", "counts"), [(0.5, True), (1 / 3, False)])
+def test_an_update_in_float64_counts_only_if_nothing_is_rounded(
+    factor: float, counts: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Wide(QuadraticTask):
+        def train(self, member: int, model: Vector, memory: Memory, *, round: int, seed: Seed) -> LocalResult:
+            result = super().train(member, model, memory, round=round, seed=seed)
+            return replace(result, update=result.update.astype(np.float64) * factor)  # type: ignore[arg-type]
+
+    made = world(2)
+    plan, member = made.coordinator.plan(0.0), made.peers[1].member
+    member.begin(plan)
+    centres = np.arange(5 * SPEC.n, dtype=np.float64).reshape(5, SPEC.n)
+    trained = Training(Wide(centres, spec=SPEC), member, private_root(1, 1)).train(plan)
+    assert (trained is not None) == counts
+    assert ("not exact in float32" in caplog.text) != counts
 
 
 class LosesItsReference(QuadraticTask):

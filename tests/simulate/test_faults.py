@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from eris.config import Faults
+from eris.errors import TaskError
 from eris.events import RoundEnded, ShardPublished, VerdictWritten
+from eris.local.numpy_task import QuadraticTask
 from eris.protocol.verdict import Verdict
 from eris.seeds import public_root
 from eris.simulate.faults import draw_outages, slow_members
@@ -46,8 +50,6 @@ def test_a_drop_out_leaves_exactly_its_shards_unchanged(tmp_path):
 @pytest.mark.parametrize(("normalisation", "factor"), [("none", 0.6), ("contributors", 1.0)])
 def test_failing_links_shrink_the_step_unless_it_is_renormalised(normalisation, factor, tmp_path):
     """Members that all want the same step: u = (1 − q)·g on average without, exactly g with renormalisation."""
-    from eris.local.numpy_task import QuadraticTask
-
     task = QuadraticTask(np.full((7, 4000), 5.0))
     changes = [
         "rounds=1",
@@ -100,3 +102,31 @@ def test_faults_are_the_same_whatever_the_plan_of_shards(tmp_path):
     faults = Faults(link_failure=0.4, aggregator_dropout=0.3)
     assert draw_outages(faults, plan, public_root(1)) == draw_outages(faults, plan, public_root(1))
     assert draw_outages(faults, plan, public_root(1)) != draw_outages(faults, plan, public_root(2))
+
+
+class Converts(QuadraticTask):
+    """Returns its update in another layout or precision."""
+
+    how = staticmethod(lambda update: update)
+
+    def train(self, member, model, memory, *, round, seed):
+        result = super().train(member, model, memory, round=round, seed=seed)
+        return replace(result, update=self.how(result.update))
+
+
+def converting(how):
+    task = Converts.synthetic(7, 10, public_root(1))
+    task.how = how
+    return task
+
+
+@pytest.mark.parametrize("how", [lambda u: u.astype(np.float64), lambda u: np.repeat(u, 2)[::2]])
+def test_an_update_that_can_be_converted_exactly_is_as_a_peer_would(how, tmp_path):
+    plain = play(settings(method="eris+dsc"), tmp_path / "a", task=converting(lambda update: update))
+    other = play(settings(method="eris+dsc"), tmp_path / "b", task=converting(how))
+    assert plain.digest == other.digest
+
+
+def test_an_update_that_would_be_rounded_is_refused(tmp_path):
+    with pytest.raises(TaskError, match=r"are not exact in float32 \[peer=0, round=0\]"):
+        play(settings(), tmp_path, task=converting(lambda update: update.astype(np.float64) / 3))

@@ -11,6 +11,7 @@ from eris.aggregate.staging import all_finite
 from eris.compose import training_seed
 from eris.errors import Refused, TaskError
 from eris.local.task import BlockResult, BlockTask, LocalResult, Memory, Task
+from eris.local.update import as_update
 from eris.protocol.member import Member
 from eris.protocol.messages import Upload
 from eris.protocol.round_plan import RoundPlan
@@ -72,12 +73,8 @@ class Training:
 
 
 def checked(result: LocalResult, n: int, peer: int, round: int) -> LocalResult:
-    """Return a training result fit to be sent: float64 is rounded, other layouts are copied, nonsense is refused."""
-    update = np.ascontiguousarray(result.update)
-    if update.dtype == np.float64:
-        update = update.astype(np.float32)
-    if update.dtype != np.float32 or update.shape != (n,):
-        raise TaskError(f"the update is {update.dtype} {update.shape}, not float32 ({n},)", peer=peer, round=round)
+    """Return a training result fit to be sent: what is exact in float32 is converted, nonsense is refused."""
+    update = as_update(result.update, n, peer=peer, round=round)
     if not all_finite(update):
         raise TaskError("the update is not finite", fix="look for a diverging loss", peer=peer, round=round)
     if result.samples <= 0:

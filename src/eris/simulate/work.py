@@ -20,6 +20,7 @@ import numpy as np
 from eris.compose import training_seed
 from eris.local.spec import Vector, as_vector
 from eris.local.task import CohortTask, LocalResult, Memory, Task
+from eris.local.update import as_update
 from eris.protocol.recipe import Recipe
 from eris.seeds import Seed, private_root
 from eris.shards.plan import Coordinates, ShardPlan
@@ -188,7 +189,7 @@ def _finish(at_hand: _AtHand, recipe: Recipe, public: State, result: LocalResult
     began = time.perf_counter()
     job, private = at_hand.job, at_hand.private
     _keep(at_hand.kept, at_hand.memory)
-    update = as_vector(result.update, recipe.spec.n, what="update")
+    update = as_update(result.update, recipe.spec.n, peer=job.member, round=job.round)
     trainable, buffers = update[: recipe.spec.n_trainable], update[recipe.spec.n_trainable :]
     shards = recipe.layout(job.round)
     context = _context(job, recipe, shards, at_hand.seed, result)
