@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from eris.aggregate import Contents, Mean, Staging, all_finite
 from eris.aggregate.coverage import Coverage
+from eris.aggregate.shelf import Shelf
 from eris.errors import InputError, Reason, Refused
 from eris.local.spec import Vector
 
@@ -62,6 +63,20 @@ class TestWhatArrives:
         room[:] = data
         assert staging.filled(3, 0, 200)
         assert np.shares_memory(staging.contributions({3: np.float32(1)})[0].values, staging.payload(3))
+
+    @pytest.mark.parametrize("budget", [1 << 30, 0])
+    def test_uploads_of_ever_other_lengths_do_not_fill_the_shelf(self, budget: int, tmp_path: Path) -> None:
+        limit, shelf = 3_000_000, Shelf(tmp_path)
+        for total in range(8, limit + 1, limit // 97):
+            staging = Staging([3], limit=limit, budget=budget, shelf=shelf)
+            staging.write(3, 0, b"1234", total=total)
+            assert staging.space.in_memory + staging.space.spilled == total
+            staging.forget(3)
+            assert staging.space.in_memory + staging.space.spilled == 0
+        kept = [memory.size for shelved in (shelf._free, shelf._files) for free in shelved.values() for memory in free]
+        assert kept
+        assert sum(kept) <= 3 * limit  # all powers of two below it, and itself
+        assert max(kept) <= limit
 
     def test_a_whole_message_is_taken_where_it_lies(self) -> None:
         staging, data = Staging([3, 4], size=200), np.frombuffer(values_of(3).tobytes(), np.uint8)

@@ -50,13 +50,17 @@ class Shelf:
         """Whether an array of `size` bytes would lie in a file."""
         return self.above is not None and size > self.above
 
-    def take(self, size: int, *, on_disk: bool = False) -> Bytes:
-        """Return an array of `size` bytes, not initialised."""
+    def take(self, size: int, *, on_disk: bool = False, most: int | None = None) -> Bytes:
+        """Return an array of `size` bytes, not initialised.
+
+        Where others choose the size, up to `most`, few sizes are kept: who tries them all must not fill the shelf.
+        """
+        room = None if most is None else _coarse(size, most)
         if size and (on_disk or self.maps(size)):
-            return self._lent(size, size, self._files)
+            return self._lent(size, room or size, self._files)
         if size < _SMALL:
             return np.empty(size, np.uint8)
-        return self._lent(size, _rounded(size), self._free)
+        return self._lent(size, room or _rounded(size), self._free)
 
     def vector(self, size: int) -> Vector:
         """Return an array of `size` float32 values, not initialised."""
@@ -75,6 +79,11 @@ class Shelf:
         lent = np.frombuffer(memory.data, np.uint8, size)  # views of it keep it alive, so its end is the end of all
         weakref.finalize(lent, free.append, memory).atexit = False
         return lent
+
+
+def _coarse(size: int, most: int) -> int:
+    power = 1 << (size - 1).bit_length()
+    return most if size <= most < power else power
 
 
 def _rounded(size: int) -> int:

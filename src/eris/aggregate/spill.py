@@ -21,14 +21,14 @@ class Room:
         self._shelf = shelf or Shelf()
         self._disk = self._shelf if folder is None else Shelf(folder)
 
-    def take(self, size: int) -> Bytes:
-        """Return an array of `size` bytes, not initialised."""
+    def take(self, size: int, *, most: int | None = None) -> Bytes:
+        """Return an array of `size` bytes, not initialised; others chose the size, up to `most`, if that is given."""
         if size and (self.in_memory + size > self.budget or self._shelf.maps(size)):
-            array = self._disk.take(size, on_disk=True)
+            array = self._disk.take(size, on_disk=True, most=most)
             self.spilled += size
             return array
         self.in_memory += size
-        return self._shelf.take(size)
+        return self._shelf.take(size, most=most)
 
     def count(self, array: Bytes) -> None:
         """Count an array that somebody else brought."""

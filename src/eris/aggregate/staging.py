@@ -182,7 +182,7 @@ class Staging:
     def _take(self, size: int, member: int) -> Bytes:
         """Return room for a message; a disk that is full costs that message, not the peer."""
         try:
-            return self.space.take(size)
+            return self.space.take(size, most=self.limit if self.size is None else None)
         except DiskError as error:
             raise Refused(Reason.NO_ROOM, error.what, fix=error.fix, member=member, **error.where) from error
 
