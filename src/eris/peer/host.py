@@ -102,13 +102,17 @@ class Host:
             try:
                 link = self._listener.accept(seconds=1.0)
             except LinkTimeout:
-                self._threads = [thread for thread in self._threads if thread.is_alive()]
                 continue
             except LinkClosed:
                 return
             thread = threading.Thread(target=self._serve, args=(link,), name=f"eris-host {link.peer.name}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:  # no more threads: not the end of those who are served
+                link.close()
+                _LOG.warning("the link of %s cannot be served: %s", link.peer.name, error)
+                continue
+            self._threads = [*(served for served in self._threads if served.is_alive()), thread]
 
     def _serve(self, link: StreamLink) -> None:
         self._replace_older(link)
