@@ -22,14 +22,14 @@ from tests.peer.town import settings, simulated, town
 class Elsewhere:
     """A task on a machine whose library makes another initial model of the same seed."""
 
-    def __init__(self, task: Task) -> None:
-        self._task = task
+    def __init__(self, task: Task, off: float = 1e-3) -> None:
+        self._task, self._off = task, off
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._task, name)
 
     def initial(self, seed: Seed) -> np.ndarray:
-        return self._task.initial(seed) + np.float32(1e-3)
+        return self._task.initial(seed) + np.float32(self._off)
 
 
 def test_a_peer_whose_initial_model_differs_fetches_the_agreed_one(tmp_path: Path) -> None:
@@ -40,6 +40,19 @@ def test_a_peer_whose_initial_model_differs_fetches_the_agreed_one(tmp_path: Pat
             place.start(node.settings.name, node.run)
         place.wait()
     assert {node.model_digest() for node in nodes} == {simulated(config, tmp_path / "run")}
+
+
+def test_two_peers_whose_initial_models_differ_do_not_take_each_others(tmp_path: Path) -> None:
+    config = settings("members=5", "rounds=2", "model.options={n = 50}", "server.optimizer=fedadam")
+    with town(tmp_path / "town", config) as place:
+        odd = [place.node(name, task=Elsewhere(place.task(), off)) for name, off in (("amber", 1e-3), ("birch", 2e-3))]
+        nodes = [*odd, *map(place.node, place.names[2:])]
+        for node in nodes:  # whoever comes first is asked first
+            place.start(node.settings.name, node.run)
+            time.sleep(0.1)
+        place.wait()
+    assert {node.model_digest() for node in nodes} == {simulated(config, tmp_path / "run")}
+    assert len({node.member.replica.digest() for node in nodes}) == 1
 
 
 def test_all_are_at_work_within_three_seconds_of_the_last_join(tmp_path: Path) -> None:

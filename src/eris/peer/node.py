@@ -7,7 +7,6 @@ only driven.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -18,7 +17,6 @@ from eris.errors import RunStopped
 from eris.events import RoleBytes
 from eris.local.spec import Vector, as_vector
 from eris.local.task import BlockTask, Memory, Task
-from eris.local.tensor_file import array_pieces
 from eris.peer.account import Account
 from eris.peer.admission import Admission
 from eris.peer.book import MANIFEST_PURPOSE, Book
@@ -35,7 +33,7 @@ from eris.peer.inbox import Inbox
 from eris.peer.moments import Moments
 from eris.peer.node_settings import NodeSettings
 from eris.peer.past import Past
-from eris.peer.recovery import Missed, Recovery
+from eris.peer.recovery import Missed, Recovery, model_digest
 from eris.peer.reporter import Reporter
 from eris.peer.round_report import RoundReport
 from eris.peer.training import Trained, Training
@@ -225,10 +223,7 @@ class Node:
 
     def model_digest(self) -> str:
         """Return the sha256 of the model in spec order."""
-        hasher = hashlib.sha256()
-        for piece in array_pieces(self.member.replica.model):
-            hasher.update(piece)
-        return hasher.hexdigest()
+        return model_digest(self.member.replica.model)
 
     def dialled(self) -> list[Account]:
         """Return what went over links this peer dialled, for each aggregator."""
@@ -287,10 +282,10 @@ class Node:
         """Come to stand where the round begins; False if it is over already, or will be before we could be of use."""
         if self._inbox.is_stale(plan) or (plan.round < self.member.round and not self._recovery.strayed()):
             return False
-        if initial and plan.round == 0 and initial != self._initial:
-            self._recovery.fetch_initial(plan)
         if (plan.round, plan.chain) != (self.member.round, self.member.chain):
             self._recovery.catch_up()
+        if initial and plan.round == self.member.round == 0 and initial != self._initial:
+            self._recovery.fetch_initial(plan, initial)
         # else somebody gave us a snapshot from after it, or the run went back before it
         return (plan.round, plan.chain) == (self.member.round, self.member.chain)
 

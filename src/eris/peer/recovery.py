@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping
 
 from eris.errors import DiskError, Reason, Refused, RunStopped
 from eris.local.spec import Vector
+from eris.local.tensor_file import array_pieces
 from eris.peer.book import Book
 from eris.peer.chronicle import Chronicle
 from eris.peer.conclusion import Conclusion
@@ -20,7 +22,7 @@ from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import GENESIS, Verdict
 from eris.transport.link import LinkError
 
-__all__ = ["Recovery"]
+__all__ = ["Recovery", "model_digest"]
 
 _LOG = logging.getLogger(__name__)
 _PAUSE = 0.5  # seconds between two tries to come up to date
@@ -86,18 +88,20 @@ class Recovery:
         pairs = self._chronicle.since(self._member.round - 1)
         return not pairs or pairs[0][1].digest != self._member.chain
 
-    def fetch_initial(self, plan: RoundPlan) -> None:
+    def fetch_initial(self, plan: RoundPlan, agreed: str) -> None:
         """Take x⁰ from a peer that has the agreed one: ours came out differently (another library version, say)."""
         for peer in self._book.dialable(but=self._member.peer):
             try:
                 snapshot = self._couriers.to(peer).snapshot(self._sizes(), time.monotonic() + plan.deadlines.report)
             except (LinkError, Refused):
                 continue
-            if snapshot.round == 0:
+            model = snapshot.state["model"]
+            if snapshot.round == 0 and model_digest(model) == agreed:
                 with self._conclusion.stepping:
-                    self._member.restore(snapshot)
+                    # All but the model is ours already, and vouched for by nobody else.
+                    self._member.restore(Snapshot(0, GENESIS, {**self._member.replica.state(), "model": model}))
                 return
-        raise RunStopped("the initial model differs and nobody can be asked for it", peer=self._name)
+        raise RunStopped("the initial model differs and nobody has given us the agreed one", peer=self._name)
 
     def _go_back(self) -> None:
         """Stand at the newest checkpoint that the run still knows, or at its beginning."""
@@ -156,3 +160,11 @@ class Recovery:
     @property
     def _name(self) -> str:
         return self._federation.peers[self._member.peer]
+
+
+def model_digest(model: Vector) -> str:
+    """Return the sha256 of a model in spec order."""
+    hasher = hashlib.sha256()
+    for piece in array_pieces(model):
+        hasher.update(piece)
+    return hasher.hexdigest()
