@@ -153,6 +153,7 @@ class Node:
         self._recovery = Recovery(
             federation,
             member,
+            self._training,
             lambda: Replica.start(self.recipe, self._start(), shelf=self._shelf).state(),
             chronicle,
             inbox,

@@ -17,6 +17,7 @@ from eris.peer.couriers import Couriers
 from eris.peer.federation import Federation
 from eris.peer.inbox import Inbox
 from eris.peer.past import Past
+from eris.peer.training import Training
 from eris.protocol.member import Member, Snapshot
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import GENESIS, Verdict
@@ -36,6 +37,7 @@ class Recovery:
         self,
         federation: Federation,
         member: Member,
+        training: Training,
         start: Callable[[], Mapping[str, Vector]],
         chronicle: Chronicle,
         inbox: Inbox,
@@ -46,9 +48,9 @@ class Recovery:
         *,
         on_missed: Missed | None = None,
     ) -> None:
-        self._federation, self._member, self._start, self._chronicle = federation, member, start, chronicle
+        self._federation, self._member, self._training, self._start = federation, member, training, start
         self._inbox, self._book, self._couriers, self._conclusion = inbox, book, couriers, conclusion
-        self._past, self._on_missed = past, on_missed
+        self._chronicle, self._past, self._on_missed = chronicle, past, on_missed
 
     def snapshot(self) -> Snapshot:
         """Return where this peer stands, for another one: never in the middle of a step."""
@@ -113,8 +115,8 @@ class Recovery:
                 return
         _LOG.warning("the run went back behind all that this peer kept: it begins anew")
         with self._conclusion.stepping:
-            self._member.restore(Snapshot(0, GENESIS, dict(self._start())))
-            self._member.forget_reference()
+            self._member.begin_anew(self._start())
+            self._training.forget()
 
     def _missed(self) -> list[tuple[RoundPlan, Verdict]]:
         """Return plan and verdict of every round since ours, page by page."""

@@ -35,7 +35,11 @@ class Training:
 
     def __init__(self, task: Task, member: Member, private: Seed) -> None:
         self._task, self._member, self._private = task, member, private
-        self.memory: Memory = task.memory(member.peer)
+        self.forget()
+
+    def forget(self) -> None:
+        """Remember nothing, as before the first round."""
+        self.memory: Memory = self._task.memory(self._member.peer)
         self._trained: Memory = {}
 
     def train(self, plan: RoundPlan) -> Trained | None:

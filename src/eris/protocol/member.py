@@ -8,7 +8,7 @@ One that lost its place (another chain) takes a snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -283,6 +283,12 @@ class Member:
         self.replica.load(snapshot.state)
         self.round, self.chain = snapshot.round, snapshot.chain
         self.plan, self._outgoing, self._held, self._last_held = None, None, {}, {}
+
+    def begin_anew(self, state: Mapping[str, Vector]) -> None:
+        """Stand before the first round with nothing of one's own: no reference, nothing that was withheld."""
+        self.restore(Snapshot(0, GENESIS, dict(state)))
+        self.private = initial_state(self.recipe.chain.private_state, self.recipe.spec.n_trainable, self._shelf)
+        self.forget_reference()
 
     def forget_reference(self) -> None:
         """Give up s_k, because it is lost or outdated: this member follows, but contributes only in the next epoch."""
