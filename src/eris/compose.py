@@ -97,6 +97,7 @@ def training_seed(of_round: Seed) -> Seed:
 def _check_counts(config: Config, method: Method, members: int) -> None:
     if members != config.members:
         raise ConfigError(f"the data has {members} members", fix=f"set members = {members}", key="members")
+    config.network.check(members)
     if method.aggregators(config) > members:
         raise ConfigError(
             f"aggregators is {config.aggregators}, but there are {members} members",
@@ -128,6 +129,7 @@ def _check_own_models(config: Config, spec: ModelSpec) -> None:
     impossible = {
         "participation": config.participation < 1,
         "faults": config.faults.aggregator_dropout > 0 or config.faults.link_failure > 0,
+        "network.deadline": config.network.deadline > 0,
         "local.send": config.local.send != "delta",
         "server.rule": server.rule != "mean",
         "server.optimizer": server.optimizer != "fedavg" or bool(server.optimizer_options),

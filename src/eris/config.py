@@ -222,15 +222,37 @@ class Faults(_Table):
 
 
 class Network(_Table):
-    """The links of the virtual clock; nothing is sent in a simulation."""
+    """The links of the virtual clock; nothing is sent in a simulation. A list has one number for each member."""
 
-    up: Positive = Field(default=20e6, description="bytes a second a peer can send")
-    down: Positive = Field(default=20e6, description="bytes a second a peer can receive")
-    compute: NotNegative = Field(default=0.0, description="virtual seconds of local training")
+    up: Positive | tuple[Positive, ...] = Field(default=20e6, description="bytes a second a peer can send")
+    down: Positive | tuple[Positive, ...] = Field(default=20e6, description="bytes a second a peer can receive")
+    compute: NotNegative | tuple[NotNegative, ...] = Field(default=0.0, description="virtual seconds of local training")
     deadline: NotNegative = Field(
         default=0.0, description="virtual seconds until an aggregator cuts its shard; 0: never"
     )
     ray: str = Field(default="", description="address of a Ray cluster for engine = ray; empty: a local one")
+
+    def of_each(self, key: Literal["up", "down", "compute"], members: int) -> tuple[float, ...]:
+        """Return a setting of every member: its own, or the one of all."""
+        value: float | tuple[float, ...] = getattr(self, key)
+        each = value if isinstance(value, tuple) else (value,) * members
+        if len(each) != members:
+            raise ConfigError(
+                f"network.{key} has {len(each)} numbers for {members} members",
+                fix="give one for each member, or one for all",
+                key=f"network.{key}",
+            )
+        return each
+
+    def check(self, members: int) -> None:
+        """Refuse lists that are not for so many members."""
+        for key in ("up", "down", "compute"):
+            self.of_each(key, members)
+
+    @property
+    def equal_rate(self) -> float | None:
+        """The rate of all links in both directions; None where they differ."""
+        return self.up if self.up == self.down and not isinstance(self.up, tuple) else None
 
 
 class Config(_Table):

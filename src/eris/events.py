@@ -155,6 +155,7 @@ class Traffic:
     aggregator: RoleBytes
     total: int
     seconds: float  # what the virtual clock makes of them
+    round_seconds: float  # and of the whole round, local training and waiting included
     aggregator_name: str = "aggregator"  # or "server", which is not a member
 
 

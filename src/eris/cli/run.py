@@ -128,8 +128,8 @@ def _show(result: RunResult, config: Config) -> None:
     from eris.report import summary_table
 
     console = Console()
-    network, equal = config.network, not config.faults.slow_members and config.network.up == config.network.down
-    console.print(summary_table(result.summaries, rate=network.up if equal else None))
+    rate = None if config.faults.slow_members else config.network.equal_rate
+    console.print(summary_table(result.summaries, rate=rate))
     for note in sorted({note for summary in result.summaries for note in summary["notes"]}):
         console.print(note, style="yellow")
     console.print(f"report: {_report(result)}", soft_wrap=True, highlight=False)

@@ -1,8 +1,12 @@
-"""A virtual clock: how long a round's messages would take, from the bytes of every link and the rate of every peer.
+"""A virtual clock: how long a round would take, from the bytes of every link and the rate of every peer.
 
 A round distributes in two phases: contributions go up, published shards come down. In each a peer sends and receives at
 the same time, and the phase lasts as long as its slowest peer needs. For equal rates R, K members that all aggregate
 and messages of b' bytes up and b down, that is ((K−1)/K)·(b' + b)/R; for a server K·(b' + b)/R.
+
+In the time of the whole round there is local training as well. A member sends as soon as it has trained, so one that
+trains for long but has a good link may be done before one that is quick and has a bad one. Where everybody trains
+equally long, a round takes that long and its distribution.
 
 >>> links = Links.equal(members=2, up=10.0, down=10.0)
 >>> links.phase(np.array([100, 0]), np.array([0, 100]))
@@ -11,7 +15,7 @@ and messages of b' bytes up and b down, that is ((K−1)/K)·(b' + b)/R; for a s
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,13 +47,22 @@ class Links:
         peers = sent.size
         return float(max((sent / self.up[:peers]).max(initial=0.0), (received / self.down[:peers]).max(initial=0.0)))
 
+    def gathered(self, senders: Sequence[int], sent: Bytes, received: Bytes) -> float:
+        """Return when all that was sent is there; who receives begins with whoever has trained first."""
+        if not senders:
+            return 0.0
+        peers, trained = received.size, self.compute[list(senders)]
+        sending = trained + sent[list(senders)] / self.up[list(senders)]
+        return float(max(sending.max(), trained.min() + (received / self.down[:peers]).max()))
+
     def finished(self, member: int, sent: int) -> float:
         """Return when a member has trained and sent so many bytes."""
         return float(self.compute[member] + sent / self.up[member])
 
 
 def links_of(network: Network, members: int, slow: Collection[int], slow_factor: float) -> Links:
-    """Return the links of a configuration: equal, but for the slow members; a server's are never slow."""
+    """Return the links of a configuration; a server's are as good as those of the best member, and never slow."""
     factor = np.ones(members + 1)
     factor[list(slow)] = slow_factor
-    return Links(network.up / factor, network.down / factor, network.compute * factor)
+    up, down = (np.array([*each, max(each)]) for each in (network.of_each(key, members) for key in ("up", "down")))
+    return Links(up / factor, down / factor, np.array([*network.of_each("compute", members), 0.0]) * factor)

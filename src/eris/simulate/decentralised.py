@@ -227,7 +227,8 @@ class _Account:
         """Sum up."""
         each = RoleBytes(float(self._sent.mean()), float(self._received.mean()))
         seconds = links.phase(self._sent, self._received)
-        return Traffic(each, RoleBytes(0.0, 0.0), int(self._sent.sum()), seconds)
+        all_of_it = links.gathered(range(self._sent.size), self._sent, self._received)
+        return Traffic(each, RoleBytes(0.0, 0.0), int(self._sent.sum()), seconds, all_of_it)
 
 
 def _mean(values: list[Any]) -> Any:

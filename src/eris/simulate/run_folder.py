@@ -101,6 +101,7 @@ class RunFolder:
             "bytes_down": {role: count.down for role, count in roles.items()},
             "bytes_total": traffic.total,
             "distribution_seconds": traffic.seconds,
+            "virtual_round_seconds": traffic.round_seconds,
             "largest_share": self.ledger.of_round.pop(event.round, None) if self.ledger else None,
             "lost_shards": event.lost_shards,
             "seconds": event.seconds,

@@ -187,7 +187,7 @@ class Simulation:
             mean = means.get(entry.shard)
             self._emit(ShardPublished(verdict.round, entry.shard, entry.aggregator, who, size, entry.lost, mean))
         self._emit(VerdictWritten(verdict.round, plain(intake.plan), plain(verdict)))
-        traffic = intake.bytes.total(self._links)
+        traffic = intake.bytes.total(self._links, self.composition.config.network.deadline)
         return _Ended(verdict.round, traffic, played.round.seconds, intake.mean_loss, len(verdict.lost_shards))
 
     def _emit(self, event: Event) -> None:

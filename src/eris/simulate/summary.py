@@ -46,6 +46,7 @@ def summarise(
             "total": sum(line["bytes_total"] for line in rounds),
         },
         "distribution_seconds": _average([line["distribution_seconds"] for line in rounds]),
+        "virtual_round_seconds": _average([line["virtual_round_seconds"] for line in rounds]),
         "exposure": {key: exposure[key] for key in ("largest_share_per_round", "union_over_rounds") if key in exposure},
         "lost_shards": sum(line["lost_shards"] for line in rounds),
         "seconds": seconds,

@@ -47,12 +47,17 @@ class RoundBytes:
         self._received = np.zeros(self._owners.shape, np.int64)  # by who aggregates a shard
         self._published = np.zeros(plan.shards, np.int64)
         self._member_up = np.zeros(self._peers, np.int64)
+        self._heard: list[int] = []  # members of whom anything arrived
+        self._missing = False  # whether any aggregator lacks anybody
 
     def sent(self, member: int, messages: Bytes, unreached: tuple[int, ...]) -> tuple[int, ...]:
         """Count a member's messages, as long as they are on the wire, and return what it sent for each shard."""
         sizes = messages * (self._owners != member)
         if unreached:
             sizes[:, list(unreached)] = 0
+            self._missing = True
+        if len(unreached) < self.plan.shards:
+            self._heard.append(member)
         self._received += sizes
         total = tuple((sizes[0] if len(sizes) == 1 else sizes.sum(axis=0)).tolist())
         self._member_up[member] += sum(total)
@@ -64,8 +69,8 @@ class RoundBytes:
         self._published[shards] = sizes
         return dict(zip(shards, sizes.tolist(), strict=True))
 
-    def total(self, links: Links) -> Traffic:
-        """Sum up."""
+    def total(self, links: Links, deadline: float = 0.0) -> Traffic:
+        """Sum up. Who lacks a contribution waits for it until the deadline, if there is one."""
         participants, roster = list(self.plan.participants), np.array([entry.peer for entry in self.plan.roster])
         homes = self._owners[0]
         received = [self._at(owners, sizes) for owners, sizes in zip(self._owners, self._received, strict=True)]
@@ -75,11 +80,13 @@ class RoundBytes:
         aggregator_up = self._at(homes, self._published * (roster.size - (not self.server)))
         at_work = np.unique(self._owners)
         uploads, downloads = links.phase(self._member_up, aggregator_down), links.phase(aggregator_up, member_down)
+        gathered = links.gathered(self._heard, self._member_up, aggregator_down)
         return Traffic(
             member=RoleBytes(float(self._member_up[participants].mean()), float(member_down[roster].mean())),
             aggregator=RoleBytes(float(aggregator_up[at_work].mean()), float(aggregator_down[at_work].mean())),
             total=int(self._member_up.sum() + aggregator_up.sum()),
             seconds=uploads + downloads,
+            round_seconds=(max(gathered, deadline) if self._missing else gathered) + downloads,
             aggregator_name="server" if self.server else "aggregator",
         )
 
