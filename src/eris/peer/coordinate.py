@@ -53,7 +53,7 @@ class CoordinatorNode:
         begin_with: int = 0,
         wait: float = 86_400.0,
     ) -> None:
-        """Listen; the run begins when `begin_with` peers (0: all) are there, or ends if they are not in `wait` seconds."""
+        """Listen; the run begins with `begin_with` peers (0: all), and ends if they have not come in `wait` seconds."""
         self.federation, self.moments = federation, Moments()
         self._closed = False
         self.failure: ErisError | None = None  # why it cannot go on
