@@ -334,3 +334,21 @@ def test_who_was_excluded_says_nothing_more_that_is_kept() -> None:
         with pytest.raises(Refused, match=Reason.EQUIVOCATION.value):
             made.manifest(manifest(plan, 0, payload))
     assert len(journal) == kept
+
+
+def test_who_joins_again_and_again_does_not_fill_the_journal() -> None:
+    journal: list = []
+    made = coordinator(dsc=True, journal=journal)
+    finish_round(made)
+    for _ in range(50):
+        made.returned(1, private_round=0, reference_epoch=NO_REFERENCE)
+    refused = 0
+    for number in range(50):
+        try:
+            made.join(RosterEntry(1, "peer-1", 1.0, organisation=f"{number}"))
+        except Refused:
+            refused += 1
+    assert refused == 42
+    assert sum(isinstance(entry, Membership) for entry in journal) == 9
+    finish_round(made)
+    made.join(RosterEntry(1, "peer-1", 1.0, organisation="at last"))

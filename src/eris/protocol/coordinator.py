@@ -27,6 +27,8 @@ from eris.protocol.verdict import GENESIS, Verdict
 
 __all__ = ["Coordinator"]
 
+_MOST_CHANGES = 8  # of a peer's place on the roster between two plans
+
 
 class Coordinator:
     """One run's clock. Give it messages and the time; it gives plans and verdicts."""
@@ -53,6 +55,7 @@ class Coordinator:
         self._open: OpenRound | None = None
         self._planned_reference = (0, 0)  # epoch of the last plan, and the round that opened it
         self._attest = False  # somebody came back since the last plan
+        self._changes: Counter[int] = Counter()  # of each peer's entry since the last plan
         self._contributed: dict[int, int] = {}  # peer → last round with a committed contribution
         self._resume()
 
@@ -61,10 +64,23 @@ class Coordinator:
     def join(self, entry: RosterEntry) -> None:
         """Add a member, or change its weight, from the next plan on: a reference epoch begins."""
         self.require_honest(entry.peer)
+        if changes := self.roster.get(entry.peer) != entry:
+            self._count_change(entry)
         self.absent.discard(entry.peer)
         self.unreached.pop(entry.peer, None)
-        if self.roster.get(entry.peer) != entry:
+        if changes:
             self._change(self.roster | {entry.peer: entry})
+
+    def _count_change(self, entry: RosterEntry) -> None:
+        """Refuse a peer that is another one every moment: each time is written down, and the disk is everybody's."""
+        self._changes[entry.peer] += 1
+        if self._changes[entry.peer] > _MOST_CHANGES:
+            raise Refused(
+                Reason.DUPLICATE,
+                f"{entry.name} changed its weight, key, organisation or address {_MOST_CHANGES} times in this round",
+                fix="wait for the next round",
+                peer=entry.peer,
+            )
 
     def require_honest(self, peer: int) -> None:
         """Refuse a peer that was excluded."""
@@ -102,7 +118,8 @@ class Coordinator:
 
     def _change(self, roster: dict[int, RosterEntry]) -> None:
         epoch = self._last_reference_epoch() + 1
-        self._journal.append(Membership(tuple(roster[peer] for peer in sorted(roster)), epoch))
+        if (epoch, roster) != (self.reference_epoch, self.roster):  # else it is written down already
+            self._journal.append(Membership(tuple(roster[peer] for peer in sorted(roster)), epoch))
         self.roster, self.reference_epoch = dict(roster), epoch
 
     def _last_reference_epoch(self) -> int:
@@ -117,6 +134,7 @@ class Coordinator:
             plan = self._next_plan()
             self._journal.append(plan)
             self._attest = False
+            self._changes.clear()
             self._planned_reference = (plan.reference_epoch, plan.reference_begins)
             self._open = OpenRound(plan, now + plan.deadlines.report, frozenset(plan.aggregators & self.absent))
         return self._open.plan
