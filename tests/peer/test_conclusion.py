@@ -53,7 +53,7 @@ def conclusion(member: Member, fetch: Fetch, *, connect: float) -> Conclusion:
     )
     own = NodeSettings("peer-3")
     others = SimpleNamespace(dialable=lambda but: [peer for peer in range(5) if peer != but])
-    parts: tuple[Any, ...] = (None, Inbox(own), others, couriers, SimpleNamespace(state=""), None)
+    parts: tuple[Any, ...] = (None, Inbox(own), others, couriers, SimpleNamespace(state=""))
     return Conclusion(own, member, *cast(Any, parts), connect=connect)
 
 

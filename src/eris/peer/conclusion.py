@@ -7,7 +7,6 @@ import threading
 import time
 
 from eris.errors import CheckpointError, Reason, Refused, RunStopped
-from eris.peer.admission import Admission
 from eris.peer.book import Book
 from eris.peer.chronicle import Chronicle
 from eris.peer.couriers import Couriers
@@ -36,12 +35,11 @@ class Conclusion:
         book: Book,
         couriers: Couriers,
         reporter: Reporter,
-        admission: Admission,
         *,
         connect: float,
     ) -> None:
         self._settings, self._member, self._chronicle, self._inbox = settings, member, chronicle, inbox
-        self._book, self._couriers, self._reporter, self._admission = book, couriers, reporter, admission
+        self._book, self._couriers, self._reporter = book, couriers, reporter
         self._connect = connect
         self.stepping = threading.Lock()
 
@@ -73,8 +71,6 @@ class Conclusion:
                 missing = self._member.conclude(verdict)
             if missing is not None:
                 raise RunStopped("a committed shard cannot be had from anybody", round=verdict.round)
-        if self._member.lost_reference:
-            self._admission.ask_for_reference()
 
     def _verdict_of(self, plan: RoundPlan) -> Verdict | None:
         """Return a verdict from the coordinator's journal; None if the run went another way."""

@@ -56,6 +56,7 @@ class CoordinatorNode:
         """Listen; the run begins with `begin_with` peers (0: all), and ends if they have not come in `wait` seconds."""
         self.federation, self.moments = federation, Moments()
         self._closed = False
+        self._idle: set[tuple[str, int]] = set()  # the plan in flight, and who sends nothing under it
         self.failure: ErisError | None = None  # why it cannot go on
         self._journal = SqliteJournal(folder / "coordinator.sqlite")
         self._claim = FolderClaim(folder)
@@ -157,7 +158,7 @@ class CoordinatorNode:
         return {"peer": number, "intact": intact, "plan": plan, "ended": ended, "dialled": dialled, "board": board}
 
     def report(self, caller: PeerIdentity, request: Document) -> Document:
-        """Take a manifest, a notice or the list of what a member holds."""
+        """Take a manifest, a notice, the list of what a member holds, or that it sends nothing."""
         number = self._number(caller)
         with self._deciding():
             coordinator = self._running()
@@ -169,6 +170,8 @@ class CoordinatorNode:
                 if notice.aggregator != number:
                     raise Refused(Reason.NOT_A_MEMBER, "only the aggregator itself withholds", peer=caller.name)
                 coordinator.withheld(notice)
+            elif "idle" in request:
+                self._excuse(coordinator, number, request["idle"])
             else:
                 wanted = coordinator.report(Report.from_dict(request.get("report", {}), number))
             self.moments("noted", round=coordinator.round, what=next(iter(request), ""))
@@ -267,6 +270,14 @@ class CoordinatorNode:
                 raise
             finally:
                 self._lock.notify_all()
+
+    def _excuse(self, coordinator: Coordinator, number: int, plan: str) -> None:
+        """Let nobody wait for who sends nothing in the round in flight; however often it says so, all hear it once."""
+        said = (plan, number)
+        if said in self._idle or coordinator.in_flight is None or coordinator.in_flight.digest != plan:
+            return
+        self._idle = {other for other in self._idle if other[0] == plan} | {said}
+        self._run.excuse(number, moved=False, contributes=False)
 
     def _number(self, caller: PeerIdentity) -> int:
         try:

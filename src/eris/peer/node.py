@@ -147,7 +147,6 @@ class Node:
             book,
             self._couriers,
             self._reporter,
-            self._admission,
             connect=federation.settings.connect,
         )
         self._recovery = Recovery(
@@ -253,10 +252,12 @@ class Node:
             return
         self.member.begin(plan)
         self.moments("plan", round=plan.round)
-        if self.member.lost_reference:
+        if self.member.lost_reference:  # asked here only: a plan that begins an epoch may be there with the verdict
             self._admission.ask_for_reference()
         deadline, before = began + plan.deadlines.report, self._traffic()
         result = self._training.train(plan)
+        if result is None and self.number in plan.participants:
+            self._reporter.sit_out(plan)
         self._exchange.run(plan, result.uploads if result is not None else [], deadline)
         self._reporter.report(plan)
         self.moments("reported", round=plan.round)

@@ -1,4 +1,4 @@
-"""What a peer tells the coordinator of a round: what it published, what it withholds, what it holds."""
+"""What a peer tells the coordinator of a round: what it published, withholds and holds, or that it sits it out."""
 
 from __future__ import annotations
 
@@ -39,6 +39,13 @@ class Reporter:
                 self._moments("manifest", round=round)
         except ErisError as error:
             _LOG.warning("the coordinator did not hear of a shard: %s", error)
+
+    def sit_out(self, plan: RoundPlan) -> None:
+        """Say that we send nothing in this round: the aggregators would wait for it in vain."""
+        try:
+            self._client.report({"idle": plan.digest})
+        except ErisError as error:
+            _LOG.warning("round %d: nobody heard that this member sends nothing: %s", plan.round, error)
 
     def report(self, plan: RoundPlan) -> None:
         """Say what we hold, again and again if it does not arrive."""
