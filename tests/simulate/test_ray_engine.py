@@ -47,3 +47,10 @@ def test_an_error_of_a_member_reaches_the_caller(cluster, tmp_path):
 
     with pytest.raises((TaskError, ConfigError)):
         next(cluster.train([Job(0, 99)], lambda member: None))
+
+
+def test_memory_that_ran_out_on_the_cluster_is_told_as_such(cluster):
+    with pytest.raises(MemoryError):
+        cluster._get(cluster._actors[0].__ray_call__.remote(lambda _: bytes(1 << 62)))
+    with pytest.raises(TaskError, match="an actor failed with ZeroDivisionError"):
+        cluster._get(cluster._actors[0].__ray_call__.remote(lambda _: 1 // 0))
