@@ -67,7 +67,7 @@ def test_a_federation_from_its_first_join_to_its_end(grove: Path) -> None:
         healthy = eris("doctor", "--peer", "amber", cwd=grove)
         for what in ("name", "certificate", "address", "port", "CA", "clock", "version", "run", "listening", "disk"):
             assert f"ok     {what}" in healthy
-        assert "the run has ended" in eris("stop", "--credentials", "certs/peers/birch", cwd=grove)
+        assert "the run has ended, stopped by birch" in eris("stop", "--credentials", "certs/peers/birch", cwd=grove)
         assert "stopped by birch" in clock.wait(24)
         texts = {name: peer.wait(24) for name, peer in peers.items()}
     assert "stopped by birch after" in texts["amber"]

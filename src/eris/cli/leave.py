@@ -18,13 +18,13 @@ def register(app: typer.Typer) -> None:
     def leave(
         file: FederationFile = DEFAULT_FILE,
         peer: Annotated[
-            str | None, typer.Option(metavar="NAME", help="Who leaves (whose credentials these are).")
+            str | None, typer.Option(metavar="NAME", help="Who leaves (default: the only peer with credentials here).")
         ] = None,
         credentials: CredentialsOption = None,
     ) -> None:
         """Leave a run: from the next round on it goes on without this peer. (Ctrl-C only interrupts `eris join`.)"""
-        from eris.cli.networking.options import caller
+        from eris.cli.networking.options import known_caller
 
-        with caller(file, credentials, peer) as client:
+        with known_caller(file, credentials, peer) as (name, client):
             client.leave({"for_good": True})
-        typer.echo("left; the run goes on without this peer from the next round on")
+        typer.echo(f"{name} has left; the run goes on without it from the next round on")

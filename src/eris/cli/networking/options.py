@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +26,7 @@ __all__ = [
     "advertised",
     "caller",
     "find_credentials",
+    "known_caller",
 ]
 
 DEFAULT_FILE = Path("FEDERATION.toml")
@@ -62,30 +63,60 @@ def advertised(place: tuple[str, int] | None) -> str:
 
 
 @contextmanager
-def caller(file: Path, given: Path | None, *names: str | None) -> Iterator[ControlClient]:
-    """Open a line to the coordinator, as one of these peers, or as anybody whose credentials are found."""
+def caller(file: Path, given: Path | None) -> Iterator[ControlClient]:
+    """Open a line to the coordinator as anybody whose credentials are found: enough to ask how things are."""
     from eris.peer.federation import load_federation
     from eris.transport.control import COORDINATOR
     from eris.transport.control_client import ControlClient
 
     federation = load_federation(file)
-    wanted = [name for name in names if name] or [*federation.peers, COORDINATOR]
-    credentials = find_credentials(file, federation, given, *wanted)
+    credentials = find_credentials(file, federation, given, *federation.peers, COORDINATOR)
     with ControlClient(credentials, federation.coordinator) as client:
         yield client
 
 
+@contextmanager
+def known_caller(
+    file: Path, given: Path | None, name: str | None, *, coordinator: bool = False
+) -> Iterator[tuple[str, ControlClient]]:
+    """Open a line to the coordinator for what goes on record: as the one peer it can be, or not at all.
+
+    With `coordinator` its own credentials do, and come first: who has them runs the federation.
+    """
+    from eris.peer.federation import load_federation
+    from eris.transport.control import COORDINATOR
+    from eris.transport.control_client import ControlClient
+
+    federation = load_federation(file)
+    names = (name,) if name else (COORDINATOR, *federation.peers) if coordinator else federation.peers
+    found = [] if given else list(_beside(file, names))
+    if len(found) > 1 and found[0] != COORDINATOR:
+        raise ConfigError(
+            f"there are credentials of {', '.join(found)} beside {file}, and who asks goes on record",
+            fix="say who you are with --peer NAME",
+        )
+    credentials = find_credentials(file, federation, given, *names)
+    with ControlClient(credentials, federation.coordinator) as client:
+        yield credentials.name, client
+
+
+def _beside(file: Path, names: Iterable[str]) -> dict[str, Path]:
+    """Return the folders with credentials beside a federation's file, by name and in the order of the names."""
+    from eris.transport.credentials import CERTIFICATE
+
+    here, found = file.parent, {}
+    for name in names:
+        places = (here / name, here / "peers" / name, *here.glob(f"*/peers/{name}"))
+        if place := next((place for place in places if (place / CERTIFICATE).exists()), None):
+            found[name] = place
+    return found
+
+
 def find_credentials(file: Path, federation: Federation, given: Path | None, *names: str) -> Credentials:
     """Open the folder that was given, or the first one beside the federation's file that is of one of the names."""
-    from eris.transport.credentials import CERTIFICATE, Credentials
+    from eris.transport.credentials import Credentials
 
-    found = given
-    if found is None:
-        here = file.parent
-        places = [
-            place for name in names for place in (here / name, here / "peers" / name, *here.glob(f"*/peers/{name}"))
-        ]
-        found = next((place for place in places if (place / CERTIFICATE).exists()), None)
+    found = given or next(iter(_beside(file, names).values()), None)
     if found is None:
         raise ConfigError(
             f"no credentials of {' or '.join(names)} beside {file}",
