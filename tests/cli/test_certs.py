@@ -58,6 +58,8 @@ def test_mistakes_are_explained(run, tmp_path: Path) -> None:  # type: ignore[no
         run("issue", tmp_path / "none", "alice")
     with pytest.raises(ErisError, match="no certificate here"):
         run("show", tmp_path)
+    with pytest.raises(ErisError, match=r"there is no such file .*nothing\.pem"):
+        run("show", tmp_path / "nothing.pem")
 
 
 def test_an_error_says_where_in_one_line_and_exits_with_2(tmp_path: Path) -> None:

@@ -61,7 +61,10 @@ def test_address_and_port(place: Town) -> None:
     assert wrong(examine_coordinator(elsewhere(place, "no-such-host.invalid:1"), credentials(place))) == ["address"]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    assert wrong(examine_coordinator(elsewhere(place, f"127.0.0.1:{port}"), credentials(place))) == ["port"]
+    found = list(examine_coordinator(elsewhere(place, f"127.0.0.1:{port}"), credentials(place)))
+    assert wrong(found) == ["port"]
+    assert f"at 127.0.0.1:{port}: check that the coordinator runs there" in found[-1].text
+    assert "eris doctor" not in found[-1].text  # which is what they just ran
 
 
 def test_another_ca(place: Town, tmp_path: Path) -> None:

@@ -50,6 +50,10 @@ def broken(config, peer):
     raise RuntimeError("no such disk")
 
 
+def elsewhere(config, peer):
+    open("patients.csv")
+
+
 def nothing(config, peer):
     return object()
 '''
@@ -82,7 +86,8 @@ def test_peers_that_know_only_their_own_data_train_one_model(module: str, tmp_pa
         ("slopes", ConfigError, "write package.module:Task"),
         ("slopes:Missing", ConfigError, "module slopes has no Missing"),
         ("valleys:Task", ConfigError, "valleys:Task cannot be imported"),
-        ("slopes:broken", TaskError, r"failed: RuntimeError\('no such disk'\)"),
+        ("slopes:broken", TaskError, "failed: RuntimeError: no such disk"),
+        ("slopes:elsewhere", TaskError, r"failed: FileNotFoundError: .*'patients\.csv'"),
         ("slopes:nothing", TaskError, "has no spec, samples, initial, memory, train, evaluate"),
     ],
 )

@@ -148,13 +148,16 @@ def test_requests_that_cannot_be_signed(federation: Any, tmp_path: Path) -> None
     path.write_bytes(pem(new_request(new_key(), "../../root")))
     with pytest.raises(InputError, match="cannot name a peer"):
         federation.authority.sign(path)
-    with pytest.raises(ConfigError, match="missing"):
+    with pytest.raises(ConfigError, match=r"no such file .*none\.csr.*eris certs request"):
         federation.authority.sign(tmp_path / "none.csr")
 
 
 def test_a_ca_is_never_overwritten_and_must_exist(federation: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="already"):
         Authority.create(federation.folder, "cardio")
+    (tmp_path / "a-file").touch()
+    with pytest.raises(ConfigError, match="a file, not a folder"):
+        Authority.create(tmp_path / "a-file", "cardio")
     with pytest.raises(ConfigError, match="eris certs init"):
         Authority(tmp_path)
 

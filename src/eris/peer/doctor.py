@@ -73,7 +73,8 @@ def examine_coordinator(federation: Federation, credentials: Credentials) -> Ite
         connect((host, port), 5.0).shut()
         yield Finding("port", True, f"something listens at {host}:{port}")
     except LinkError as error:
-        yield Finding.of("port", error)
+        fix = "check that the coordinator runs there, and that port and firewall are open"
+        yield Finding("port", False, f"{error.what} at {host}:{port}: {fix}")
         return
     try:
         yield Finding("CA", True, f"{probe((host, port), credentials, expected=COORDINATOR)} answers")

@@ -44,7 +44,7 @@ def task_for(path: str | None, config: Config, peer: int) -> Task:
         raise
     except Exception as error:
         raise TaskError(
-            f"{path}(config, {peer}) failed: {error!r}",
+            f"{path}(config, {peer}) failed: {type(error).__name__}: {error}",
             fix="it is called with the configuration and this peer's number",
         ) from error
     asked = [_IN_BLOCKS.get(name, name) for name in _ASKED] if isinstance(task, BlockTask) else _ASKED

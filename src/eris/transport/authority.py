@@ -64,6 +64,8 @@ class Authority:
         check_name(federation, what="federation")
         if (folder / _AUTHORITY_KEY).exists() or (folder / ROOT).exists():
             raise ConfigError("there is a CA here already", fix="use it, or choose another folder", folder=folder)
+        if folder.exists() and not folder.is_dir():
+            raise ConfigError("this is a file, not a folder", fix="choose another folder", path=folder)
         key = new_key()
         certificate = new_authority(key, federation, days=days)
         _write(folder / _AUTHORITY_KEY, key_bytes(key), mode=0o600)
@@ -99,7 +101,7 @@ class Authority:
         self, request: Path | str, *, hosts: Sequence[str] = (), days: int = PEER_DAYS, replace: bool = False
     ) -> Path:
         """Certify the key of a request and return the folder with what the peer must add to its own."""
-        name, public_key = requested_name(read_request(read_file(Path(request)), where=request), where=request)
+        name, public_key = requested_name(_read_request(Path(request)), where=request)
         folder = self._peer_folder(name)
         if key_fingerprint(public_key) in self._withdrawn_keys(name):
             raise ConfigError(
@@ -171,6 +173,12 @@ class Authority:
         data = pem(revocation_list(self._certificate, self._key, revocations))
         for folder in (self.folder, *(self.folder / "peers").glob("*")):
             _write(folder / REVOKED, data)
+
+
+def _read_request(path: Path) -> x509.CertificateSigningRequest:
+    if not path.is_file():
+        raise ConfigError("there is no such file", fix="give the request that `eris certs request` wrote", path=path)
+    return read_request(path.read_bytes(), where=path)
 
 
 def _write(path: Path, data: bytes, *, mode: int = 0o644) -> None:

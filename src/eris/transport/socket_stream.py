@@ -121,7 +121,7 @@ def connect(address: Address, seconds: float) -> SocketStream:
     where = f"{address[0]}:{address[1]}"
     if isinstance(failure, TimeoutError):
         raise LinkTimeout("connect", f"no answer within {seconds:g} s", address=where) from failure
-    fix = "check that the peer runs and that address, port and firewall are right (`eris doctor`)"
+    fix = "check that something listens there and that address, port and firewall are right (`eris doctor`)"
     raise LinkClosed(f"cannot connect: {failure.strerror}", clean=False, fix=fix, address=where) from failure
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from eris.errors import ConfigError
 from eris.transport.certificates import fingerprint_of, is_authority, names_of, read_certificate, read_request
 from eris.transport.credentials import CERTIFICATE, EXPIRY_WARNING_DAYS, REVOKED, ROOT, read_file
 from eris.transport.revocations import Revocations
@@ -42,6 +43,8 @@ class Summary:
 def summaries(path: Path | str) -> list[Summary]:
     """Describe a file, or every certificate of a peer's or a CA's folder."""
     path = Path(path)
+    if not path.exists():
+        raise ConfigError("there is no such file", fix="give a certificate, a request, or a folder of them", path=path)
     if not path.is_dir():
         return [_summary(path)]
     found = [path / ROOT, path / CERTIFICATE, *path.glob(f"peers/*/{CERTIFICATE}"), *path.glob("*.csr")]

@@ -148,7 +148,7 @@ def test_what_an_attack_cannot_do_it_refuses():
     pictures, labels = digits(2)
     with pytest.raises(InputError, match="more than one rank"):
         attack("rank-one", sight_of(world(), pictures, labels))
-    with pytest.raises(ConfigError, match="no inversion"):
+    with pytest.raises(ConfigError, match="no attack"):
         inversion_by_name("psychic")
 
 

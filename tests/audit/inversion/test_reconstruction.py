@@ -118,7 +118,9 @@ def test_ctrl_c_says_how_to_go_on(invoke, monkeypatch):
     [
         (("--mode", "sideways"), "mask-aware, zero-filled or both"),
         (("--option", "steps"), "--option steps=2000"),
-        (("--attack", "psychic"), "no inversion"),
+        (("--attack", "psychic"), "no attack"),
+        (("--option", "stepss=3"), "the attack boxed has no option 'stepss': use one of steps, restarts"),
+        (("--option", "steps=many"), "option steps is 'many'"),
         (("nowhere.toml",), "no such configuration"),
     ],
 )

@@ -16,6 +16,7 @@ only imported by whoever attacks.
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -90,13 +91,22 @@ def register_inversion(name: str, build: Callable[..., Inversion] | str) -> None
 def inversion_by_name(name: str, **options: Any) -> Inversion:
     """Return the attack of that name."""
     if name not in INVERSIONS:
-        raise ConfigError(f"there is no inversion {name!r}", fix=f"use one of {', '.join(sorted(INVERSIONS))}")
-    build = INVERSIONS[name]
+        raise ConfigError(f"there is no attack {name!r}", fix=f"use one of {', '.join(sorted(INVERSIONS))}")
+    build = _builder(INVERSIONS[name])
+    known = inspect.signature(build).parameters
+    unknown = [key for key in options if key not in known]
+    if unknown and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        fix = f"use one of {', '.join(known)}" if known else "it has none"
+        raise ConfigError(f"the attack {name} has no option {unknown[0]!r}", fix=fix)
+    return build(**options)
+
+
+def _builder(build: Callable[..., Inversion] | str) -> Callable[..., Inversion]:
     if not isinstance(build, str):
-        return build(**options)
+        return build
     module, _, attribute = build.partition(":")
     try:
-        inversion: Inversion = getattr(importlib.import_module(module), attribute)(**options)
+        found: Callable[..., Inversion] = getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "torch", "torch", "inverting updates") from error
-    return inversion
+    return found

@@ -30,7 +30,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON, n
 Canaries = Annotated[int, typer.Option(min=4, help="Most canaries a member (half of its samples at most).")]
 Views = Annotated[int, typer.Option(min=1, help="Most places to look at a member from.")]
 _FEDERATION = "FEDERATION.toml"
-Out = Annotated[Path | None, typer.Option(help="Folder of the results (default: audits/<time>).")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the results (default: audits/TIME).")]
 
 
 def settings(source: Path | None, changes: list[str]) -> Config:

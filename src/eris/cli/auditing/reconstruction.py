@@ -130,7 +130,12 @@ def _options(texts: Sequence[str]) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f"{text!r} is not an option", fix="write --option steps=2000")
-        options[key] = json.loads(value)
+        try:
+            options[key] = json.loads(value)
+        except ValueError:
+            raise ConfigError(
+                f"option {key} is {value!r}", fix="write a number, or a list such as [0.1, 0.01]"
+            ) from None
     return options
 
 
