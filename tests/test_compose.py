@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eris.compose import compose
+from eris.compose import check_settings, compose
 from eris.config import load_config
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec
@@ -38,11 +38,45 @@ def composed(*changes, method="eris", spec=FLAT, samples=None):
         ("eris", ["privacy.noise_multiplier=1.0"], "updates are not clipped"),
         ("eris", ["shards.capacities=[1.0, 2.0]"], "2 capacities for 10 aggregators"),
         ("eris", ["shards.schedule=rotate", f"shards.capacities={[1.0] * 10}"], "rotating shards are weighted"),
+        ("eris", ["faults.slow_members=0.04"], "nobody would be slow"),
     ],
 )
 def test_refused(method, changes, says):
     with pytest.raises(ConfigError, match=says.replace("[", r"\[").replace("(", r"\(")):
         composed(*changes, method=method)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        (["server.rule=krum"], "server.rule"),
+        (["server.rule=median", "method=eris+dsc"], "server.rule"),
+        (["server.optimizer=sgd"], "server.optimizer"),
+        (["server.schedule=cosine"], "server.schedule"),
+        (["server.schedule=stepwise", "server.schedule_options={evry=3}"], "server.schedule"),
+        (["compression.gamma_schedule=linear", "method=eris+dsc"], "compression.gamma_schedule"),
+        (["compression.compressor=rand_j", "method=eris+dsc"], "compression.compressor"),
+        (["compression.compressor=top_k", "method=eris+dsc"], "compression"),
+        (["compression.gamma=0.9", "method=eris+dsc"], "compression.gamma"),
+        (["faults.slow_members=0.04"], "faults.slow_members"),
+    ],
+)
+def test_a_refusal_names_its_key(changes, key):
+    with pytest.raises(ConfigError) as refused:
+        composed(*changes)
+    assert refused.value.where["key"] == key
+
+
+def test_the_settings_of_every_method_are_checked_without_a_model():
+    check_settings(load_config())
+    for changes in (["method=['eris', 'nonsense']"], ["method=['eris', 'eris']"], ["method=['eris', 'gossip']"]):
+        with pytest.raises(ConfigError):
+            check_settings(load_config(changes=[*changes, "participation=0.5"]))
+
+
+def test_a_schedule_of_a_file_moves_the_step():
+    made = composed("server.schedule=stepwise", "server.schedule_options={every=10, factor=0.5}")
+    assert [made.recipe.optimizer_at(round).lr for round in (9, 10, 25)] == [1.0, 0.5, 0.25]
 
 
 def test_noise_and_buffers_are_refused():

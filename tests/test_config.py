@@ -100,6 +100,12 @@ def test_whoever_says_epochs_means_epochs():
     assert load_config(changes=["local.batch=8", "local.steps=3"]).local.steps == 3
 
 
+def test_whoever_says_adam_means_no_momentum():
+    assert load_config().local.momentum == 0.9
+    assert load_config(changes=["local.optimizer=adam"]).local.momentum == 0.0
+    assert load_config(changes=["local.optimizer=adam", "local.momentum=0.5"]).local.momentum == 0.5
+
+
 def test_the_digest_says_what_decides_the_result():
     config = load_config()
     for same in ("workers=7", "engine=ray", "network.ray=auto"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import eris
-from eris.errors import ConfigError
+from eris.errors import ConfigError, DataError, MissingExtra
 from eris.events import RoundEnded
 from eris.local.numpy_task import QuadraticTask
 
@@ -40,6 +40,73 @@ def test_a_task_of_ones_own(tmp_path):
     result = eris.Federation(task=task, method="eris+dsc", members=4, rounds=5).run(tmp_path / "run")
     assert result.summaries[0]["rounds"] == 5
     assert eris.Federation(task=task, method="eris+dsc", members=4, rounds=5).resume(tmp_path / "run").finished
+
+
+@pytest.fixture
+def halves():
+    """Sixty samples of four hospitals, and a linear model for them."""
+    torch = pytest.importorskip("torch")
+    inputs = (2 * eris.public_root(1).uniforms(60 * 4) - 1).reshape(60, 4).astype(np.float32)
+    labels = (inputs[:, 0] > 0).astype(np.int64)
+    hospitals = np.array(["north", "east", "south", "west"])[np.arange(60) % 4]
+    return lambda: torch.nn.Linear(4, 2), inputs, labels, hospitals
+
+
+def test_ids_of_ones_own_stay_whole(halves):
+    model, inputs, labels, hospitals = halves
+    natural = {"members": 4, "changes": ["data.partition=natural", "data.validation=0"]}
+    federation = eris.Federation(model, ((inputs, labels, hospitals), (inputs, labels)), "eris", **natural)
+    sets = [{str(hospitals[place]) for place in part} for part in federation.task._places]
+    assert sorted(sets, key=min) == [{"east"}, {"north"}, {"south"}, {"west"}]
+    with pytest.raises(DataError, match="inputs, labels, ids") as refused:
+        eris.Federation(model, ((inputs, labels), (inputs, labels)), "eris", **natural)
+    assert refused.value.where["key"] == "data.partition"
+    with pytest.raises(DataError, match="different lengths"):
+        eris.Federation(model, ((inputs, labels, hospitals[:-1]), (inputs, labels)), "eris", **natural)
+
+
+def test_arrays_of_ones_own_are_tested_on_as_many_as_asked(halves):
+    model, inputs, labels, _ = halves
+    data = ((inputs, labels), (inputs, labels))
+    few = eris.Federation(model, data, "eris", members=3, changes=["data.test_samples=5"])
+    assert (len(few.task._test), len(eris.Federation(model, data, "eris", members=3).task._test)) == (5, 60)
+
+
+def test_a_natural_partition_of_a_named_set_uses_its_ids(halves, monkeypatch):
+    torch = pytest.importorskip("torch")
+    import eris.data
+    from eris.data import Dataset, Images, mnist_sample
+
+    digits = mnist_sample()
+    train = Images(digits.train.pixels, digits.train.labels, (0.1,), (0.3,), np.arange(6000) % 5)
+    monkeypatch.setattr(eris.data, "load", lambda name: Dataset("mnist-sample", "here", (), train, digits.test))
+    model = lambda: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))  # noqa: E731
+    federation = eris.Federation(model, "mnist-sample", "eris", members=5, changes=["data.partition=natural"])
+    assert [set((part % 5).tolist()) for part in federation.task._places] == [
+        {int(part[0] % 5)} for part in federation.task._places
+    ]
+
+
+def test_a_run_from_python_has_a_report_too(tmp_path, monkeypatch):
+    task = QuadraticTask.synthetic(4, 30, eris.public_root(2))
+    federation = eris.Federation(task=task, members=4, rounds=2)
+    federation.run(tmp_path / "run")
+    assert "<h1>" in (tmp_path / "run" / "report.html").read_text()
+
+    def missing(directory):
+        raise MissingExtra("matplotlib", "report", "a plot")
+
+    monkeypatch.setattr("eris.report.write_report", missing)
+    with pytest.warns(UserWarning, match="report.html was not written"):
+        assert federation.run(tmp_path / "again").finished
+
+
+@pytest.mark.parametrize("change", ["data.samples=5", "model.name=mlp", "local.lr=0.3"])
+def test_a_task_of_ones_own_hears_of_no_other_settings(change):
+    task = QuadraticTask.synthetic(4, 30, eris.public_root(2))
+    with pytest.raises(ConfigError, match="ready-made") as refused:
+        eris.Federation(task=task, members=4, changes=[change])
+    assert refused.value.where["key"] == change.partition("=")[0]
 
 
 def test_mistakes_are_those_of_a_configuration():

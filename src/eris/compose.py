@@ -7,12 +7,14 @@ before anything has started.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from eris.aggregate.choose import rule_by_name
-from eris.config import Config
+from eris.aggregate.choose import check_rule, rule_by_name
+from eris.aggregate.rule import Rule
+from eris.config import Config, concerning
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec
-from eris.methods import Method, method_by_name
+from eris.methods import Method, method_by_name, settled
 from eris.methods.noise_budget import SampleNoise, on_steps, on_update
 from eris.methods.own_model import own_model
 from eris.protocol.recipe import Recipe
@@ -20,11 +22,12 @@ from eris.protocol.round_plan import RosterEntry
 from eris.seeds import Seed, public_root
 from eris.shards.policy import ShardPolicy
 from eris.step.choose import optimizer_by_name
-from eris.step.schedule import schedule_by_name
+from eris.step.optimizer import ServerOptimizer
+from eris.step.schedule import Schedule, schedule_by_name
 from eris.transforms import Chain, Transform, chain, noise_of, normalise_steps
 from eris.transforms.noise import GaussianNoise
 
-__all__ = ["Composition", "compose", "initial_seed", "training_seed"]
+__all__ = ["Composition", "check_settings", "compose", "initial_seed", "training_seed"]
 
 
 @dataclass(frozen=True)
@@ -49,37 +52,50 @@ class Composition:
         return f"{self.method.name}-{self.config.digest[:16]}"
 
 
+class _Ingredients(NamedTuple):
+    """What a method is made of before there is a model to cut."""
+
+    chain: Chain
+    rule: Rule
+    optimizer: ServerOptimizer
+    schedule: Schedule
+
+
+def check_settings(config: Config) -> None:
+    """Refuse what can be seen to be impossible without data and model, for every method of a configuration.
+
+    Whoever runs several methods calls this first: the last of them may come hours after the first.
+    """
+    names = config.methods
+    if twice := [name for place, name in enumerate(names) if name in names[:place]]:
+        raise ConfigError(f"method {twice[0]!r} is named twice", fix="name each once", key="method")
+    for name in names:
+        chosen = settled(config, name)
+        method = method_by_name(name)
+        _check(chosen, method, config.members)
+        _ingredients(chosen, method)
+
+
 def compose(config: Config, spec: ModelSpec, samples: list[int]) -> Composition:
     """Build what a configuration for one method describes, for a model and the members' numbers of samples."""
     if len(config.methods) != 1:
         raise ConfigError(f"method is {list(config.methods)}", fix="compose one method at a time", key="method")
-    if config.stop != "rounds":
-        raise ConfigError(
-            "only beside FedAvg is it known where its validation loss is lowest",
-            fix="use `eris compare`, or give rounds as a number",
-            key="stop",
-        )
     method = method_by_name(config.methods[0])
     config = method.settle(config)
-    _check_counts(config, method, len(samples))
-    if method.exchange is not None:
-        _check_own_models(config, spec)
-        method.exchange(config, spec, public_root(config.seed))  # refuses graphs and partitions that cannot be
-    _check_replicas(config)
+    _check(config, method, len(samples))
     public = public_root(config.seed)
-    recipe = Recipe(
-        spec=spec,
-        policy=_policy(config, method, spec, public),
-        chain=_chain(config, method),
-        rule=rule_by_name(config.server.rule, **config.server.rule_options),
-        optimizer=optimizer_by_name(config.server.optimizer, **config.server.optimizer_options),
-        public=public,
-        schedule=schedule_by_name(config.server.schedule, **config.server.schedule_options),
-    )
-    recipe.chain.check_length(spec.n_trainable)
+    if method.exchange is not None:
+        _check_buffers(config, spec)
+        with concerning("baselines"):
+            method.exchange(config, spec, public)  # refuses graphs and partitions that cannot be
     noise = on_steps(config, samples)
-    if noise is not None:
-        spec.require_noise_is_possible()
+    policy, ingredients = _policy(config, method, spec, public), _ingredients(config, method)
+    with concerning("model"):  # only its buffers can be in the way now
+        recipe = Recipe(spec=spec, policy=policy, public=public, **ingredients._asdict())
+        if noise is not None:
+            spec.require_noise_is_possible()
+    with concerning("compression.gamma"):
+        recipe.chain.check_length(spec.n_trainable)
     shards = method.aggregators(config)
     return Composition(config, method, recipe, _roster(config, samples), tuple(range(shards)), noise)
 
@@ -92,6 +108,34 @@ def initial_seed(seed: int) -> Seed:
 def training_seed(of_round: Seed) -> Seed:
     """Return where a member's batches of a round come from, given its private seed of that round."""
     return of_round.child("train")
+
+
+def _check(config: Config, method: Method, members: int) -> None:
+    """Refuse what the settings of one method show by themselves."""
+    if config.stop != "rounds":
+        raise ConfigError(
+            "only beside FedAvg is it known where its validation loss is lowest",
+            fix="use `eris compare`, or give rounds as a number",
+            key="stop",
+        )
+    _check_counts(config, method, members)
+    if method.exchange is not None:
+        _check_own_models(config)
+    _check_replicas(config)
+    _check_slow_members(config)
+
+
+def _ingredients(config: Config, method: Method) -> _Ingredients:
+    """Build what needs no model; every error names its key."""
+    server, chain = config.server, _chain(config, method)
+    with concerning("server.rule"):
+        rule = rule_by_name(server.rule, **server.rule_options)
+        check_rule(rule, aggregators=method.aggregators(config), chain=chain)
+    with concerning("server.optimizer"):
+        optimizer = optimizer_by_name(server.optimizer, **server.optimizer_options)
+    with concerning("server.schedule"):
+        schedule = schedule_by_name(server.schedule, **server.schedule_options)
+    return _Ingredients(chain, rule, optimizer, schedule)
 
 
 def _check_counts(config: Config, method: Method, members: int) -> None:
@@ -123,7 +167,26 @@ def _check_replicas(config: Config) -> None:
         )
 
 
-def _check_own_models(config: Config, spec: ModelSpec) -> None:
+def _check_slow_members(config: Config) -> None:
+    share, members = config.faults.slow_members, config.members
+    if share and not int(share * members + 0.5):
+        raise ConfigError(
+            f"{share} of {members} members is less than half of one: nobody would be slow",
+            fix=f"use {1 / members:.2g} or more, or 0",
+            key="faults.slow_members",
+        )
+
+
+def _check_buffers(config: Config, spec: ModelSpec) -> None:
+    if spec.n_buffer:
+        raise ConfigError(
+            f"members of {config.methods[0]} have models of their own, which running statistics do not go with",
+            fix="set local.buffers = 'local', or use a model without them",
+            key="model",
+        )
+
+
+def _check_own_models(config: Config) -> None:
     """Refuse what means nothing where members have models of their own."""
     server = config.server
     impossible = {
@@ -133,12 +196,11 @@ def _check_own_models(config: Config, spec: ModelSpec) -> None:
         "local.send": config.local.send != "delta",
         "server.rule": server.rule != "mean",
         "server.optimizer": server.optimizer != "fedavg" or bool(server.optimizer_options),
-        "model": spec.n_buffer > 0,
     }
     for key in (key for key, found in impossible.items() if found):
         raise ConfigError(
             f"members of {config.methods[0]} have models of their own, which {key} does not go with",
-            fix="leave it at its default, or set local.buffers = 'local' for a model with running statistics",
+            fix="leave it at its default",
             key=key,
         )
 
@@ -152,17 +214,18 @@ def _policy(config: Config, method: Method, spec: ModelSpec, public: Seed) -> Sh
             fix="give one for each aggregator, or none",
             key="shards.capacities",
         )
-    return ShardPolicy(
-        spec=spec,
-        shards=count,
-        seed=public,
-        kind=shards.plan,
-        block=shards.block,
-        capacities=capacities or None,
-        schedule=shards.schedule,
-        every=shards.every,
-        replicas=1 if method.server or method.exchange else shards.replicas,
-    )
+    with concerning("shards"):
+        return ShardPolicy(
+            spec=spec,
+            shards=count,
+            seed=public,
+            kind=shards.plan,
+            block=shards.block,
+            capacities=capacities or None,
+            schedule=shards.schedule,
+            every=shards.every,
+            replicas=1 if method.server or method.exchange else shards.replicas,
+        )
 
 
 def _chain(config: Config, method: Method) -> Chain:
@@ -170,9 +233,10 @@ def _chain(config: Config, method: Method) -> Chain:
     if config.server.optimizer == "fednova":
         transforms.append(normalise_steps())
     transforms += on_update(config)
-    if method.packing is not None:
-        transforms.append(method.packing(config))
-    return chain(*transforms)
+    with concerning("compression"):
+        if method.packing is not None:
+            transforms.append(method.packing(config))
+        return chain(*transforms)
 
 
 def _roster(config: Config, samples: list[int]) -> tuple[RosterEntry, ...]:

@@ -18,7 +18,8 @@ import difflib
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -40,6 +41,7 @@ __all__ = [
     "Server",
     "Shards",
     "commented_config",
+    "concerning",
     "dump_config",
     "load_config",
 ]
@@ -113,6 +115,13 @@ class Local(_Table):
     def _whoever_says_epochs_means_epochs(cls, data: Any) -> Any:
         if isinstance(data, dict) and "steps" not in data and {"epochs", "batch", "send"} & set(data):
             return {**data, "steps": 0}
+        return data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _momentum_is_a_matter_of_sgd(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "momentum" not in data and data.get("optimizer", "sgd") != "sgd":
+            return {**data, "momentum": 0.0}
         return data
 
 
@@ -213,7 +222,9 @@ class Server(_Table):
 class Faults(_Table):
     """What goes wrong, on purpose."""
 
-    aggregator_dropout: Share = Field(default=0.0, description="share of aggregators that are away in a round")
+    aggregator_dropout: Share = Field(
+        default=0.0, description="share of aggregators that are away in a round, on average"
+    )
     link_failure: Share = Field(
         default=0.0, description="probability that a member's message to one aggregator is lost"
     )
@@ -327,6 +338,24 @@ def load_config(source: Path | str | Mapping[str, Any] | None = None, *, changes
         return Config.model_validate(_tuples(data))
     except ValidationError as error:
         raise _explained(error, data) from None
+
+
+@contextmanager
+def concerning(key: str) -> Iterator[None]:
+    """Name the key in a `ConfigError` of code that knows values, but not where they come from.
+
+    >>> with concerning("server.rule"):
+    ...     raise ConfigError("there is no rule 'mode'")
+    Traceback (most recent call last):
+    ...
+    eris.errors.ConfigError: there is no rule 'mode' [key=server.rule]
+    """
+    try:
+        yield
+    except ConfigError as error:
+        if "key" in error.where:
+            raise
+        raise ConfigError(error.what, fix=error.fix, key=key, **error.where) from error
 
 
 def dump_config(config: Config) -> str:

@@ -9,6 +9,7 @@ True
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Federation"]
 
-Arrays = tuple[Any, Any]
+Arrays = tuple[Any, ...]
 
 
 class Federation:
@@ -29,9 +30,11 @@ class Federation:
 
     `model` is a name (``"lenet5"``), an import path (``"package.module:Class"``) or anything that returns a
     `torch.nn.Module` when called; `data` a name, or two pairs of arrays ``((inputs, labels), (inputs, labels))`` to
-    train and to test on. Both may be tables of settings too. Instead of both, `task` may be a learning problem of one's
-    own (`eris.Task`). All other settings are those of a configuration file, tables as dictionaries
-    (``local={"lr": 0.1}``) or as `changes` in the words of ``eris run --set`` (``["data.alpha=0.2"]``).
+    train and to test on. A third array beside the first pair says whom each sample comes from, by number or by name;
+    with ``changes=["data.partition=natural"]`` these stay whole. Both may be tables of settings too. Instead of both,
+    `task` may be a learning problem of one's own (`eris.Task`). All other settings are those of a configuration file,
+    tables as dictionaries (``local={"lr": 0.1}``) or as `changes` in the words of ``eris run --set``
+    (``["data.alpha=0.2"]``).
 
     Names are trained in worker processes; objects of one's own in this process.
     """
@@ -55,6 +58,8 @@ class Federation:
             elif given is not None:
                 plain[table] = {"name": given if isinstance(given, str) else "own"}
         self.config: Config = load_config(plain, changes=changes)
+        if task is not None:
+            _require_nothing_else(self.config)
         self.task = task or self._own_task(model, data)
 
     def __repr__(self) -> str:
@@ -66,13 +71,13 @@ class Federation:
         """Train, write the run's folder (default: runs/<time>-<method>) and return what came of it."""
         from eris.simulate.run import run
 
-        return run(self.config, None if out is None else Path(out), task=self.task, listeners=listeners)
+        return _reported(run(self.config, None if out is None else Path(out), task=self.task, listeners=listeners))
 
     def resume(self, out: str | Path, *, listeners: Sequence[Listener] = ()) -> RunResult:
         """Go on with a run that was stopped or killed."""
         from eris.simulate.run import resume
 
-        return resume(Path(out), task=self.task, listeners=listeners)
+        return _reported(resume(Path(out), task=self.task, listeners=listeners))
 
     def _own_task(self, model: Any, data: Any) -> Task | None:
         if not callable(model) and not isinstance(data, tuple):
@@ -80,3 +85,31 @@ class Federation:
         from eris.tasks import own_task
 
         return own_task(self.config, model if callable(model) else None, data if isinstance(data, tuple) else None)
+
+
+def _reported(result: RunResult) -> RunResult:
+    """Write report.html into the run's folder; warn where the packages that draw it are not installed."""
+    from eris.errors import MissingExtra
+    from eris.report import write_report
+
+    try:
+        write_report(result.path)
+    except (ImportError, MissingExtra) as error:
+        warnings.warn(f"report.html was not written: {error}", stacklevel=3)
+    return result
+
+
+def _require_nothing_else(config: Config) -> None:
+    """Refuse settings that a task of one's own never hears of."""
+    from eris.config import Config
+    from eris.errors import ConfigError
+
+    default = Config()
+    for table, heard in (("data", set()), ("model", set()), ("local", {"cohort"})):
+        given, plain = (getattr(each, table).model_dump(exclude=heard) for each in (config, default))
+        for name in (name for name, value in given.items() if value != plain[name]):
+            raise ConfigError(
+                f"{table}.{name} is {given[name]!r}, but the task is given ready-made",
+                fix="leave it out: the task knows its own data, model and local work",
+                key=f"{table}.{name}",
+            )

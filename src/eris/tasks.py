@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from eris.config import Config, load_config
+from eris.config import Config, concerning, load_config
 from eris.errors import ConfigError
 from eris.local.task import Task
 from eris.methods import settled
@@ -17,9 +17,20 @@ if TYPE_CHECKING:
     from eris.local.torch_gradient import LocalGradient
     from eris.local.torch_work import LocalWork
 
-__all__ = ["build_task", "own_task", "task_at_home"]
+__all__ = ["build_task", "check_task", "own_task", "task_at_home"]
 
-Arrays = tuple[Any, Any]
+Arrays = tuple[Any, ...]  # inputs, targets and, perhaps, ids
+
+_UNUSED_ALWAYS = (
+    *("data.partition", "data.validation", "model.name"),
+    *("local.steps", "local.optimizer", "local.weight_decay", "local.send", "local.estimator", "local.refresh"),
+)
+_UNUSED = {  # what made-up tasks do not look at
+    "synthetic-clouds": (*_UNUSED_ALWAYS, "model.options"),
+    "synthetic-quadratic": (*_UNUSED_ALWAYS, "data.samples", "data.test_samples", "local.epochs", "local.batch"),
+}
+_TESTS = 200  # rows that synthetic-clouds has to test on
+_TRUE_ANYWAY = {"data.validation": (0.0,), "local.steps": (0, 1), "local.batch": ("full",)}
 
 
 def build_task(config: Mapping[str, Any]) -> Task:
@@ -27,34 +38,43 @@ def build_task(config: Mapping[str, Any]) -> Task:
     resolved = load_config(config)
     if len(resolved.methods) == 1:
         resolved = settled(resolved, resolved.methods[0])  # a method may ask for noise in every local step
-    made_up = {"synthetic-quadratic": _quadratics, "synthetic-clouds": _clouds}
-    if build := made_up.get(resolved.data.name):
-        _require_no_sample_noise(resolved, f"{resolved.data.name} has no gradients of single samples")
+    check_task(resolved)
+    if build := {"synthetic-quadratic": _quadratics, "synthetic-clouds": _clouds}.get(resolved.data.name):
         return build(resolved, public_root(resolved.data.fold).child("synthetic"))
     return _torch_task(resolved)
 
 
-def own_task(config: Config, model: Callable[[], Any] | None, data: tuple[Arrays, Arrays] | None) -> Task:
-    """Build a task with a model or arrays of one's own in place of what the configuration names."""
-    from eris.data import ArrayExamples, load, partition
-    from eris.local.torch_task import TorchTask
+def check_task(config: Config) -> None:
+    """Refuse what no task of one method can be, before any data is read."""
+    from eris.data.built_in import BUILT_IN
+    from eris.data.catalogue import entry_by_name
     from eris.models.registry import model_factory
 
+    name = config.data.name
+    if name in _UNUSED:
+        _require_no_sample_noise(config, f"{name} has no gradients of single samples")
+        _require_used(config, _UNUSED[name])
+        return
+    if name not in BUILT_IN:
+        with concerning("data.name"):
+            entry_by_name(name)
+    model_factory(config.model.name)
+    _work(config)
+
+
+def own_task(config: Config, model: Callable[[], Any] | None, data: tuple[Arrays, Arrays] | None) -> Task:
+    """Build a task with a model or arrays of one's own in place of what the configuration names.
+
+    Arrays are (inputs, targets), or (inputs, targets, ids) for a natural partition.
+    """
+    from eris.data import ArrayExamples, Dataset
+
     if data is None:
-        dataset: Any = load(config.data.name)
-        train, test, labels = dataset.train, dataset.test, dataset.train.labels
-    else:
-        train, test, labels = ArrayExamples(*data[0]), ArrayExamples(*data[1]), data[0][1]
-    shares = partition(labels, config.members, _data_seed(config), **_division(config))
-    return TorchTask(
-        model or model_factory(config.model.name, **config.model.options),
-        train,
-        shares.train,
-        test=test,
-        validation=shares.validation,
-        work=_work(config),
-        gradient=_gradient(config, [len(part) for part in shares.train]),
-    )
+        if config.data.name in _UNUSED:
+            raise ConfigError(f"{config.data.name} has a model of its own", fix="name no model", key="data.name")
+        return _torch_task(config, model)
+    arrays = [ArrayExamples(*part) for part in data]
+    return _torch_task(config, model, Dataset("own", "given as arrays", (), *arrays))
 
 
 def task_at_home(config: Config, model: Callable[[], Any], train: Arrays, test: Arrays | None = None) -> Task:
@@ -78,16 +98,22 @@ def task_at_home(config: Config, model: Callable[[], Any], train: Arrays, test: 
     )
 
 
-def _torch_task(config: Config) -> Task:
+def _torch_task(config: Config, model: Callable[[], Any] | None = None, dataset: Any = None) -> Task:
     from eris.data import load
     from eris.models.assembly import divide, torch_task
 
-    dataset: Any = load(config.data.name)
+    if dataset is None:
+        with concerning("data.name"):
+            dataset = load(config.data.name)
     shares = divide(dataset, config.members, _data_seed(config), **_division(config))
-    model, tests = config.model, config.data.test_samples
-    gradient = _gradient(config, [len(part) for part in shares.train])
     return torch_task(
-        dataset, shares, model.name, model.options, work=_work(config), gradient=gradient, test_samples=tests or None
+        dataset,
+        shares,
+        model or config.model.name,
+        config.model.options,
+        work=_work(config),
+        gradient=_gradient(config, [len(part) for part in shares.train]),
+        test_samples=config.data.test_samples or None,
     )
 
 
@@ -104,6 +130,26 @@ def _gradient(config: Config, samples: list[int]) -> LocalGradient | None:
 def _require_no_sample_noise(config: Config, why: str) -> None:
     if on_steps(config, [1]) is not None:
         raise ConfigError(f"DP-SGD is asked for, but {why}", fix="use privacy.unit = 'member'", key="privacy.unit")
+
+
+def _require_used(config: Config, unused: tuple[str, ...]) -> None:
+    """Refuse settings that a made-up task does not look at; at its default one claims nothing."""
+    default = Config()
+    for key in unused:
+        table, _, name = key.partition(".")
+        value, kept = (getattr(getattr(each, table), name) for each in (config, default))
+        if value not in (kept, *_TRUE_ANYWAY.get(key, ())):
+            raise ConfigError(
+                f"{key} is {value!r}, which {config.data.name} makes nothing of",
+                fix="leave it out, or use a data set that a network is trained on",
+                key=key,
+            )
+    if not config.local.keep_state and config.local.momentum not in (0.0, default.local.momentum):
+        raise ConfigError(
+            f"momentum is {config.local.momentum}, but {config.data.name} has momentum only if it is kept over rounds",
+            fix="set local.keep_state = true",
+            key="local.momentum",
+        )
 
 
 def _data_seed(config: Config) -> Seed:
@@ -142,6 +188,7 @@ def _clouds(config: Config, seed: Seed) -> Task:
         config.members,
         seed,
         samples=config.data.samples or 20,
+        tests=min(config.data.test_samples or _TESTS, _TESTS),
         epochs=config.local.epochs,
         batch=None if config.local.batch == "full" else config.local.batch,
         descent=_descent(config),

@@ -105,8 +105,10 @@ def test_observers_that_a_later_method_does_not_have_are_refused_before_anything
 
 
 def test_data_without_samples_is_refused(invoke):
+    changes = ["data.name=synthetic-quadratic", "data.samples=0", "data.test_samples=0", "local.epochs=1"]
+    quadratic = [part for change in changes for part in ("--set", change)]
     with pytest.raises(InputError, match="no samples"):
-        invoke("audit", "membership", *FAST, "--set", "data.name=synthetic-quadratic", "--out", "none")
+        invoke("audit", "membership", *FAST, *quadratic, "--out", "none")
 
 
 @pytest.mark.parametrize("what", [("membership",), ("sweep", "rotation"), ("sweep", "gaussianity")])

@@ -26,6 +26,15 @@ def test_list_tells_what_is_here(app):
     assert "imagenet-folder" in table.stdout
 
 
+def test_what_need_not_be_fetched_is_listed_and_ready(app):
+    rows = json.loads(CliRunner().invoke(app, ["data", "list", "--json"]).stdout)
+    built_in = [row["name"] for row in rows if row["source"] in ("inside the package", "made up from a seed")]
+    assert built_in == ["mnist-sample", "synthetic", "synthetic-clouds", "synthetic-quadratic"]
+    assert "synthetic-clouds" in CliRunner().invoke(app, ["data", "list"]).stdout
+    ready = CliRunner().invoke(app, ["data", "get", "synthetic-clouds"])
+    assert ready.stdout == "synthetic-clouds is made up from a seed: ready\n"
+
+
 def test_get_from_ones_own_folder(app, tmp_path):
     image = pytest.importorskip("PIL.Image")
     for name in ("train/cat", "train/dog", "val/cat", "val/dog"):

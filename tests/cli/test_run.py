@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from eris.cli import init, run
 from eris.config import Config, load_config
-from eris.errors import ConfigError
+from eris.errors import CheckpointError, ConfigError, MissingExtra
 
 FAST = ["--set", "data.name=synthetic-clouds", "--set", "members=5", "--set", "rounds=3", "--set", "workers=1"]
 
@@ -109,6 +109,59 @@ def test_replay_finds_the_configuration_beside_the_verdicts(invoke):
     first = json.loads(invoke("run", *faulty, "--out", "a").output)
     again = json.loads(invoke("run", "--replay", "a/verdicts.jsonl", "--json", "--out", "b").output)
     assert first["summaries"][0]["model_digest"] == again["summaries"][0]["model_digest"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "says"),
+    [
+        (['method=["eris", "nonsense"]'], "method", "no method 'nonsense'"),
+        (['method=["eris", "fedavg", "eris"]'], "method", "'eris' is named twice"),
+        (['method=["eris", "shatter"]', "faults.link_failure=0.1"], "faults", "models of their own"),
+        (['method=["eris", "fedavg-dpsgd"]'], "privacy.unit", "no gradients of single samples"),
+        (["members=2"], "server.min_contributors", "2 of 2 members"),
+        (["server.schedule=cosine"], "server.schedule", "needs the option 'rounds'"),
+        (["data.name=mnist-sampel"], "data.name", "did you mean mnist-sample"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_trained_or_written(invoke, tmp_path, changes, key, says):
+    asked = [*FAST, *(part for change in changes for part in ("--set", change))]
+    for arguments in (["--out", "a"], ["--show-config"]):
+        with pytest.raises(ConfigError, match=says) as refused:
+            invoke("run", *asked, *arguments)
+        assert refused.value.where["key"] == key
+    assert not (tmp_path / "a").exists()
+
+
+def test_what_only_the_model_shows_leaves_no_folder_either(invoke, tmp_path):
+    """A graph that four members cannot have is seen when the last method is composed, before the first is trained."""
+    asked = [*FAST, "--set", 'method=["eris", "shatter"]', "--set", "baselines.virtual_degree=99", "--out", "a"]
+    with pytest.raises(ConfigError) as refused:
+        invoke("run", *asked)
+    assert refused.value.where["key"].startswith("baselines")
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("how", ["--json", "--quiet"])
+def test_the_report_is_written_however_little_is_shown(invoke, tmp_path, how):
+    invoke("run", *FAST, "--set", "method=eris", "--out", "a", how)
+    assert "<h1>" in (tmp_path / "a" / "report.html").read_text()
+
+
+def test_without_the_extra_one_line_says_so(invoke, tmp_path, monkeypatch):
+    def missing(directory):
+        raise MissingExtra("matplotlib", "report", "a plot")
+
+    monkeypatch.setattr("eris.report.write_report", missing)
+    done = invoke("run", *FAST, "--set", "method=eris", "--out", "a", "--json")
+    assert json.loads(done.stdout)["summaries"][0]["finished"]
+    assert done.stderr.splitlines() == [
+        "report: not written (a plot needs the package matplotlib: pip install 'eris-fl[report]')"
+    ]
+
+
+def test_resume_of_no_run_says_so(invoke, tmp_path):
+    with pytest.raises(CheckpointError, match="no run in this folder"):
+        invoke("run", "--resume", str(tmp_path / "none"))
 
 
 def test_resume_stands_alone(invoke):

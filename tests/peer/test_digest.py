@@ -17,7 +17,7 @@ CASES = {
     "dsc": ["method=eris+dsc"],
     "half take part": ["participation=0.5", "server.min_contributors=1"],
     "all together": ["method=eris+dsc", "aggregators=3", "participation=0.5", *FEDADAM],
-    "uneven weights": ["data.name=synthetic-clouds", "local.batch=5", "data.partition=quantity-skew"],
+    "mini-batches": ["data.name=synthetic-clouds", "local.batch=5"],  # all others have uneven weights
     "kept momentum": ["data.name=synthetic-clouds", "local.keep_state=true", "local.momentum=0.9"],
     "noise": ["privacy.clip=1.0", "privacy.noise_multiplier=0.5"],
 }

@@ -47,6 +47,19 @@ def test_a_drop_out_leaves_exactly_its_shards_unchanged(tmp_path):
     assert {event.lost for event in played.of(ShardPublished) if event.shard in lost} == {"not published"}
 
 
+@pytest.mark.parametrize(("share", "method"), [(0.04, "eris"), (0.4, "fedavg"), (0.25, "eris")])
+def test_a_share_that_is_no_whole_number_of_aggregators_holds_on_average(share, method, tmp_path):
+    shards = 1 if method == "fedavg" else 7
+    played = prepare(settings(method=method), tmp_path)
+    plan = played.simulation._script.plan()
+    away = [
+        len(draw_outages(Faults(aggregator_dropout=share), replace(plan, round=round), public_root(1)).away)
+        for round in range(1000)
+    ]
+    assert set(away) == {int(share * shards), int(share * shards) + 1}
+    assert np.mean(away) == pytest.approx(share * shards, abs=0.05)
+
+
 @pytest.mark.parametrize(("normalisation", "factor"), [("none", 0.6), ("contributors", 1.0)])
 def test_failing_links_shrink_the_step_unless_it_is_renormalised(normalisation, factor, tmp_path):
     """Members that all want the same step: u = (1 − q)·g on average without, exactly g with renormalisation."""

@@ -50,6 +50,7 @@ def test_the_rate_of_a_round_replaces_nothing_else() -> None:
         ("stepwise", {"every": 0}),
         ("stepwise", {"every": 1, "factor": 1.5}),
         ("constant", {"rounds": 3}),
+        ("stepwise", {"every": 2.5}),
     ],
 )
 def test_wrong_ones_are_refused(name: str, params: dict[str, float]) -> None:

@@ -46,8 +46,12 @@ def get_set(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a sentence.")] = False,
 ) -> None:
     """Fetch a data set once into the cache and check that it is what it claims to be."""
+    from eris.data.built_in import BUILT_IN
     from eris.data.cache import manifest_of
 
+    if name in BUILT_IN:
+        typer.echo(json.dumps(_built_in(name), indent=2) if as_json else f"{name} is {BUILT_IN[name].source}: ready")
+        return
     _require_known(name)
     manifest = None if force else manifest_of(name)
     fetched = manifest is None or path is not None
@@ -95,28 +99,12 @@ def _fetch(name: str, path: Path | None, *, quiet: bool) -> Manifest:
 
 def _rows() -> list[dict[str, Any]]:
     from eris.audit.networks import NETWORKS
+    from eris.data.built_in import BUILT_IN
     from eris.data.cache import manifest_of
     from eris.data.catalogue import CATALOGUE
     from eris.models.pretrained import PRETRAINED
 
-    rows: list[dict[str, Any]] = [
-        {
-            "name": "mnist-sample",
-            "about": "handwritten digits, 28 × 28 grey",
-            "present": True,
-            "samples": {"train": 6000, "test": 1000},
-            "edition": "600 + 100 of each digit",
-            "source": "inside the package",
-        },
-        {
-            "name": "synthetic",
-            "about": "made-up blobs, 28 × 28 grey",
-            "present": True,
-            "samples": {"train": 1000, "test": 250},
-            "edition": "synthetic",
-            "source": "made up from a seed",
-        },
-    ]
+    rows = [_built_in(name) for name in BUILT_IN]
     wanted: list[tuple[str, str, tuple[object, ...]]]
     wanted = [(entry.name, entry.about, entry.sources) for entry in CATALOGUE.values()]
     wanted += [(model.name, model.about, (model.package,)) for model in PRETRAINED.values()]
@@ -129,6 +117,15 @@ def _rows() -> list[dict[str, Any]]:
             row["source"] = ", ".join(str(source) for source in sources) or "local files (--from)"
         rows.append(row)
     return rows
+
+
+def _built_in(name: str) -> dict[str, Any]:
+    from eris.data.built_in import BUILT_IN
+
+    each = BUILT_IN[name]
+    samples = dict(zip(("train", "test"), each.samples or (), strict=False))
+    row = {"name": name, "about": each.about, "present": True, "edition": each.edition, "source": each.source}
+    return {**row, "samples": samples}
 
 
 def _facts(manifest: Manifest) -> dict[str, Any]:

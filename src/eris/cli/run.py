@@ -55,25 +55,32 @@ def register(app: typer.Typer) -> None:
             raise ConfigError("--resume goes on with the folder's own settings", fix="give --resume DIR alone")
         resolved = _settings(config, changes or [], resume, replay)
         if show_config:
+            from eris.simulate.run import check
+
+            check(resolved)
             typer.echo(dump_config(resolved), nl=False)
             return
         options: dict[str, Any] = {"checkpoint_seconds": checkpoint_seconds}
         options |= {"resume": resume} if resume else {"out": out, "replay": replay}
         result = _run(resolved, options, visible=not (as_json or quiet))
+        report = _report(result)
         if as_json:
             typer.echo(json.dumps({"path": str(result.path), "summaries": result.summaries}))
         elif not quiet:
-            _show(result, resolved)
+            _show(result, resolved, report)
+        if (as_json or quiet) and isinstance(report, str):
+            typer.echo(f"report: {report}", err=True)
         if not result.finished:
             raise typer.Exit(130)
 
 
 def _settings(config: Path | None, changes: list[str], resume: Path | None, replay: Path | None) -> Config:
     from eris.config import load_config
+    from eris.simulate.run import config_of
 
     if resume is not None:
-        config = resume / "config.toml"
-    elif replay is not None and config is None and (beside := replay.parent / "config.toml").exists():
+        return config_of(resume)
+    if replay is not None and config is None and (beside := replay.parent / "config.toml").exists():
         config = beside
     return load_config(config, changes=changes)
 
@@ -124,7 +131,7 @@ def _stoppable() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _show(result: RunResult, config: Config) -> None:
+def _show(result: RunResult, config: Config, report: Path | str) -> None:
     from eris.report import summary_table
 
     console = Console()
@@ -132,15 +139,16 @@ def _show(result: RunResult, config: Config) -> None:
     console.print(summary_table(result.summaries, rate=rate))
     for note in sorted({note for summary in result.summaries for note in summary["notes"]}):
         console.print(note, style="yellow")
-    console.print(f"report: {_report(result)}", soft_wrap=True, highlight=False)
+    console.print(f"report: {report}", soft_wrap=True, highlight=False)
     if not result.finished:
         console.print(f"stopped; go on with: eris run --resume {result.path}", soft_wrap=True, highlight=False)
 
 
-def _report(result: RunResult) -> str:
+def _report(result: RunResult) -> Path | str:
+    """Write the report and return where, or why not."""
     from eris.report import write_report
 
     try:
-        return str(write_report(result.path))
+        return write_report(result.path)
     except (ImportError, MissingExtra) as error:
         return f"not written ({error})"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from typing import Literal
 
+from eris.data.built_in import BUILT_IN
 from eris.data.cifar import read_cifar_batches, read_cifar_binaries, read_cifar_sheets
 from eris.data.columns import Reader
 from eris.data.digits import DIGITS, MNIST_MEAN, MNIST_STD
@@ -236,9 +238,13 @@ CATALOGUE: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
 
 
 def entry_by_name(name: str) -> Entry:
-    """Return what is known about a set."""
+    """Return what is known about a set that can be fetched."""
     if name not in CATALOGUE:
-        raise ConfigError(
-            f"no data set is named {name!r}", fix=f"use one of {['mnist-sample', 'synthetic', *CATALOGUE]}"
-        )
+        raise ConfigError(f"no data set is named {name!r}", fix=_known(name))
     return CATALOGUE[name]
+
+
+def _known(name: str) -> str:
+    names = [*BUILT_IN, *CATALOGUE]
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]}?" if near else f"use one of {', '.join(names)}"

@@ -29,19 +29,32 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ArrayExamples:
-    """Inputs and targets as arrays that a model takes as they are: the way in for data of one's own."""
+    """Inputs and targets as arrays that a model takes as they are: the way in for data of one's own.
+
+    `ids` say who each sample comes from (writer, speaker, hospital; numbers or names), for a natural partition.
+
+    >>> ArrayExamples(np.zeros((3, 8)), np.array([0, 1, 0]), np.array(["north", "south", "north"])).labels.tolist()
+    [0, 1, 0]
+    """
 
     inputs: NDArray[Any]
     targets: NDArray[Any]
+    ids: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
-        _require_equal_lengths(len(self.inputs), len(self.targets))
+        _require_equal_lengths(len(self.inputs), len(self.targets), None if self.ids is None else len(self.ids))
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def __repr__(self) -> str:
         return f"ArrayExamples({len(self)} × {self.inputs.shape[1:]} {self.inputs.dtype})"
+
+    @property
+    def labels(self) -> Labels | None:
+        """The targets, if they are class numbers; None for a regression or for sequences."""
+        targets = np.asarray(self.targets)
+        return targets if targets.ndim == 1 and targets.dtype.kind in "iub" else None
 
     def take(self, indices: Indices) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the inputs and targets at these places."""
@@ -122,7 +135,7 @@ class _Split(Protocol):
     def labels(self) -> Labels | None: ...
 
     @property
-    def ids(self) -> NDArray[np.int64] | None: ...
+    def ids(self) -> NDArray[Any] | None: ...
 
     def __len__(self) -> int: ...
 

@@ -13,7 +13,7 @@ A way of dividing gives every member a part; from its part a member takes, in ra
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ def partition(
     kind: PartitionKind = "iid",
     alpha: float = 0.5,
     classes_per_member: int = 2,
-    ids: NDArray[np.int64] | None = None,
+    ids: NDArray[Any] | None = None,
     samples: int | None = None,
     validation: float = 0.0,
 ) -> Partition:
@@ -77,17 +77,24 @@ def partition(
         raise DataError(
             f"{len(empty)} of {members} members have no samples (first: member {empty[0]})",
             fix="use fewer members, a larger alpha, less validation or another seed",
+            key="data.partition",
         )
     return Partition(kind, tuple(train for train, _ in shares), tuple(held for _, held in shares))
 
 
 def _check(count: int, members: int, samples: int | None, validation: float) -> None:
     if not 0 < members <= count:
-        raise ConfigError(f"{count} samples cannot be divided among {members} members", fix="use fewer members")
+        raise ConfigError(
+            f"{count} samples cannot be divided among {members} members", fix="use fewer members", key="members"
+        )
     if samples is not None and samples < 1:
-        raise ConfigError(f"samples per member is {samples}", fix="use 1 or more, or leave it out for all")
+        raise ConfigError(
+            f"samples per member is {samples}", fix="use 1 or more, or leave it out for all", key="data.samples"
+        )
     if not 0 <= validation < float("inf"):
-        raise ConfigError(f"validation is {validation}", fix="give validation samples per training sample, ≥ 0")
+        raise ConfigError(
+            f"validation is {validation}", fix="give validation samples per training sample, ≥ 0", key="data.validation"
+        )
 
 
 def _parts(
@@ -98,7 +105,7 @@ def _parts(
     kind: PartitionKind,
     alpha: float,
     classes_per_member: int,
-    ids: NDArray[np.int64] | None,
+    ids: NDArray[Any] | None,
 ) -> Parts:
     if kind == "iid":
         return _equal_cuts(seed.permutation(count), members)
@@ -107,12 +114,14 @@ def _parts(
     if kind == "natural":
         return _natural(ids, count, members, seed)
     if kind in ("dirichlet", "label-skew") and isinstance(labels, int):
-        raise DataError(f"a {kind} partition needs classes", fix="use iid, quantity-skew or natural")
+        raise DataError(
+            f"a {kind} partition needs classes", fix="use iid, quantity-skew or natural", key="data.partition"
+        )
     if kind == "dirichlet" and not isinstance(labels, int):
         return _dirichlet(labels, members, alpha, seed)
     if kind == "label-skew" and not isinstance(labels, int):
         return _label_skew(labels, members, classes_per_member, seed)
-    raise ConfigError(f"partition is {kind!r}", fix=f"use one of {get_args(PartitionKind)}")
+    raise ConfigError(f"partition is {kind!r}", fix=f"use one of {get_args(PartitionKind)}", key="data.partition")
 
 
 def _share(part: Indices, seed: Seed, samples: int | None, validation: float) -> tuple[Indices, Indices]:
@@ -166,6 +175,7 @@ def _label_skew(labels: Labels, members: int, classes_per_member: int, seed: See
         raise ConfigError(
             f"classes per member is {classes_per_member}, the data has {len(classes)} classes",
             fix=f"use 1 … {len(classes)}",
+            key="data.classes_per_member",
         )
     # One random order of the classes, dealt round and round: any run of C neighbours is without repetition, and every
     # class is held by the same number of members, give or take one. Classes that nobody holds are left out.
@@ -182,11 +192,17 @@ def _label_skew(labels: Labels, members: int, classes_per_member: int, seed: See
     return [np.concatenate(part) for part in parts]
 
 
-def _natural(ids: NDArray[np.int64] | None, count: int, members: int, seed: Seed) -> Parts:
+def _natural(ids: NDArray[Any] | None, count: int, members: int, seed: Seed) -> Parts:
     if ids is None or len(ids) != count:
-        raise DataError("this data set has no natural ids", fix="use another partition, or give ids with the data")
+        raise DataError(
+            "this data set has no natural ids",
+            fix="use another partition, or give ids of your own: Federation(data=((inputs, labels, ids), test))",
+            key="data.partition",
+        )
     names = np.unique(ids)
     if len(names) < members:
-        raise ConfigError(f"{len(names)} natural ids for {members} members", fix=f"use at most {len(names)} members")
+        raise ConfigError(
+            f"{len(names)} natural ids for {members} members", fix=f"use at most {len(names)} members", key="members"
+        )
     order = names[seed.permutation(len(names))]
     return [np.flatnonzero(np.isin(ids, order[member::members])) for member in range(members)]

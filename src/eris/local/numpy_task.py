@@ -176,12 +176,20 @@ class LogisticTask:
 
     @classmethod
     def synthetic(
-        cls, members: int, seed: Seed, *, samples: int = 20, features: int = 8, classes: int = 3, **options: Any
+        cls,
+        members: int,
+        seed: Seed,
+        *,
+        samples: int = 20,
+        tests: int = 200,
+        features: int = 8,
+        classes: int = 3,
+        **options: Any,
     ) -> LogisticTask:
-        """Invent a task: one bell-shaped cloud for each class, `samples` rows a member and 200 to test on."""
+        """Invent a task: one bell-shaped cloud for each class, `samples` rows a member and `tests` to test on."""
         centres = 2 * seed.child("centres").generator().standard_normal((classes, features))
         rows = [_clouds(centres, samples, seed.child("member", member)) for member in range(members)]
-        return cls(rows, _clouds(centres, 200, seed.child("test")), classes=classes, **options)
+        return cls(rows, _clouds(centres, tests, seed.child("test")), classes=classes, **options)
 
     @property
     def members(self) -> int:

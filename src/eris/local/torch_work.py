@@ -71,18 +71,26 @@ class LocalWork:
 
     def _check_combinations(self) -> None:
         if self.send == "delta" and self.estimator != "sgd":
-            raise ConfigError(f"estimator {self.estimator!r} with send = 'delta'", fix="use send = 'gradient'")
+            raise ConfigError(
+                f"estimator {self.estimator!r} with send = 'delta'", fix="use send = 'gradient'", key="local.estimator"
+            )
         if self.send == "gradient" and (self.epochs, self.steps or 1) != (1, 1):
-            raise ConfigError("send = 'gradient' with more than one local step", fix="use epochs = 1 and no steps")
+            raise ConfigError(
+                "send = 'gradient' with more than one local step", fix="use epochs = 1 and no steps", key="local.send"
+            )
         if self.momentum and self.optimizer != "sgd":
-            raise ConfigError(f"momentum with {self.optimizer}", fix="set betas instead")
+            raise ConfigError(
+                f"momentum is {self.momentum} with {self.optimizer}",
+                fix="set local.momentum = 0: its moments are local.betas",
+                key="local.momentum",
+            )
 
 
 def _require_one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ConfigError(f"local.{key} is {value!r}", fix=f"use one of {allowed}")
+        raise ConfigError(f"local.{key} is {value!r}", fix=f"use one of {allowed}", key=f"local.{key}")
 
 
 def _require(key: str, value: object, holds: bool, allowed: str) -> None:
     if not holds:
-        raise ConfigError(f"local.{key} is {value!r}", fix=f"use {allowed}")
+        raise ConfigError(f"local.{key} is {value!r}", fix=f"use {allowed}", key=f"local.{key}")

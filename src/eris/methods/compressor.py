@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from eris.config import Config
+from eris.config import Config, concerning
 from eris.errors import ConfigError
 from eris.transforms import Compressor, compressor_by_name
 from eris.transforms.named import COMPRESSORS
@@ -28,4 +28,5 @@ def chosen_compressor(config: Config) -> Compressor:
                 key="compression.masks",
             )
         parameters["independent"] = True
-    return compressor_by_name(name, **parameters)
+    with concerning("compression.options" if parameters and name in COMPRESSORS else "compression.compressor"):
+        return compressor_by_name(name, **parameters)

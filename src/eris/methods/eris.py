@@ -6,7 +6,7 @@ one of them.
 
 from __future__ import annotations
 
-from eris.config import Config
+from eris.config import Config, concerning
 from eris.methods.compressor import chosen_compressor
 from eris.methods.method import Method
 from eris.methods.noise_budget import with_noise
@@ -18,11 +18,13 @@ __all__ = ["ERIS", "ERIS_DSC", "ERIS_DSC_LDP", "ERIS_LDP"]
 
 def _shifted(config: Config) -> Transform:
     compression = config.compression
+    with concerning("compression.gamma_schedule"):
+        schedule = schedule_by_name(compression.gamma_schedule, **compression.gamma_schedule_options)
     return shift(
         chosen_compressor(config),
         gamma=compression.gamma,
         shared_reference=compression.shared_reference,
-        schedule=schedule_by_name(compression.gamma_schedule, **compression.gamma_schedule_options),
+        schedule=schedule,
     )
 
 

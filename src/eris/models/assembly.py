@@ -23,7 +23,7 @@ from eris.local.torch_examples import Chosen, Examples
 from eris.local.torch_gradient import LocalGradient
 from eris.local.torch_task import TorchTask
 from eris.local.torch_work import LocalWork
-from eris.models.registry import PRETRAINED_KINDS, model_factory
+from eris.models.registry import PRETRAINED_KINDS, ModelFactory, model_factory
 from eris.seeds import Seed, public_root
 
 __all__ = ["divide", "torch_task"]
@@ -43,14 +43,14 @@ def divide(dataset: Dataset[Any], members: int, seed: Seed, **options: Any) -> P
 def torch_task(
     dataset: Dataset[Any],
     shares: Partition,
-    model: str,
+    model: str | ModelFactory,
     options: Mapping[str, Any] | None = None,
     *,
     work: LocalWork | None = None,
     gradient: LocalGradient | None = None,
     test_samples: int | None = None,
 ) -> TorchTask:
-    """Return the task of training `model` on `dataset`.
+    """Return the task of training `model`, by its name or as a function that builds it, on `dataset`.
 
     `options` are the model's. For texts they also say how long they may get in tokens: `length` for a classifier,
     `article` and `summary` for a language model, and `generate`, the longest summary that is written for ROUGE-1
@@ -60,7 +60,7 @@ def torch_task(
         build = _classifier if dataset.train.labels is not None else _summariser
         factory, train, test, extra = build(dataset, model, dict(options or {}))
     else:
-        factory, train, test, extra = model_factory(model, **(options or {})), dataset.train, dataset.test, {}
+        factory, train, test, extra = _factory(model, options or {}), dataset.train, dataset.test, {}
     return TorchTask(
         factory,
         train,
@@ -73,17 +73,22 @@ def torch_task(
     )
 
 
-def _classifier(dataset: Dataset[Texts], model: str, options: dict[str, Any]) -> Built:
+def _factory(model: str | ModelFactory, options: Mapping[str, Any]) -> ModelFactory:
+    """Return what builds the model; options are arguments of a name, a function was given its own."""
+    return model_factory(model, **options) if isinstance(model, str) else model
+
+
+def _classifier(dataset: Dataset[Texts], model: str | ModelFactory, options: dict[str, Any]) -> Built:
     from eris.models.tokens import LabelledTokens
 
     tokenizer, length = _tokenizer(model, options), int(options.pop("length", 128))
     if model in _TEXT_MODELS:
         options.setdefault("classes", len(dataset.classes))
     train, test = (LabelledTokens(split, tokenizer, length) for split in (dataset.train, dataset.test))
-    return model_factory(model, **options), train, test, {"evaluation_batch": 64}
+    return _factory(model, options), train, test, {"evaluation_batch": 64}
 
 
-def _summariser(dataset: Dataset[Texts], model: str, options: dict[str, Any]) -> Built:
+def _summariser(dataset: Dataset[Texts], model: str | ModelFactory, options: dict[str, Any]) -> Built:
     from eris.models.language import Summarisation
     from eris.models.tokens import SummaryTokens
 
@@ -91,10 +96,10 @@ def _summariser(dataset: Dataset[Texts], model: str, options: dict[str, Any]) ->
     article, summary = int(options.pop("article", 800)), int(options.pop("summary", 128))
     objective = Summarisation(tokenizer, generate=int(options.pop("generate", 128)))
     train, test = (SummaryTokens(split, tokenizer, article, summary) for split in (dataset.train, dataset.test))
-    return model_factory(model, **options), train, test, {"objective": objective, "evaluation_batch": 4}
+    return _factory(model, options), train, test, {"objective": objective, "evaluation_batch": 4}
 
 
-def _tokenizer(model: str, options: dict[str, Any]) -> Any:
+def _tokenizer(model: str | ModelFactory, options: dict[str, Any]) -> Any:
     """Return the tokenizer of the model's source; a module of one's own names one as the option `tokenizer`."""
     from eris.models.text import tokenizer_of
 
@@ -103,6 +108,7 @@ def _tokenizer(model: str, options: dict[str, Any]) -> Any:
         raise ConfigError(
             f"model {model!r} gets texts, but has no tokenizer",
             fix="set the model's option source (folder, hub id or pretrained name), or tokenizer for your own module",
+            key="model.options",
         )
     return tokenizer_of(str(source))
 

@@ -55,7 +55,9 @@ def model_by_name(name: str, **options: Any) -> torch.nn.Module:
     try:
         model = builder(**options)
     except TypeError as error:
-        raise ConfigError(f"model {name!r} cannot be built with {options}: {error}", fix="check [model]") from error
+        raise ConfigError(
+            f"model {name!r} cannot be built with {options}: {error}", fix="check [model]", key="model.options"
+        ) from error
     return _require_module(name, model)
 
 
@@ -68,7 +70,9 @@ def model_factory(name: str, **options: Any) -> ModelFactory:
 def _path(name: str) -> str:
     path = _MODELS.get(PRETRAINED_KINDS.get(name, name), name)
     if ":" not in path:
-        raise ConfigError(f"no model is named {name!r}", fix=f"use one of {model_names()} or package.module:Class")
+        raise ConfigError(
+            f"no model is named {name!r}", fix=f"use one of {model_names()} or package.module:Class", key="model.name"
+        )
     return path
 
 

@@ -39,10 +39,16 @@ def draw_outages(
 ) -> Outages:
     """Draw a round's faults; a link of a member to itself (`at_home`: aggregators are members) never fails."""
     seed = public.child("round", plan.round, "faults")
-    count = int(faults.aggregator_dropout * plan.shards + 0.5)
+    count = _whole(faults.aggregator_dropout * plan.shards, seed.child("one more"))
     away = tuple(seed.child("aggregators").subset(plan.shards, count).tolist()) if count else ()
     failed = _failed_links(faults.link_failure, plan, seed.child("links"), at_home) if faults.link_failure else {}
     return Outages(away, failed, tuple(late))
+
+
+def _whole(share: float, seed: Seed) -> int:
+    """Return the whole number below or above a share, so that its mean over the rounds is the share itself."""
+    below = int(share)
+    return below + int(share > below and float(seed.uniforms(1)[0]) < share - below)
 
 
 def _failed_links(rate: float, plan: RoundPlan, seed: Seed, at_home: bool) -> dict[int, tuple[int, ...]]:

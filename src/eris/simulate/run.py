@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from eris.atomic_file import write_atomically
+from eris.compose import check_settings, compose
 from eris.config import Config, dump_config, load_config
 from eris.errors import CheckpointError, ConfigError
 from eris.events import Listener
@@ -24,10 +26,10 @@ from eris.simulate.engine import Engine
 from eris.simulate.inline_engine import InlineEngine
 from eris.simulate.method_run import CHECKPOINT_SECONDS, MethodRun
 from eris.simulate.process_engine import ProcessEngine
-from eris.simulate.script import read_verdicts
+from eris.simulate.script import Replay, Rounds, read_verdicts
 from eris.simulate.worker_process import TaskSource
 
-__all__ = ["Engines", "RunResult", "folder_of", "open_engine", "resume", "run", "stamped_folder"]
+__all__ = ["Engines", "RunResult", "check", "config_of", "folder_of", "open_engine", "resume", "run", "stamped_folder"]
 
 _REPLAYED = "replayed.jsonl"  # the verdicts of the run that is replayed, so that the replay can be gone on with
 
@@ -76,9 +78,11 @@ def run(
     if rounds is not None:
         config = config.model_copy(update={"rounds": rounds[-1][0].round + 1})
     out = stamped_folder(config) if out is None else out
-    _begin_folder(out, config, replay)
+    _require_no_run(out)
     options = {"listeners": listeners, "stopped": stopped, "replay": rounds, "checkpoint_seconds": checkpoint_seconds}
-    return _run_all(config, out, task, options, resuming=False)
+    with _checked_engines(config, task, rounds) as engines:
+        _begin_folder(out, config, replay)
+        return _run_all(config, out, engines, options, resuming=False)
 
 
 def resume(
@@ -91,26 +95,53 @@ def resume(
     workers: int | None = None,
 ) -> RunResult:
     """Go on with a run that was stopped or killed; it ends as if nothing had happened."""
-    path = out / "config.toml"
-    if not path.exists():
-        raise CheckpointError("there is no run in this folder", fix="give the folder that --out named", path=out)
-    config = load_config(path)
+    config = config_of(out)
     if workers is not None:
         config = config.model_copy(update={"workers": workers})
     rounds = read_verdicts(replayed) if (replayed := out / _REPLAYED).exists() else None
     options = {"listeners": listeners, "stopped": stopped, "replay": rounds, "checkpoint_seconds": checkpoint_seconds}
-    return _run_all(config, out, task, options, resuming=True)
+    with _checked_engines(config, task, rounds) as engines:
+        return _run_all(config, out, engines, options, resuming=True)
 
 
-def _run_all(config: Config, out: Path, task: Task | None, options: dict[str, Any], *, resuming: bool) -> RunResult:
-    summaries = []
+def check(config: Config, *, task: Task | None = None) -> None:
+    """Refuse what can be seen to be impossible before data is read or a process is started, for every method."""
+    from eris.tasks import check_task
+
+    check_settings(config)
+    for name in config.methods if task is None else ():
+        check_task(settled(config, name))
+
+
+def config_of(out: Path) -> Config:
+    """Return the configuration of the run in a folder."""
+    path = out / "config.toml"
+    if not path.exists():
+        raise CheckpointError("there is no run in this folder", fix="give the folder that --out named", path=out)
+    return load_config(path)
+
+
+@contextmanager
+def _checked_engines(config: Config, task: Task | None, rounds: Rounds | None) -> Iterator[Engines]:
+    """Start the work, and compose every method before the first begins: the last may come hours later."""
+    check(config, task=task)
     with Engines(task) as engines:
+        facts = engines.for_config(settled(config, config.methods[0])).facts  # the same for all methods
         for name in config.methods:
-            chosen = settled(config, name)
-            method_run = MethodRun(chosen, folder_of(out, config, name), engines.for_config(chosen), **options)
-            summaries.append(method_run.run(resume=resuming))
-            if not summaries[-1]["finished"]:
-                break
+            composition = compose(settled(config, name), facts.spec, facts.samples)
+            if rounds is not None and composition.method.exchange is None:
+                Replay(rounds, composition)
+        yield engines
+
+
+def _run_all(config: Config, out: Path, engines: Engines, options: dict[str, Any], *, resuming: bool) -> RunResult:
+    summaries = []
+    for name in config.methods:
+        chosen = settled(config, name)
+        method_run = MethodRun(chosen, folder_of(out, config, name), engines.for_config(chosen), **options)
+        summaries.append(method_run.run(resume=resuming))
+        if not summaries[-1]["finished"]:
+            break
     return RunResult(out, summaries)
 
 
@@ -191,9 +222,12 @@ def stamped_folder(config: Config) -> Path:
     return Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{re.sub(r'[^a-z0-9+_-]', '-', name)}"
 
 
-def _begin_folder(out: Path, config: Config, replay: Path | None) -> None:
+def _require_no_run(out: Path) -> None:
     if (out / "config.toml").exists():
         raise ConfigError("there is a run in this folder already", fix="choose another --out, or --resume", path=out)
+
+
+def _begin_folder(out: Path, config: Config, replay: Path | None) -> None:
     out.mkdir(parents=True, exist_ok=True)
     if replay is not None:
         write_atomically(out / _REPLAYED, replay.read_bytes())

@@ -9,6 +9,8 @@ square roots occur: cosines and powers of the C library differ from machine to m
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -66,14 +68,19 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "stepwise": stepwise,
 }
 
+_ROUNDS = ("every", "rounds", "warmup")  # options that count rounds
+
 
 def schedule_by_name(name: str, **params: float) -> Schedule:
     """Return the schedule of that name."""
     _require(name in SCHEDULES, f"there is no schedule {name!r}", f"use one of {sorted(SCHEDULES)}")
-    try:
-        return SCHEDULES[name](**params)
-    except TypeError as error:
-        raise ConfigError(f"schedule {name!r} cannot be built from {params}", fix=str(error)) from None
+    takes = inspect.signature(SCHEDULES[name]).parameters
+    for given in params:
+        _require(given in takes, f"schedule {name!r} has no option {given!r}", _nearest(given, list(takes)))
+    for wanted, parameter in takes.items():
+        needed = parameter.default is inspect.Parameter.empty
+        _require(not needed or wanted in params, f"schedule {name!r} needs the option {wanted!r}", f"give {wanted}")
+    return SCHEDULES[name](**{option: _counted(option, value) for option, value in params.items()})
 
 
 def at_round(optimizer: ServerOptimizer, schedule: Schedule, round: int) -> ServerOptimizer:
@@ -92,6 +99,19 @@ def _half_cosine(x: float) -> float:
         term *= -square / (order * (order - 1))
         total += term
     return 0.5 * (1.0 + total)
+
+
+def _counted(option: str, value: float) -> float:
+    """Return a number of rounds as an integer: a configuration knows options as floats only."""
+    if option not in _ROUNDS:
+        return value
+    _require(value == int(value), f"{option} is {value}", "use a whole number of rounds")
+    return int(value)
+
+
+def _nearest(option: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(option, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"use {' or '.join(known)}" if known else "it takes none"
 
 
 def _require(holds: bool, what: str, fix: str) -> None:

@@ -1,0 +1,40 @@
+"""The sets that are always there: a sample of real digits inside the package, and what is made up from a seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["BUILT_IN", "BuiltIn"]
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltIn:
+    """A set that need not be fetched."""
+
+    name: str
+    about: str
+    samples: tuple[int, int] | None  # to train and to test on; None: a number for each member, which the task decides
+    edition: str
+    source: str
+
+
+_SEED = "made up from a seed"
+
+BUILT_IN: dict[str, BuiltIn] = {
+    each.name: each
+    for each in (
+        BuiltIn(
+            "mnist-sample", "handwritten digits, 28 × 28 grey", (6000, 1000),
+            "600 + 100 of each digit", "inside the package",
+        ),
+        BuiltIn("synthetic", "made-up blobs, 28 × 28 grey", (1000, 250), "synthetic", _SEED),
+        BuiltIn(
+            "synthetic-clouds", "made-up points of 3 classes, with a linear model of their own", None,
+            "synthetic, 20 points a member or data.samples, 200 to test on", _SEED,
+        ),
+        BuiltIn(
+            "synthetic-quadratic", "made-up quadratics, one a member; model.options = {n = …} values", None,
+            "synthetic", _SEED,
+        ),
+    )
+}  # fmt: skip
