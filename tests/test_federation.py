@@ -92,6 +92,8 @@ def test_a_run_from_python_has_a_report_too(tmp_path, monkeypatch):
     federation = eris.Federation(task=task, members=4, rounds=2)
     federation.run(tmp_path / "run")
     assert "<h1>" in (tmp_path / "run" / "report.html").read_text()
+    federation.run(tmp_path / "quick", report=False)
+    assert not (tmp_path / "quick" / "report.html").exists()
 
     def missing(directory):
         raise MissingExtra("matplotlib", "report", "a plot")

@@ -67,17 +67,24 @@ class Federation:
         methods = ", ".join(config.methods)
         return f"Federation({config.members} members, {methods}, {config.model.name} on {config.data.name})"
 
-    def run(self, out: str | Path | None = None, *, listeners: Sequence[Listener] = ()) -> RunResult:
-        """Train, write the run's folder (default: runs/<time>-<method>) and return what came of it."""
+    def run(
+        self, out: str | Path | None = None, *, listeners: Sequence[Listener] = (), report: bool = True
+    ) -> RunResult:
+        """Train, write the run's folder (default: runs/<time>-<method>) and return what came of it.
+
+        Whoever runs many and reads only figures saves a second each with ``report=False``.
+        """
         from eris.simulate.run import run
 
-        return _reported(run(self.config, None if out is None else Path(out), task=self.task, listeners=listeners))
+        result = run(self.config, None if out is None else Path(out), task=self.task, listeners=listeners)
+        return _reported(result) if report else result
 
-    def resume(self, out: str | Path, *, listeners: Sequence[Listener] = ()) -> RunResult:
+    def resume(self, out: str | Path, *, listeners: Sequence[Listener] = (), report: bool = True) -> RunResult:
         """Go on with a run that was stopped or killed."""
         from eris.simulate.run import resume
 
-        return _reported(resume(Path(out), task=self.task, listeners=listeners))
+        result = resume(Path(out), task=self.task, listeners=listeners)
+        return _reported(result) if report else result
 
     def _own_task(self, model: Any, data: Any) -> Task | None:
         if not callable(model) and not isinstance(data, tuple):

@@ -146,6 +146,12 @@ def test_what_cannot_be_is_refused_before_anything_runs(invoke, tmp_path):
     assert not (tmp_path / "a" / "fold-0").exists()
 
 
+def test_a_task_that_cannot_be_is_refused_before_anything_runs(invoke, tmp_path):
+    with pytest.raises(ConfigError, match="no gradients of single samples"):
+        invoke("compare", "eris", "fedavg-dpsgd", *FAST, "--rounds", "3", "--out", "a")
+    assert not (tmp_path / "a").exists()
+
+
 def test_every_method_is_listed(invoke):
     lines = invoke("compare", "--list").output.splitlines()
     assert [line.split()[0] for line in lines] == list(METHODS)

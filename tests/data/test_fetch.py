@@ -101,7 +101,7 @@ def test_a_failed_fetch_leaves_the_old_set_and_no_rubbish(tmp_path):
 def test_what_was_not_fetched_says_how_to_get_it():
     with pytest.raises(DataError, match="eris data get cifar10"):
         load("cifar10")
-    with pytest.raises(ConfigError, match="did you mean mnist?"):
+    with pytest.raises(ConfigError, match="did you mean mnist"):
         load("mnits")
 
 

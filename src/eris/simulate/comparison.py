@@ -24,7 +24,7 @@ from eris.events import Listener
 from eris.local.task import Task
 from eris.methods import method_by_name, settled
 from eris.simulate.method_run import MethodRun
-from eris.simulate.run import Engines
+from eris.simulate.run import Engines, check
 
 __all__ = ["Arm", "Budget", "Comparison", "Watch", "Witness", "arm", "nobody"]
 
@@ -158,9 +158,12 @@ class Comparison:
 
     def _check(self, engines: Engines) -> None:
         """Refuse what cannot be before anything runs: the last method may come hours after the first."""
+        arms = [self._settings(each, 0, self._config.rounds) for each in self._arms]
+        for config in arms:
+            check(config, task=self._task)
         facts = engines.for_config(settled(self._config, "fedavg")).facts
-        for each in self._arms:
-            compose(self._settings(each, 0, self._config.rounds), facts.spec, facts.samples)
+        for config in arms:
+            compose(config, facts.spec, facts.samples)
 
     def _rounds(self, fold: int, engines: Engines, watch: Watch) -> int:
         if not self._budget.fedavg_best:
