@@ -49,15 +49,14 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Train a federation in simulation: by default real digits as FedAvg, ERIS and ERIS+DSC, side by side."""
         from eris.config import dump_config
+        from eris.simulate.run import check
 
         sys.path.insert(0, str(Path.cwd()))  # a model of the user's own, by import path
         if resume is not None and (config or changes or out or replay):
             raise ConfigError("--resume goes on with the folder's own settings", fix="give --resume DIR alone")
         resolved = _settings(config, changes or [], resume, replay)
+        check(resolved)  # before a progress display of what will not be
         if show_config:
-            from eris.simulate.run import check
-
-            check(resolved)
             typer.echo(dump_config(resolved), nl=False)
             return
         options: dict[str, Any] = {"checkpoint_seconds": checkpoint_seconds}

@@ -79,7 +79,11 @@ def schedule_by_name(name: str, **params: float) -> Schedule:
         _require(given in takes, f"schedule {name!r} has no option {given!r}", _nearest(given, list(takes)))
     for wanted, parameter in takes.items():
         needed = parameter.default is inspect.Parameter.empty
-        _require(not needed or wanted in params, f"schedule {name!r} needs the option {wanted!r}", f"give {wanted}")
+        _require(
+            not needed or wanted in params,
+            f"schedule {name!r} needs the option {wanted!r}",
+            f"give {wanted} in its options",
+        )
     return SCHEDULES[name](**{option: _counted(option, value) for option, value in params.items()})
 
 
