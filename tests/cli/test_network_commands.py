@@ -15,7 +15,7 @@ from eris.transport.authority import Authority
 from eris.transport.control_client import ControlClient
 from eris.transport.credentials import Credentials
 from eris.transport.link import LinkError
-from tests.cli.processes import Running, eris, running
+from tests.cli.processes import ENVIRONMENT, Running, eris, running
 
 FILE = """
 method = "eris"
@@ -80,6 +80,34 @@ def test_a_federation_from_its_first_join_to_its_end(grove: Path) -> None:
     assert (folder / "amber" / "private-root").stat().st_mode & 0o777 == 0o600
     root = (folder / "amber" / "private-root").read_text()
     assert not any(root in text for text in (*texts.values(), clock.log.read_text()))
+
+
+def test_one_leaves_for_good_and_the_run_goes_on_without_it(grove: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On machines that would send everything through a proxy: nobody asks it."""
+    Authority(grove / "certs").issue("dogwood")
+    file, names = grove / "FEDERATION.toml", (*NAMES, "dogwood")
+    file.write_text(file.read_text().replace('"cedar"]', '"cedar", "dogwood"]'))
+    with ExitStack() as stack:
+        proxy = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        monkeypatch.setitem(ENVIRONMENT, "https_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        clock = start(stack, grove, "coordinator", log="clock.log")
+        peers = {name: start(stack, grove, "join", "--peer", name, log=f"{name}.log") for name in names}
+        assert all(peer["here"] for peer in _wait_for_round(grove, 2)["peers"])
+        assert "the run goes on without" in eris("leave", "--peer", "dogwood", cwd=grove)
+        assert "left after" in peers.pop("dogwood").wait(0)
+        status = _wait_for_round(grove, 0)
+        assert [peer["name"] for peer in status["peers"] if peer["here"]] == list(NAMES)
+        status = _wait_for_round(grove, status["round"] + 3)
+        assert "the run has ended" in eris("stop", "--credentials", "certs/peers/amber", cwd=grove)
+        clock.wait(24)
+        assert all("stopped by amber" in peer.wait(24) for peer in peers.values())
+        proxy.setblocking(False)
+        with pytest.raises(BlockingIOError):  # nobody came
+            proxy.accept()
+    verdicts = next((grove / "runs").glob("*/amber/verdicts.jsonl")).read_text().splitlines()
+    rosters = [[entry["name"] for entry in json.loads(line)["plan"]["roster"]] for line in verdicts]
+    assert rosters[0] == list(names)
+    assert rosters[-3:] == [list(NAMES)] * 3
 
 
 def test_everything_that_can_be_wrong_has_its_exit_code_and_says_what_it_is(grove: Path) -> None:

@@ -264,6 +264,21 @@ def test_renewed_certificates_are_used_without_a_restart(
         assert fresh.status()["fingerprint"] == after
 
 
+def test_proxies_of_the_environment_are_not_asked(
+    server: ControlServer, alice: Credentials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(LOCAL) as proxy:
+        for name in ("grpc_proxy", "https_proxy", "http_proxy", "HTTPS_PROXY"):
+            monkeypatch.setenv(name, "http://{}:{}".format(*proxy.getsockname()))
+        for name in ("no_grpc_proxy", "no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        with ControlClient(alice, server.address) as client:
+            assert client.status()["caller"] == "alice"
+        proxy.setblocking(False)
+        with pytest.raises(BlockingIOError):  # nobody came
+            proxy.accept()
+
+
 def test_bytes_are_counted_on_both_sides(server: ControlServer, client: ControlClient) -> None:
     client.join({"padding": "x" * 1000})
     there, here = server.traffic, client.traffic
