@@ -121,3 +121,18 @@ def test_the_end_is_heard_in_the_middle_of_a_round(tmp_path: Path) -> None:
         place.wait("amber", "birch", seconds=5.0)
         slow.let_go.set()
         place.wait("cedar", seconds=5.0)
+
+
+def test_what_faster_peers_send_before_our_round_begins_counts_for_it(tmp_path: Path) -> None:
+    received: list[float] = []
+
+    def dawdle(report: RoundReport) -> None:
+        received.append(report.aggregator.down)
+        time.sleep(0.2)  # as an evaluation does
+
+    with town(tmp_path, settings("members=3", "rounds=5", "model.options={n = 3000}")) as place:
+        nodes = [place.node("amber", on_round=dawdle), place.node("birch"), place.node("cedar")]
+        for node in nodes:
+            place.start(node.settings.name, node.run)
+        place.wait()
+    assert sum(received) > 5 * 2 * 4 * 1000

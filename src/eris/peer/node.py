@@ -99,6 +99,8 @@ class Node:
         )
         self._host: Host | None = None
         self._ended = ""
+        self._on_roster = False  # of a plan so far
+        self._reported = RoleBytes(0, 0), RoleBytes(0, 0)  # what had gone over links at the last report
         self._connect_parts(composition.roster[self.number].weight, on_missed)
 
     def _start(self) -> Vector | Iterable[Vector]:
@@ -241,8 +243,9 @@ class Node:
         elif kind == "plan":
             plan: RoundPlan = document["read"]
             if self.number in {entry.peer for entry in plan.roster}:
+                self._on_roster = True
                 self._play(plan, document["initial"])
-            else:
+            elif self._on_roster:  # else it is a plan from before we came
                 self._ended = "left"
         # a verdict outside a round is one this peer has caught up with already
 
@@ -254,7 +257,7 @@ class Node:
         self.moments("plan", round=plan.round)
         if self.member.lost_reference:  # asked here only: a plan that begins an epoch may be there with the verdict
             self._admission.ask_for_reference()
-        deadline, before = began + plan.deadlines.report, self._traffic()
+        deadline = began + plan.deadlines.report
         result = self._training.train(plan)
         if result is None and self.number in plan.participants:
             self._reporter.sit_out(plan)
@@ -267,7 +270,7 @@ class Node:
         if result is not None:
             self._training.keep()
         if self._step(verdict, deadline) and self._on_round is not None:
-            self._on_round(self._round_report(plan, verdict, result, time.monotonic() - began, before))
+            self._on_round(self._round_report(plan, verdict, result, time.monotonic() - began))
 
     def _step(self, verdict: Verdict, deadline: float) -> bool:
         """Follow the verdict; False if somebody's snapshot took us past it: nobody gave us what it committed."""
@@ -297,11 +300,11 @@ class Node:
         verdict: Verdict,
         result: Trained | None,
         seconds: float,
-        before: tuple[RoleBytes, RoleBytes],
     ) -> RoundReport:
-        roles = [
-            RoleBytes(now.up - then.up, now.down - then.down) for now, then in zip(self._traffic(), before, strict=True)
-        ]
+        """Sum a round up; what came since the last report counts, for others may be faster and send before we begin."""
+        before, self._reported = self._reported, self._traffic()
+        pairs = zip(self._reported, before, strict=True)
+        roles = [RoleBytes(now.up - then.up, now.down - then.down) for now, then in pairs]
         return RoundReport(plan, verdict, result.loss if result is not None else float("nan"), seconds, *roles)
 
     # ── what the parts ask of each other ─────────────────────────────────────────────────────────────────────────
