@@ -88,11 +88,33 @@ def test_an_interruption_ends_every_process(tmp_path: Path) -> None:
     children = _children(process.pid)
     assert len(children) == 3
     process.send_signal(signal.SIGINT)
-    process.stdout.read()
+    said = process.stdout.read()
     assert process.wait(60) == 130
     process.stdout.close()
+    assert said.rstrip().endswith("stopped; go on with: eris up --resume up")
+    assert [peer["exit_code"] for peer in json.loads((tmp_path / "up/outcome.json").read_text())["peers"]] == [130, 130]
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
     assert {stay["ended"] for stay in summaries(tmp_path / "up").values()} == {"interrupted"}
+
+
+def test_a_run_that_was_interrupted_goes_on_to_the_same_model(tmp_path: Path) -> None:
+    changes = [*QUADRATIC, "method=eris", "members=2", "rounds=80"]
+    words = [sys.executable, "-m", "eris", "up", "--out", "up"]
+    words += [word for change in changes for word in ("--set", change)]
+    process = subprocess.Popen(words, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    while "round 3" not in process.stdout.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    process.stdout.read()
+    process.stdout.close()
+    assert process.wait(60) == 130
+    outcome = json.loads(eris("up", "--resume", "up", "--json", cwd=tmp_path))
+    assert [peer["rounds"] for peer in outcome["peers"]] == [80, 80]
+    assert outcome["model_digest"] == simulated(tmp_path / "run", *changes)
+    assert "--resume goes on with the folder's own settings" in eris(
+        "up", "--resume", "up", "--peers", 2, cwd=tmp_path, code=2
+    )
 
 
 def test_children_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
@@ -115,9 +137,20 @@ def test_children_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None
 def test_a_peer_that_cannot_start_ends_the_rest_and_is_named(tmp_path: Path) -> None:
     words = [word for change in QUADRATIC for word in ("--set", change)]
     said = eris("up", *words, "--peers", 3, "--task", "nothing.here:Task", "--out", "up", cwd=tmp_path, code=20)
-    named = re.search(r"(peer-\d) ended with exit code 2: see (up/peers/peer-\d/log.jsonl)", said)
+    why = r"nothing\.here:Task cannot be imported: .*\(log: (up/peers/peer-\d/log\.jsonl)\)"
+    named = re.search(rf"peer-\d(?:, peer-\d)* ended with exit code 2: {why}", said)
     assert named, said
-    assert "nothing.here:Task cannot be imported" in (tmp_path / named[2]).read_text()
+    assert "nothing.here:Task cannot be imported" in (tmp_path / named[1]).read_text()
+    assert "exit code -" not in said
+
+
+def test_settings_that_contradict_each_other_start_nothing(tmp_path: Path) -> None:
+    said = eris("up", "--peers", 3, "--set", "members=5", "--out", "up", cwd=tmp_path, code=2)
+    assert "--peers is 3, members is 5" in said
+    assert "min_contributors is 3, but 2 of 2" in eris("up", "--peers", 2, "--out", "up", cwd=tmp_path, code=2)
+    (tmp_path / "a-file").touch()
+    assert "a file, not a folder" in eris("up", "--out", "a-file", cwd=tmp_path, code=2)
+    assert not (tmp_path / "up").exists()
 
 
 def _children(pid: int) -> list[int]:

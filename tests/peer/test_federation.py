@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eris.errors import ConfigError
+from eris.errors import CheckpointError, ConfigError
 from eris.peer.federation import Federation, load_federation, parse_address
 from eris.peer.local_federation import LocalFederation
 from tests.peer.town import settings
@@ -71,9 +71,19 @@ def test_addresses_of_both_families() -> None:
 
 
 def test_a_federation_on_one_machine_is_laid_out_once(tmp_path: Path) -> None:
-    local = LocalFederation(tmp_path / "up", settings("members=11"))
+    local = LocalFederation.create(tmp_path / "up", settings("members=11"))
     assert local.peers[:2] == ("peer-00", "peer-01")
     assert (local.credentials("peer-10") / "key.pem").stat().st_mode & 0o777 == 0o600
     assert local.place("127.0.0.1:5000").digest == load_federation(local.file).digest
     with pytest.raises(ConfigError, match="already"):
-        LocalFederation(tmp_path / "up", settings("members=3"))
+        LocalFederation.create(tmp_path / "up", settings("members=3"))
+    again = LocalFederation.open(tmp_path / "up")
+    assert (again.peers, again.config.digest) == (local.peers, local.config.digest)
+    with pytest.raises(CheckpointError, match="no federation of `eris up`"):
+        LocalFederation.open(tmp_path)
+
+
+def test_settings_that_cannot_be_leave_no_folder_behind(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="faults"):
+        LocalFederation.create(tmp_path / "up", settings("members=3", "faults.link_failure=0.5"))
+    assert not (tmp_path / "up").exists()

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from eris.errors import RunStopped
+from eris.cli.exit_code import ExitCode
+from eris.errors import ConfigError, RunStopped
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from eris.cli.networking.children import Children
     from eris.cli.networking.live_view import LiveView
     from eris.config import Config
     from eris.peer.local_federation import LocalFederation
-    from eris.peer.outcome import Outcome, PeerOutcome
+    from eris.peer.outcome import Outcome
 
 __all__ = ["register"]
 
@@ -42,35 +41,73 @@ def register(app: typer.Typer) -> None:
         peers: Annotated[
             int | None, typer.Option(min=1, help="Peers, a process each (default: the file's members, or 5).")
         ] = None,
-        out: Annotated[Path | None, typer.Option(help="The run's folder (default: runs/<time>-up-<method>).")] = None,
+        out: Annotated[Path | None, typer.Option(help="The run's folder (default: runs/TIME-up-METHOD).")] = None,
+        resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with a run that was stopped.")] = None,
         task: Annotated[str | None, typer.Option(metavar="MODULE:TASK", help="As for `eris join`.")] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, nothing else.")] = False,
     ) -> None:
         """Run a federation of real processes over TLS on this machine; it ends with the model of `eris run`."""
-        from eris.cli.networking.children import Children
-        from eris.cli.networking.live_view import LiveView
         from eris.peer.local_federation import LocalFederation
 
-        resolved = _settings(config, changes or [], peers)
-        console = Console(quiet=as_json)
-        local = LocalFederation(out or _folder(resolved), resolved)
-        with Children() as children:
+        if resume is None:
+            resolved = _settings(config, changes or [], peers)
+            _check(resolved, own_task=task is not None)
+            local = LocalFederation.create(out or _folder(resolved), resolved)
+        elif config or changes or peers or out:
+            raise ConfigError("--resume goes on with the folder's own settings", fix="give --resume DIR without them")
+        else:
+            local = LocalFederation.open(resume)
+        _run(local, task, Console(quiet=as_json), as_json=as_json)
+
+
+def _run(local: LocalFederation, task: str | None, console: Console, *, as_json: bool) -> None:
+    """Run the processes to their end; after Ctrl-C say what was reached, and how to go on."""
+    from eris.cli.networking.children import Children
+    from eris.cli.networking.live_view import LiveView
+
+    interrupted = False
+    with Children() as children:
+        try:
             _start(local, children, task)
-            with LiveView(local.peers, resolved.rounds, console) as view:
+            with LiveView(local.peers, local.config.rounds, console) as view:
                 _watch(children, view)
-        _conclude(local, children, console, as_json=as_json)
+        except KeyboardInterrupt:
+            interrupted = True
+    outcome = _conclude(local, children, console, as_json=as_json)
+    if interrupted:
+        own = f" --task {task}" if task else ""
+        console.print(f"stopped; go on with: eris up --resume {local.path}{own}", **_PLAIN)
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    if not outcome.all_well:
+        raise typer.Exit(ExitCode.PEER_FAILED)
+    if not outcome.model_digest:
+        raise typer.Exit(ExitCode.MODELS_DIFFER)
 
 
 def _settings(config: Path | None, changes: list[str], peers: int | None) -> Config:
     from eris.config import load_config
 
     given = load_config(config, changes=changes)
-    count = peers or (given.members if config or any(change.startswith("members") for change in changes) else _PEERS)
+    said = any(change.partition("=")[0].strip() == "members" for change in changes)
+    if said and peers not in (None, given.members):
+        raise ConfigError(f"--peers is {peers}, members is {given.members}", fix="give one of the two", key="members")
+    count = peers or (given.members if config or said else _PEERS)
     if count != given.members:
         changes = [*changes, f"members={count}"]
     if len(given.methods) != 1:
         changes = [*changes, 'method="eris"']
     return load_config(config, changes=changes)
+
+
+def _check(config: Config, *, own_task: bool) -> None:
+    """Refuse here what every peer would refuse, each in its own log."""
+    from eris.compose import check_settings
+    from eris.simulate.run import check
+
+    if own_task:
+        check_settings(config)
+    else:
+        check(config)
 
 
 def _folder(config: Config) -> Path:
@@ -82,17 +119,19 @@ def _folder(config: Config) -> Path:
 
 def _start(local: LocalFederation, children: Children, task: str | None) -> None:
     """Start the coordinator, hear where it listens, then start the peers."""
+    from eris.cli.networking.outcome_view import last_error
     from eris.transport.control import COORDINATOR
 
     words = ["coordinator", str(local.file), "--credentials", str(local.credentials(COORDINATOR))]
     words += ["--listen", "127.0.0.1:0", "--state", str(local.path / COORDINATOR)]
-    child = children.start(COORDINATOR, words, local.path / COORDINATOR / "log.jsonl")
+    child = children.start(COORDINATOR, words, local.log(COORDINATOR))
     _, notice = children.notices.get(timeout=60)
     if notice["event"] != "listening":
-        raise RunStopped("the coordinator did not start", fix=f"see {child.log}")
+        why = last_error(child.log)
+        raise RunStopped(f"the coordinator did not start{why and f': {why}'}", fix=f"see {child.log}")
     local.place(notice["address"])
     for name in local.peers:
-        children.start(name, _joining(local, name, task), local.folder(name) / "log.jsonl")
+        children.start(name, _joining(local, name, task), local.log(name))
 
 
 def _joining(local: LocalFederation, name: str, task: str | None) -> list[str]:
@@ -112,7 +151,7 @@ def _watch(children: Children, view: LiveView) -> None:
             name, notice = children.notices.get(timeout=0.5)
         except queue.Empty:
             continue
-        begun |= notice["event"] == "round"
+        begun |= notice["event"] in ("round", "end")
         if notice["event"] != "gone":
             view(notice)
             continue
@@ -122,9 +161,10 @@ def _watch(children: Children, view: LiveView) -> None:
             return
 
 
-def _conclude(local: LocalFederation, children: Children, console: Console, *, as_json: bool) -> None:
+def _conclude(local: LocalFederation, children: Children, console: Console, *, as_json: bool) -> Outcome:
+    """Write and show how every peer ended."""
     from eris.atomic_file import write_atomically
-    from eris.cli.exit_code import ExitCode
+    from eris.cli.networking.outcome_view import show_outcome
     from eris.peer.outcome import Outcome
 
     codes = {child.name: child.exit_code for child in children}
@@ -133,53 +173,5 @@ def _conclude(local: LocalFederation, children: Children, console: Console, *, a
     write_atomically(local.path / "outcome.json", (text + "\n").encode())
     if as_json:
         typer.echo(text)
-    _show(outcome, local, console)
-    if not outcome.all_well:
-        raise typer.Exit(ExitCode.PEER_FAILED)
-    if not outcome.model_digest:
-        raise typer.Exit(ExitCode.MODELS_DIFFER)
-
-
-def _show(outcome: Outcome, local: LocalFederation, console: Console) -> None:
-    from eris.peer.stay import NOISE_NOTE
-
-    console.print(_table(outcome))
-    _show_quality(outcome.peers[0], console)
-    if local.config.privacy.noise_multiplier:
-        console.print(NOISE_NOTE, style="yellow")
-    for peer in outcome.peers:
-        if peer.exit_code and peer.exit_code > 0:  # below zero: ended by us, with the others
-            log = local.folder(peer.name) / "log.jsonl"
-            console.print(f"{peer.name} ended with exit code {peer.exit_code}: see {log}", style="red", soft_wrap=True)
-    if outcome.model_digest:
-        console.print(
-            f"all {len(outcome.peers)} peers have the same model: model_digest {outcome.model_digest}", **_PLAIN
-        )
-    elif outcome.all_well:
-        console.print("the peers' models differ", style="bold red")
-    console.print(f"everything is in {local.path}", **_PLAIN)
-
-
-def _show_quality(first: PeerOutcome, console: Console) -> None:
-    from eris.report.units import format_percent
-
-    if first.accuracy is not None:
-        console.print(f"accuracy {format_percent(first.accuracy)}", **_PLAIN)
-    elif first.loss is not None:
-        console.print(f"loss {first.loss:.4g}", **_PLAIN)
-
-
-def _table(outcome: Outcome) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from eris.report.units import format_bytes
-
-    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for title in ("peer", "process", "ended", "rounds", "sent", "received", "model"):
-        table.add_column(title, justify="left" if title in ("peer", "ended", "model") else "right", no_wrap=True)
-    for peer in outcome.peers:
-        sent, received = format_bytes(peer.sent), format_bytes(peer.received)
-        ended, pid = peer.ended or f"exit code {peer.exit_code}", str(peer.pid or "")
-        table.add_row(peer.name, pid, ended, str(peer.rounds), sent, received, peer.model_digest[:12])
-    return table
+    show_outcome(outcome, codes, local, console)
+    return outcome

@@ -12,7 +12,6 @@ it is an `eris.BlockTask`: `initial_blocks` and `train_blocks` are asked for ins
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from pathlib import Path
 from typing import cast
@@ -75,6 +74,9 @@ def _imported(path: str) -> object:
     try:
         return getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{path} cannot be imported: {error}", fix=f"start in its folder ({os.curdir})") from error
+        raise ConfigError(
+            f"{path} cannot be imported: {error}",
+            fix=f"start eris in the folder that has {module.partition('.')[0]}, or install it",
+        ) from error
     except AttributeError:
         raise ConfigError(f"module {module} has no {name}", fix="check the name after the colon") from None
