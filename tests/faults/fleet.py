@@ -46,21 +46,23 @@ _context.set_forkserver_preload(["tests.faults.process"])
 class Fleet:
     """Five peers and a coordinator; each process by its name."""
 
-    def __init__(self, folder: Path, method: str, **federation: Any) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, method: str, host: str = "127.0.0.1", **federation: Any) -> None:
+        self.folder, self.state = folder, "state"
         self.config: Config = load_config(changes=[*SETTINGS, *(METHODS | MORE_METHODS)[method]])
         authority = Authority.create(folder / "ca", "fleet")
         for name in ("coordinator", *NAMES):
             authority.issue(name)
-        self.port = free_port()
-        table = {"name": "fleet", "coordinator": f"127.0.0.1:{self.port}", "peers": NAMES, "round": ROUND,
+        self.place = host, free_port(host)
+        where = f"[{host}]:{self.place[1]}" if ":" in host else f"{host}:{self.place[1]}"
+        table = {"name": "fleet", "coordinator": where, "peers": NAMES, "round": ROUND,
                  "connect": 10.0, "idle": 10.0, "checkpoint_every": 2, **federation}  # fmt: skip
         (folder / "FEDERATION.toml").write_text(Federation(table, self.config).dump(), encoding="utf-8")
         self._processes: dict[str, Any] = {}
 
     def start(self, *names: str, fault: Fault | None = None) -> None:
         for name in names:
-            process = _context.Process(target=main, args=(Job(str(self.folder), name, self.port, fault),), daemon=True)
+            job = Job(str(self.folder), name, self.place, fault, self.state)
+            process = _context.Process(target=main, args=(job,), daemon=True)
             process.start()
             self._processes[name] = process
 
@@ -180,16 +182,16 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def fleet(folder: Path, method: str, **federation: Any) -> Iterator[Fleet]:
-    made = Fleet(folder, method, **federation)
+def fleet(folder: Path, method: str, host: str = "127.0.0.1", **federation: Any) -> Iterator[Fleet]:
+    made = Fleet(folder, method, host, **federation)
     try:
         yield made
     finally:
         made.close()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
+def free_port(host: str = "127.0.0.1") -> int:
+    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         return int(probe.getsockname()[1])
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eris import checkpoint
 from eris.peer.coordinate import CoordinatorNode
 from eris.peer.federation import load_federation
 from eris.peer.node_settings import NodeSettings
@@ -30,7 +34,7 @@ class Fault:
     """What happens to a process, and when: the n-th time that a moment comes in a round."""
 
     moment: str
-    do: str = "kill"  # or "stop", "cut", "leave", "end", "raise", "nan"; for the moment "return" who is to return
+    do: str = "kill"  # or "stop", "cut", "drop", "leave", "end", "half", "raise", "nan"; for "return" who is to return
     round: int = 2
     nth: int = 1
 
@@ -41,8 +45,9 @@ class Job:
 
     folder: str
     name: str
-    port: int
+    place: tuple[str, int]  # where the coordinator listens; peers listen on the same host
     fault: Fault | None = None
+    state: str = "state"  # the coordinator's folder
 
 
 def main(job: Job) -> None:
@@ -62,6 +67,7 @@ class Lines:
     """A file that others read while it grows; a line is there whole or not at all."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._file, self._lock = path.open("ab", buffering=0), threading.Lock()
 
     def __call__(self, line: dict[str, Any]) -> None:
@@ -90,6 +96,11 @@ class Doom:
         if fault.do == "cut":
             for link in self._links():
                 link._stream.wake()  # the cable is pulled, nobody says goodbye
+        elif fault.do == "drop":
+            for link in self._links():
+                _swallow(link._stream._wire)
+        elif fault.do == "half":
+            _kill_coordinator_as_the_third(self._lines.path.parent)
         elif fault.do == "leave":  # what `eris leave` says
             self._client.leave({"for_good": True})
         elif fault.do == "end":  # what `eris stop` says
@@ -98,13 +109,32 @@ class Doom:
             os.kill(os.getpid(), signal.SIGKILL if fault.do == "kill" else signal.SIGSTOP)
 
 
+def _swallow(wire: Any) -> None:
+    """Let a connection lead nowhere: what is sent is gone, nothing comes, and neither end hears of it."""
+    with socket.create_server(("127.0.0.1", 0)) as nowhere:
+        end = socket.create_connection(nowhere.getsockname())
+        wire.hidden = wire._socket, nowhere.accept()[0]  # both stay open: nobody is told that it is over
+    wire._socket, wire._wait = end, 0.0
+
+
+def _kill_coordinator_as_the_third(folder: Path) -> None:
+    """Kill the coordinator if two of the five peers have come here before this one."""
+    for number in range(5):
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(folder / f"here-{number}", os.O_CREAT | os.O_EXCL))
+            break
+    if number == 2:
+        first = (folder / "coordinator.lines").read_text(encoding="utf-8").splitlines()[0]
+        os.kill(json.loads(first)["pid"], signal.SIGKILL)
+
+
 def _coordinate(job: Job, lines: Lines) -> None:
     folder = Path(job.folder)
     node = CoordinatorNode(
         load_federation(folder / "FEDERATION.toml"),
         Credentials(folder / "ca/peers/coordinator"),
-        folder / "state",
-        listen=("127.0.0.1", job.port),
+        folder / job.state,
+        listen=job.place,
     )
     node.moments.listener = Doom(job.fault, lines, list)
     lines({"event": "start", "pid": os.getpid()})
@@ -128,7 +158,7 @@ def _join(job: Job, lines: Lines) -> None:
         Credentials(folder / "ca/peers" / job.name),
         task,
         private_root(federation.config.seed, number),
-        NodeSettings(job.name, listen=("127.0.0.1", 0), floor=Floor(min_contributors=1), patience=60.0, wait=60.0),
+        NodeSettings(job.name, listen=(job.place[0], 0), floor=Floor(min_contributors=1), patience=60.0, wait=60.0),
         PeerFolder(folder / "peers" / job.name, federation, job.name),
         reproducible=True,
         evaluate=False,
@@ -143,6 +173,8 @@ def _join(job: Job, lines: Lines) -> None:
     node.moments.listener = Doom(job.fault, lines, links, node._client)
     if job.fault is not None and job.fault.moment == "checkpoint":
         _die_in_checkpoints(job.fault, lines)
+    elif job.fault is not None and job.fault.moment == "half a checkpoint":
+        _die_half_way_in_checkpoints(job.fault, lines)
     session.run()
 
 
@@ -209,3 +241,21 @@ def _die_in_checkpoints(fault: Fault, lines: Lines) -> None:
         return rename(path, target)
 
     Path.replace = replace  # type: ignore[method-assign]
+
+
+def _die_half_way_in_checkpoints(fault: Fault, lines: Lines) -> None:
+    """Die when half of a checkpoint's bytes are on disk."""
+    pieces, opened = checkpoint.file_pieces, os.fdopen
+
+    def half(arrays: Any, header: dict[str, str]) -> Iterator[bytes]:
+        data = b"".join(pieces(arrays, header))
+        if json.loads(header["facts"])["round"] == fault.round:
+            yield data[: len(data) // 2]
+            lines({"event": "fault", "do": "kill", "time": time.time()})
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield data
+
+    def unbuffered(file: int, mode: str, *rest: Any) -> Any:
+        return opened(file, mode, 0) if mode == "wb" else opened(file, mode, *rest)
+
+    checkpoint.file_pieces, os.fdopen = half, unbuffered
