@@ -129,7 +129,13 @@ def test_partial_participation(eris):
         (("--omega", "-1"), "ω is -1"),
         (("--participation", "0"), "share is '0'"),
         (("vgg",), "no model is named 'vgg'"),
-        (("--panel", "svhn"), "no panel is named"),
+        (("--panel", "svhn"), "no panel is named 'svhn': .*main-text"),
+        (("--rate", "20"), "rate is '20', which would be bytes a second: write 20MB/s"),
+        (("--omega", "19", "--keep", "5%"), "--keep and --omega say the same"),
+        (("--degree", 100), "no graph of 100 virtual nodes has 100 neighbours"),
+        (("--advise", "--collude", 80), "80 of 50 aggregators collude"),
+        (("--collude", 2), "--collude 2 is for advice"),
+        (("nowhere.toml",), "no such configuration file"),
         (("--exposure", "110%"), "share is '110%'"),
         (("--replicas", 2, "--aggregators", 1), "2 replicas of 1 shards"),
         (("--replicas", 2, "--shards", "capacity"), "are for one aggregator a shard"),
@@ -190,11 +196,28 @@ def test_advice(eris, fleet):
     assert data["limits"]
 
 
-def test_advice_that_cannot_be_given_ends_with_one(eris, fleet):
-    text = eris("plan", "resnet9", "--fleet", fleet, "--advise", "--round-time", 0.001, code=1)
+def test_models_and_settings_of_runs_can_be_planned(eris, tmp_path):
+    assert json.loads(eris("plan", "mlp", "--json"))["round"]["values"] == 785 * 64 + 65 * 10
+    assert json.loads(eris("plan", "logistic", "--json"))["round"]["values"] == 785 * 10
+    file = tmp_path / "run.toml"
+    file.write_text(
+        'members = 12\naggregators = 4\nparticipation = 0.5\n[model]\nname = "logistic"\noptions = {inputs = 99}\n'
+        '[compression]\nkeep = 0.25\nmasks = "independent"\n'
+    )
+    round = json.loads(eris("plan", file, "--json"))["round"]
+    assert (round["values"], round["members"], len(round["aggregators"]), round["participants"]) == (1000, 12, 4, 6)
+    assert (round["keep"], round["masks"]) == (0.25, "independent")
+    own = json.loads(eris("plan", file, "--members", 6, "--keep", "10%", "--json"))["round"]
+    assert (own["members"], len(own["aggregators"]), own["keep"]) == (6, 6, 0.1)
+    file.write_text('members = 3\n[data]\nname = "synthetic-quadratic"\n')
+    assert json.loads(eris("plan", file, "--method", "eris", "--json"))["round"]["values"] == 100
+
+
+def test_advice_that_cannot_be_given_has_an_exit_code_of_its_own(eris, fleet):
+    text = eris("plan", "resnet9", "--fleet", fleet, "--advise", "--round-time", 0.001, code=25)
     assert "No plan reaches the target for round time" in text
     assert "Even with all 6 possible aggregators" in text
-    data = json.loads(eris("plan", "resnet9", "--fleet", fleet, "--round-time", 0.001, "--json", code=1))
+    data = json.loads(eris("plan", "resnet9", "--fleet", fleet, "--round-time", 0.001, "--json", code=25))
     assert data["missed"] == ["round_time"]
 
 
@@ -328,7 +351,9 @@ def test_an_empty_run_is_honest(eris, run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [(("--masks", "public"), "masks are 'public'"), (("--shards", "a,b"), "--shards is 'a,b'"),
-     (("--collude", 99), "99 of 50 aggregators"), (("--beta", 0), "beta is 0"), (("--batch", 99), "batch is 99")],
+     (("--collude", 99), "99 of 50 aggregators"), (("--beta", 0), "beta is 0"),
+     (("--step", -1), "step λ is -1"), (("--aggregators", 0), "--aggregators is 0"),
+     (("--omega", 19, "--keep", "5%"), "say the same"), (("--batch", 99), "batch is 99")],
 )  # fmt: skip
 def test_bad_questions_are_refused(eris, arguments, message):
     with pytest.raises(ConfigError, match=message):

@@ -40,6 +40,7 @@ class ExitCode(IntEnum):
     NO_ROOM = 22
     OUT_OF_MEMORY = 23
     STOPPED_BY_HAND = 24  # apart from 14, or what supervises a peer would start it again at once
+    NO_PLAN = 25  # what `eris plan` was to reach cannot be reached
     INTERRUPTED = 130
 
 

@@ -23,7 +23,10 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def plan(
         model: Annotated[
-            str, typer.Argument(help="Values of the model (62K, 1.65M, 1.3B), its name, or a spec (spec.json).")
+            str,
+            typer.Argument(
+                help="Values of the model (62K, 1.65M, 1.3B), its name, a spec (spec.json) or a run's settings (TOML)."
+            ),
         ] = "resnet9",
         members: Annotated[
             int | None, typer.Option("--members", "-k", help="Number of members [50].", rich_help_panel=_FLEET)
@@ -43,8 +46,8 @@ def register(app: typer.Typer) -> None:
             typer.Option(help="Peers with their own rates and memory (TOML or CSV).", rich_help_panel=_FLEET),
         ] = None,
         participation: Annotated[
-            str, typer.Option(help="Share of the members that train in a round.", rich_help_panel=_FLEET)
-        ] = "100%",
+            str, typer.Option(help="Share of the members that train in a round [100%].", rich_help_panel=_FLEET)
+        ] = "",
         audience: Annotated[
             str, typer.Option(help="Who receives published shards: all, participants.", rich_help_panel=_FLEET)
         ] = "all",
@@ -59,14 +62,14 @@ def register(app: typer.Typer) -> None:
         ] = 0,
         chunk: Annotated[int, typer.Option(help="Bytes of a chunk; 0: one for a message.", rich_help_panel=_FLEET)] = 0,
         keep: Annotated[
-            str, typer.Option(help="Share of the values that DSC keeps, p = 1/(1+ω).", rich_help_panel=_METHOD)
-        ] = "5%",
+            str, typer.Option(help="Share of the values that DSC keeps, p = 1/(1+ω) [5%].", rich_help_panel=_METHOD)
+        ] = "",
         omega: Annotated[
             float | None, typer.Option(help="The same as ω instead of --keep.", rich_help_panel=_METHOD)
         ] = None,
         masks: Annotated[
-            str, typer.Option(help="DSC masks: shared, independent (secret), public.", rich_help_panel=_METHOD)
-        ] = "shared",
+            str, typer.Option(help="DSC masks: shared, independent (secret), public [shared].", rich_help_panel=_METHOD)
+        ] = "",
         method: Annotated[
             list[str] | None, typer.Option(help="Only this method (again for more).", rich_help_panel=_METHOD)
         ] = None,
@@ -102,7 +105,7 @@ def register(app: typer.Typer) -> None:
         panel: Annotated[
             str,
             typer.Option(
-                help="With --as-printed: cnn-dailymail, imdb, cifar-10, mnist or main-text.", rich_help_panel=_OUTPUT
+                help="A table of the paper: cnn-dailymail, imdb, cifar-10, mnist or main-text.", rich_help_panel=_OUTPUT
             ),
         ] = "",
         plot: Annotated[
@@ -125,7 +128,7 @@ def register(app: typer.Typer) -> None:
 
         `eris plan 1.3B --as-printed --panel cnn-dailymail`
         """
-        from eris.cli.planning.request import Asked
+        from eris.cli.planning.request import Asked, completed
 
         asked = Asked(
             model, members, aggregators, rate, server_rate, fleet, participation, audience, shards, header, chunk, keep,
@@ -136,9 +139,15 @@ def register(app: typer.Typer) -> None:
             raise ConfigError(
                 "two replicas are neither drawn nor in the paper's tables", fix="leave --plot and --as-printed out"
             )
+        advise = advise or round_time is not None or bool(exposure or memory)
+        if collude != 1 and not advise:
+            raise ConfigError(
+                f"--collude {collude} is for advice", fix="add --advise or a target such as --exposure 10%"
+            )
+        asked = completed(asked)
         if plot is not None:
             _plot(asked, plot)
-        _show(asked, advise=advise or round_time is not None or bool(exposure or memory))
+        _show(asked, advise=advise)
 
 
 def _show(asked: Asked, *, advise: bool) -> None:

@@ -85,6 +85,9 @@ def advise(base: Scenario, target: Target, *, least_keep: float = 0.01) -> Advic
     base = _with_memory(base, target.memory)
     if not base.fleet.candidates:
         raise ConfigError("no peer of the fleet may aggregate", fix="set aggregate = true for at least one")
+    if target.coalition > len(base.fleet.candidates):
+        possible = len(base.fleet.candidates)
+        raise ConfigError(f"{target.coalition} of {possible} aggregators collude", fix=f"use 1 … {possible}")
     best: tuple[Scenario, Allocation] | None = None
     for keep in [share for share in LADDER if share >= least_keep] or [1.0]:
         wide = _among(replace(base, keep=keep), len(base.fleet.candidates))

@@ -59,19 +59,50 @@ NAMED_MODELS: dict[str, ModelSize] = {
 
 
 def model_size(text: str | int) -> ModelSize:
-    """Return the size behind a number (`1.65M`), a model's name, or the path of a spec in JSON."""
+    """Return the size behind a number (`1.65M`), a model's name, a spec in JSON, or the settings of a run in TOML."""
     if isinstance(text, int):
         return ModelSize(text)
     if (named := NAMED_MODELS.get(text.lower())) is not None:
         return named
     if text.lower().endswith(".json"):
         return _from_spec(Path(text))
-    if not text[:1].isdigit() and not text.startswith("."):
+    if text.lower().endswith(".toml"):
+        return _from_settings(Path(text))
+    if text[:1].isdigit() or text.startswith("."):
+        return ModelSize(parse_count(text))
+    return _built(text)
+
+
+def _built(name: str) -> ModelSize:
+    """Count the values of a model that `eris run` trains, as it is without options."""
+    from eris.models.registry import model_by_name, model_names
+
+    if ":" not in name and name not in model_names():
+        known = ", ".join(dict.fromkeys([*NAMED_MODELS, *model_names()]))
         raise ConfigError(
-            f"no model is named {text!r}",
-            fix=f"use a number such as 1.65M, a spec (spec.json), or one of {', '.join(NAMED_MODELS)}",
+            f"no model is named {name!r}",
+            fix=f"use a number such as 1.65M, a spec (spec.json), a run's settings (TOML), or one of {known}",
         )
-    return ModelSize(parse_count(text))
+    return _of_module(model_by_name(name), name)
+
+
+def _from_settings(path: Path) -> ModelSize:
+    from eris.config import load_config
+    from eris.models.registry import model_by_name
+    from eris.tasks import build_task
+
+    config = load_config(path)
+    if config.data.name.startswith("synthetic-"):  # has a model of its own
+        spec = build_task(config.model_dump(mode="json")).spec
+        return ModelSize(spec.n_trainable, spec.n_buffer, config.data.name)
+    return _of_module(model_by_name(config.model.name, **config.model.options), config.model.name)
+
+
+def _of_module(module: Any, name: str) -> ModelSize:
+    from eris.local.torch_module import spec_of
+
+    spec = spec_of(module)
+    return ModelSize(spec.n_trainable, spec.n_buffer, name)
 
 
 def _from_spec(path: Path) -> ModelSize:

@@ -61,7 +61,7 @@ MAIN_TEXT = ("cnn-dailymail", "cifar-10")
 def panel(name: str) -> Panel:
     """Return the panel of that name."""
     if name not in PANELS:
-        raise ConfigError(f"no panel is named {name!r}", fix=f"use one of {', '.join(PANELS)}")
+        raise ConfigError(f"no panel is named {name!r}", fix=f"use one of {', '.join(PANELS)} or main-text")
     return PANELS[name]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from eris.cli.exit_code import ExitCode
 from eris.cli.planning.notes import coalitions, make_table
 from eris.cli.planning.request import Asked, describe, headline, scenario_of
 from eris.planner import Advice, Scenario, Target, advise
@@ -23,7 +24,7 @@ _NAMED = 6  # peers listed with their shares
 
 
 def show_advice(asked: Asked) -> None:
-    """Print the advice; exit with 1 if no plan reaches the target."""
+    """Print the advice; the exit code says if no plan reaches the target."""
     target = Target(
         round_time=asked.round_time,
         exposure=parse_share(asked.exposure) if asked.exposure else None,
@@ -37,7 +38,7 @@ def show_advice(asked: Asked) -> None:
     else:
         _print_advice(advice)
     if not advice.met:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.NO_PLAN)
 
 
 def _plain(advice: Advice) -> dict[str, Any]:

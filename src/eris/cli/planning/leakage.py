@@ -16,7 +16,7 @@ __all__ = ["leakage_section", "rates_section"]
 def leakage_section(question: Question) -> Section:
     """Answer by Theorem 3.2 and its corollary on collusion."""
     size = model_size(question.model)
-    shards: int | list[float] = question.aggregators or question.members
+    shards: int | list[float] = question.members if question.aggregators is None else question.aggregators
     if question.shards:
         shards = _sizes(question.shards)
     capacity, how = _capacity(question)

@@ -56,7 +56,15 @@ class Question:
         """Return the question with ω from --keep, after a look at what cannot be."""
         if self.masks not in ("shared", "independent"):
             raise ConfigError(f"masks are {self.masks!r}", fix="use shared or independent")
-        return replace(self, omega=1 / parse_share(self.keep) - 1) if self.keep else self
+        if self.step is not None and not self.step > 0:
+            raise ConfigError(f"step λ is {self.step:g}", fix="use a step above zero")
+        if self.aggregators is not None and self.aggregators < 1:
+            raise ConfigError(f"--aggregators is {self.aggregators}", fix="use 1 or more")
+        if not self.keep:
+            return self
+        if "omega" in self.given:
+            raise ConfigError("--keep and --omega say the same", fix="give one of the two")
+        return replace(self, omega=1 / parse_share(self.keep) - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from eris.config import load_config
 from eris.errors import ConfigError
 from eris.planner import Baselines, Fleet, Scenario, allocate, model_size, read_fleet, scenario
 from eris.planner.quantity import parse_rate, parse_share
 from eris.planner.scenario import participants_of
 from eris.report.units import format_bytes, format_count, format_percent
 
-__all__ = ["Asked", "baselines_of", "describe", "headline", "kept_of", "scenario_of"]
+__all__ = ["Asked", "baselines_of", "completed", "describe", "headline", "kept_of", "scenario_of"]
+
+
+_SMALL_RATE = 1000  # bytes a second: whoever writes less without a unit means another
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,28 @@ class Asked:
     as_printed: bool
     as_json: bool
     replicas: int = 1
+
+
+def completed(asked: Asked) -> Asked:
+    """Return what was asked, with a configuration file's settings or the defaults where nothing was said."""
+    if asked.omega is not None and asked.keep:
+        raise ConfigError("--keep and --omega say the same", fix="give one of the two")
+    for rate in (asked.rate, asked.server_rate):
+        if rate.isdigit() and 0 < int(rate) < _SMALL_RATE:
+            fix = f"write {rate}MB/s or {rate}Mbit/s"
+            raise ConfigError(f"rate is {rate!r}, which would be bytes a second", fix=fix)
+    if not asked.model.endswith(".toml"):
+        return _filled(asked, participation="100%", keep="5%", masks="shared")
+    config = load_config(asked.model)
+    share, kept = str(config.participation), str(config.compression.keep)
+    asked = _filled(asked, participation=share, keep=kept, masks=config.compression.masks)
+    if asked.members is not None or asked.fleet is not None:
+        return asked  # another fleet than the file's
+    return replace(asked, members=config.members, aggregators=asked.aggregators or str(config.aggregators))
+
+
+def _filled(asked: Asked, **settings: str) -> Asked:
+    return replace(asked, **{name: getattr(asked, name) or value for name, value in settings.items()})  # type: ignore[arg-type]
 
 
 def kept_of(asked: Asked) -> float:
