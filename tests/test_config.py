@@ -65,15 +65,15 @@ def test_the_starter_file_is_the_defaults():
             "zzz.bar=1",
             "there is no key zzz [key=zzz, value={'bar': 1}]: use one of aggregators, baselines, compression, data",
         ),
-        ("members=ten", "members cannot be 'ten' [key=members]: use a valid integer"),
-        ("members=0", "members cannot be 0 [key=members]: use greater than or equal to 1"),
-        ("participation=true", "participation cannot be True [key=participation]: use a valid number"),
-        ("participation=1.5", "participation cannot be 1.5 [key=participation]: use less than or equal to 1"),
+        ("members=ten", "members cannot be 'ten' [key=members]: use a whole number"),
+        ("members=0", "members cannot be 0 [key=members]: use a number greater than or equal to 1"),
+        ("participation=true", "participation cannot be True [key=participation]: use a number"),
+        ("participation=1.5", "participation cannot be 1.5 [key=participation]: use a number less than or equal to 1"),
         ("compression.gamma=3", "compression.gamma cannot be 3 [key=compression.gamma]: use 'paper' or 'diana', or"),
         ("shards.plan=foo", "shards.plan cannot be 'foo' [key=shards.plan]: use 'random', 'contiguous' or 'tensor'"),
         ("engine=spark", "engine cannot be 'spark' [key=engine]: use 'local' or 'ray'"),
         ("data=3", "data cannot be 3 [key=data]: use a table"),
-        ("method=[]", "method cannot be [] [key=method]"),
+        ("method=[]", "method cannot be [] [key=method]: use a string, or a list with at least 1 item"),
         ("network.up=inf", "network.up cannot be inf [key=network.up]: use a finite number"),
         ("rounds", "'rounds' is not a setting: write --set key=value"),
         ("rounds.x=1", "rounds is not a table"),
@@ -91,6 +91,22 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "bad.toml").write_text("rounds = = 3")
     with pytest.raises(ConfigError, match="not valid TOML"):
         load_config(tmp_path / "bad.toml")
+
+
+def test_a_folder_in_the_place_of_a_file(tmp_path):
+    with pytest.raises(ConfigError, match=r"Is a directory.*give a TOML file"):
+        load_config(tmp_path)
+    (tmp_path / "config.toml").write_text("rounds = 3")
+    with pytest.raises(ConfigError, match=f"--resume {tmp_path}"):
+        load_config(tmp_path)
+
+
+@pytest.mark.parametrize(("line", "change"), [("members = 10", "members = 4"), ('= "sgd"', '= "adam"')])
+def test_what_follows_another_setting_is_not_said_by_the_starter_file(line, change):
+    text = commented_config().replace(line, change, 1)
+    changed = load_config(tomllib.loads(text))
+    assert changed.aggregators == changed.members
+    assert changed.local.momentum == (0.0 if changed.local.optimizer == "adam" else 0.9)
 
 
 def test_whoever_says_epochs_means_epochs():

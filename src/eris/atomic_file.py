@@ -40,7 +40,8 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview], *, 
         _sync_folder(path.parent)
     except OSError as error:
         room = f"{len(data)} bytes" if isinstance(data, bytes) else f"more than {written} bytes"
-        fix = f"make room for {room} there, or give another folder; what was written before is still whole"
+        there = f"make room for {room} there, or give another folder" if is_full(error) else "give another folder"
+        fix = f"{there}; what was written before is still whole"
         raise _unwritten(path, error, fix) from error
     finally:
         with contextlib.suppress(OSError):  # there is none any more if all went well

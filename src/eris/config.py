@@ -17,6 +17,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -51,6 +52,20 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Options = dict[str, str | int | float | bool]
+
+_FOLLOWING = {"aggregators", "momentum"}  # their defaults follow another setting, as long as nobody says them
+_IN_WORDS = (  # pydantic's words, in the order of trying, and ours
+    (r"Input should be a valid dictionary.*", "a table"),
+    (r"Input should be a valid (tuple|list).*", "a list"),
+    (r"Input should be a valid string", "a string"),
+    (r"Input should be a valid boolean", "true or false"),
+    (r"Input should be a valid integer.*", "a whole number"),
+    (r"Input should be a valid number", "a number"),
+    (r"Input should be ((greater|less) than .*)", r"a number \1"),
+    (r"Input should be (.*)", r"\1"),
+    (r"(?:Tuple|List) should have (.*) after validation, not .*", r"a list with \1"),
+    (r"String should have (.*)", r"a string with \1"),
+)
 
 
 class _Table(BaseModel):
@@ -378,7 +393,7 @@ def commented_config() -> str:
 
 
 def _commented(table: type[_Table], values: Mapping[str, Any]) -> list[str]:
-    """Return a line for each setting; one without a default is commented out."""
+    """Return a line for each setting; one without a default of its own is commented out: written, it would be said."""
     lines = []
     for name, value in values.items():
         field = table.model_fields[name]
@@ -386,7 +401,7 @@ def _commented(table: type[_Table], values: Mapping[str, Any]) -> list[str]:
         about = f"{field.description}: {', '.join(choices)}" if choices else field.description
         written = json.dumps(value) if value is not None else "…"
         setting = f"{name} = {'{}' if value == {} else written}"
-        lines.append(f"{'# ' if value is None else ''}{setting:<36} # {about}")
+        lines.append(f"{'# ' if value is None or name in _FOLLOWING else ''}{setting:<36} # {about}")
     return lines
 
 
@@ -395,8 +410,16 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError("there is no such configuration file", fix="`eris init` writes one", path=path) from None
+    except OSError as error:
+        raise ConfigError(f"the settings cannot be read: {error.strerror}", fix=_instead_of(path), path=path) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"the file is not valid TOML: {error}", path=path) from None
+
+
+def _instead_of(path: Path) -> str:
+    if (path / "config.toml").is_file():
+        return f"go on with the run in this folder by --resume {path}, or begin it anew with {path / 'config.toml'}"
+    return "give a TOML file (`eris init` writes one)" if path.is_dir() else ""
 
 
 def _copied(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -462,8 +485,19 @@ def _looked_up(data: Any, path: list[str]) -> Any:
 def _allowed(error: ValidationError, path: list[str]) -> str:
     """Say what pydantic says about this key, all branches of a union together."""
     messages = [entry["msg"] for entry in error.errors(include_url=False) if _path(entry["loc"]) == path]
-    said = dict.fromkeys(message.removeprefix("Input should be ") for message in messages)
-    return "use " + ", or ".join("a table" if "dictionary" in text else text for text in said)
+    return "use " + ", or ".join(dict.fromkeys(_in_words(message) for message in messages))
+
+
+def _in_words(message: str) -> str:
+    """Say what is allowed in the words of a configuration file.
+
+    >>> _in_words("Input should be greater than or equal to 1"), _in_words("Input should be a valid tuple")
+    ('a number greater than or equal to 1', 'a list')
+    """
+    for theirs, ours in _IN_WORDS:
+        if found := re.fullmatch(theirs, message):
+            return found.expand(ours)
+    return message
 
 
 def _nearest(path: list[str]) -> str:

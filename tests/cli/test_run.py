@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from importlib import metadata
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from eris.cli import app as whole_app
 from eris.cli import init, run
 from eris.config import Config, load_config
-from eris.errors import CheckpointError, ConfigError, MissingExtra
+from eris.errors import CheckpointError, ConfigError, InputError, MissingExtra
+from eris.federation import Federation
 
 FAST = ["--set", "data.name=synthetic-clouds", "--set", "members=5", "--set", "rounds=3", "--set", "workers=1"]
 
@@ -98,6 +102,14 @@ def test_a_run_has_a_place_of_its_own(invoke, tmp_path):
     assert [path.name.split("-", 2)[2] for path in (tmp_path / "runs").iterdir()] == ["eris"]
 
 
+def test_runs_of_one_second_have_places_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda form: "20260102-030405")
+    federation = Federation(data="synthetic-clouds", members=3, rounds=1, workers=1)
+    paths = [federation.run(report=False).path for _ in range(3)]
+    assert [path.name for path in paths] == [f"20260102-030405-eris{end}" for end in ("", "-2", "-3")]
+
+
 def test_a_folder_with_a_run_is_not_written_over(invoke):
     invoke("run", *FAST, "--out", "a", "--quiet")
     with pytest.raises(ConfigError, match="already"):
@@ -159,6 +171,36 @@ def test_without_the_extra_one_line_says_so(invoke, tmp_path, monkeypatch):
     ]
 
 
+def test_a_replay_of_nothing_says_so(invoke):
+    with pytest.raises(InputError, match=r"no verdicts here .*nothing\.jsonl"):
+        invoke("run", "--replay", "nothing.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (["network.compute=2", "network.deadline=1"], "raise it, or lower network.compute"),
+        (["faults.link_failure=1.0"], "the faults that were asked for"),
+        (["local.lr=1e38"], "updates were not finite; lower local.lr"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
+def test_a_run_in_which_nothing_moved_is_not_told_as_a_success(invoke, tmp_path, changes, why):
+    asked = [*FAST, "--set", "method=eris", *(part for change in changes for part in ("--set", change))]
+    assert why in invoke("run", *asked, "--out", "a").output
+    notes = json.loads((tmp_path / "a" / "summary.json").read_text())["notes"]
+    assert len(notes) == 1
+    assert "all 5 shards were lost in" in notes[0]
+    assert "stood still in them" in (tmp_path / "a" / "report.html").read_text()
+
+
+def test_a_run_that_lost_a_shard_on_purpose_says_nothing_of_the_kind(invoke):
+    some = [*FAST, "--set", "method=eris", "--set", "faults.aggregator_dropout=0.2", "--json"]
+    summary = json.loads(invoke("run", *some, "--out", "a").output)["summaries"][0]
+    assert summary["lost_shards"] > 0
+    assert summary["notes"] == []
+
+
 def test_resume_of_no_run_says_so(invoke, tmp_path):
     with pytest.raises(CheckpointError, match="no run in this folder"):
         invoke("run", "--resume", str(tmp_path / "none"))
@@ -169,10 +211,12 @@ def test_resume_stands_alone(invoke):
         invoke("run", "--resume", "a", "--set", "rounds=3")
 
 
-def test_noise_is_named_for_what_it_is(invoke):
+def test_noise_is_named_for_what_it_is(invoke, tmp_path):
     noisy = [*FAST, "--set", "method=eris", "--set", "privacy.clip=1.0", "--set", "privacy.noise_multiplier=2.0"]
     done = invoke("run", *noisy, "--out", "a")
     assert "noise reproducible: no privacy claim" in done.output
+    assert re.search(r"eris: ε = .* at δ = 1e-05 for one member \(replacement\), 3 rounds", done.output)
+    assert "If its noise were secret: ε = " in (tmp_path / "a" / "report.html").read_text()
     summary = json.loads(invoke("run", *noisy, "--out", "b", "--json").output)["summaries"][0]
     assert summary["notes"][0] == "noise reproducible: no privacy claim"
     assert "for one member (replacement), 3 rounds" in summary["privacy"]["text"]
@@ -205,9 +249,24 @@ def test_ctrl_c_ends_cleanly_and_can_be_gone_on_with(tmp_path):
     assert summary["rounds"] == metrics.read_text().count("\n")
 
 
-def test_an_error_is_one_sentence_and_exit_code_2(tmp_path):
-    program = [sys.executable, "-c", "from eris.cli import main; main()", "run", "--set", "rouns=3"]
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["run", "--set", "rouns=3"], "did you mean rounds?"),
+        (["init", "nowhere/x.toml"], "nowhere/x.toml: No such file or directory"),
+        (["run", *FAST, "--out", "file"], "this is a file"),
+        (["run", *FAST, "--out", "file/below"], "file/below: Not a directory"),
+    ],
+)
+def test_an_error_is_one_sentence_and_exit_code_2(words, says, tmp_path):
+    (tmp_path / "file").touch()
+    program = [sys.executable, "-c", "from eris.cli import main; main()", *words]
     done = subprocess.run(program, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.returncode == 2
-    assert "did you mean rounds?" in done.stderr
+    assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_version_as_people_ask_for_it():
+    done = CliRunner().invoke(whole_app, ["--version"])
+    assert done.output == f"eris {metadata.version('eris-fl')}\n"

@@ -1,17 +1,20 @@
 """The command line: one file for each verb.
 
-A verb's module has `register(app)`, which adds its command. Heavy imports stay inside the commands, so that
-`eris --help` answers at once.
+A verb's module has `register(app)`, which adds its command. Heavy imports (torch, grpc, matplotlib) stay inside the
+commands, so that `eris --help` answers at once.
 """
 
 from __future__ import annotations
 
 import sys
+from importlib import metadata
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
+from eris.atomic_file import is_full
 from eris.cli.exit_code import ExitCode, code_of
 from eris.errors import ErisError
 
@@ -27,9 +30,20 @@ app = typer.Typer(
 )
 
 
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"eris {metadata.version('eris-fl')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version, do nothing.")
+    ] = False,
+) -> None:
     """Federated learning without a server."""
+    del version
 
 
 def _register() -> None:
@@ -65,12 +79,17 @@ def _say(sentence: str) -> None:
 
 def main() -> None:
     """Run the command line; an error eris can explain ends in one sentence and its exit code, not in a traceback."""
-    _register()
     try:
+        _register()
         app()
     except ErisError as error:
         _say(str(error))
         sys.exit(code_of(error))
+    except OSError as error:  # a file or folder that was named cannot be what it is wanted for
+        if error.filename is None and not is_full(error):
+            raise
+        _say(f"{error.filename}: {error.strerror}" if error.filename is not None else f"{error.strerror}")
+        sys.exit(ExitCode.NO_ROOM if is_full(error) else ExitCode.USAGE)
     except MemoryError:
         _say(
             "this machine has too little memory for what was asked: use a smaller batch or model, more aggregators "

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from eris.errors import ConfigError, MissingExtra, TaskError
+from eris.errors import ConfigError, InputError, MissingExtra, TaskError
 
 if TYPE_CHECKING:
     from eris.config import Config
@@ -79,6 +79,8 @@ def _settings(config: Path | None, changes: list[str], resume: Path | None, repl
 
     if resume is not None:
         return config_of(resume)
+    if replay is not None and not replay.is_file():
+        raise InputError("there are no verdicts here", fix="give the verdicts.jsonl of a run", path=replay)
     if replay is not None and config is None and (beside := replay.parent / "config.toml").exists():
         config = beside
     return load_config(config, changes=changes)
@@ -136,8 +138,10 @@ def _show(result: RunResult, config: Config, report: Path | str) -> None:
     console = Console()
     rate = None if config.faults.slow_members else config.network.equal_rate
     console.print(summary_table(result.summaries, rate=rate))
+    for summary in (summary for summary in result.summaries if summary["privacy"]):
+        console.print(f"{summary['method']}: {summary['privacy']['text']}", soft_wrap=True, highlight=False)
     for note in sorted({note for summary in result.summaries for note in summary["notes"]}):
-        console.print(note, style="yellow")
+        console.print(note, style="yellow", soft_wrap=True, highlight=False)
     console.print(f"report: {report}", soft_wrap=True, highlight=False)
     if not result.finished:
         console.print(f"stopped; go on with: eris run --resume {result.path}", soft_wrap=True, highlight=False)

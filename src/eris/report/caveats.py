@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from eris.report.figures import MethodFigures, label_of
 from eris.report.results import MethodResult
@@ -52,15 +52,27 @@ def notes_of(results: Sequence[MethodResult]) -> list[tuple[str, str]]:
         notes = result.summary.get("notes")
         for note in notes if isinstance(notes, list) else ():
             said.setdefault(str(note), []).append(result.name)
+        if text := _noise_worth(result):
+            said.setdefault(text, []).append(result.name)
         for problem in result.problems:
             said.setdefault(problem, []).append(result.name)
     return [("" if len(names) == len(results) else ", ".join(names), note) for note, names in said.items()]
 
 
+def _noise_worth(result: MethodResult) -> str:
+    """Say what the noise would be worth if it were secret: ε with its δ, its unit and the rounds it is for."""
+    privacy = result.summary.get("privacy")
+    text = privacy.get("text") if isinstance(privacy, Mapping) else None
+    return f"If its noise were secret: {text}" if isinstance(text, str) else ""
+
+
 def warnings_of(methods: Sequence[MethodFigures]) -> list[str]:
-    """Return what a reader must not overlook: methods whose loss ended above where it began."""
+    """Return what a reader must not overlook: rounds in which nothing moved, and a loss that ended above its start."""
     found = []
     for method in methods:
+        if method.faults.fruitless:
+            rounds = f"{method.faults.fruitless} of {method.rounds} rounds"
+            found.append(f"{method.label} lost every shard in {rounds}: its model stood still in them.")
         losses = [loss for loss in method.curve.loss if loss is not None]
         if method.finished and len(losses) > 1 and losses[-1] > losses[0]:
             found.append(f"{method.label} did not converge: its loss rose from {losses[0]:.3g} to {losses[-1]:.3g}.")

@@ -43,6 +43,12 @@ class Faults:
         return bool(self.lost or self.incomplete or self.late)
 
     @property
+    def fruitless(self) -> int:
+        """How many rounds lost every shard, so that nothing moved in them."""
+        lost = Counter(entry.round for entry in self.lost)
+        return sum(count >= self.shards for count in lost.values())
+
+    @property
     def reasons(self) -> dict[str, int]:
         """How many shards were lost for which reason, the most frequent first."""
         return dict(Counter(entry.reason for entry in self.lost).most_common())

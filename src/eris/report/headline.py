@@ -61,6 +61,8 @@ def _progress(method: MethodFigures) -> str:
 def _alone(method: MethodFigures) -> str:
     members = f" with {method.members} members" if method.members else ""
     share = method.largest_share
+    if method.rounds and method.faults.fruitless == method.rounds:
+        return f"{method.label} learned nothing: every shard was lost in all {method.rounds} rounds{members}."
     seen = f"; no single observer saw more than {format_percent(share)} of an update in a round" if share else ""
     if method.final_accuracy is None:
         return f"{method.label} finished {method.rounds} rounds{members}{seen}."

@@ -33,6 +33,7 @@ class Intake:
         self._contributors = Contributors()
         self._all = tuple(range(plan.shards))
         self._losses: list[tuple[float, float]] = []
+        self.not_finite = 0  # members with values that no aggregator takes
         self.bytes = RoundBytes(plan, composition.method.server)
         self.jobs = [Job(plan.round, member, missing) for member, missing in self._expected_missing().items()]
 
@@ -46,7 +47,10 @@ class Intake:
         """Fold one member's contribution, where it arrived."""
         member, plan = work.job.member, self.plan
         silent = self._outages.unreached(member, plan.shards)
-        refused = tuple(sorted({*silent, *work.not_finite})) if work.not_finite else silent
+        refused = silent
+        if work.not_finite:
+            refused = tuple(sorted({*silent, *work.not_finite}))
+            self.not_finite += 1
         if len(refused) < plan.shards:
             weight = plan.weights[member]
             self._fold.add(member, weight, work.values, work.support, refused)

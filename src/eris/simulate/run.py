@@ -43,7 +43,10 @@ class RunResult:
 
     def __getitem__(self, method: str) -> dict[str, Any]:
         """Return the summary of a method."""
-        return next(summary for summary in self.summaries if summary["method"] == method)
+        for summary in self.summaries:
+            if summary["method"] == method:
+                return summary
+        raise KeyError(f"{method} was not run, only {', '.join(summary['method'] for summary in self.summaries)}")
 
     @property
     def finished(self) -> bool:
@@ -66,22 +69,22 @@ def run(
     `task` takes the place of `[data]` and `[model]`; it is then run in this process. A `replay` has the rounds of the
     verdicts it is given, whatever the configuration says.
     """
-    if replay is not None and len(config.methods) != 1:
+    rounds = read_verdicts(replay) if replay is not None else None
+    if rounds is not None and len(config.methods) != 1:
         raise ConfigError("a replay is of one method", fix=f"use --set method={config.methods[0]}", key="method")
-    if replay is not None and config.local.cohort > 1:
+    if rounds is not None and config.local.cohort > 1:
         raise ConfigError(
             "a replay promises the bits of the run it repeats, and cohorts have others",
             fix="use local.cohort = 1",
             key="local.cohort",
         )
-    rounds = read_verdicts(replay) if replay is not None else None
     if rounds is not None:
         config = config.model_copy(update={"rounds": rounds[-1][0].round + 1})
-    out = stamped_folder(config) if out is None else out
-    _require_no_run(out)
+    if out is not None:
+        _require_no_run(out)
     options = {"listeners": listeners, "stopped": stopped, "replay": rounds, "checkpoint_seconds": checkpoint_seconds}
     with _checked_engines(config, task, rounds) as engines:
-        _begin_folder(out, config, replay)
+        out = _begun_folder(out, config, replay)
         return _run_all(config, out, engines, options, resuming=False)
 
 
@@ -217,21 +220,42 @@ def folder_of(out: Path, config: Config, method: str) -> Path:
 
 
 def stamped_folder(config: Config) -> Path:
-    """Return runs/<timestamp>-<method>, the default place of a run."""
+    """Make runs/<timestamp>-<method>, the default place of a run, and return it.
+
+    Of several runs in one second, in one process or in many, the later ones get a number as well.
+    """
     name = config.methods[0] if len(config.methods) == 1 else "compare"
-    return Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{re.sub(r'[^a-z0-9+_-]', '-', name)}"
+    path = Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{re.sub(r'[^a-z0-9+_-]', '-', name)}"
+    mine, place = path, 1
+    while True:
+        try:
+            mine.mkdir(parents=True)
+        except FileExistsError:
+            place += 1
+            mine = path.with_name(f"{path.name}-{place}")
+        else:
+            return mine
 
 
 def _require_no_run(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise ConfigError("this is a file, and a run has a folder", fix="give another name", path=out)
     if (out / "config.toml").exists():
-        raise ConfigError("there is a run in this folder already", fix="choose another --out, or --resume", path=out)
+        raise ConfigError(
+            "there is a run in this folder already",
+            fix="give another folder, or go on with this run (--resume, in Python `Federation.resume`)",
+            path=out,
+        )
 
 
-def _begin_folder(out: Path, config: Config, replay: Path | None) -> None:
+def _begun_folder(out: Path | None, config: Config, replay: Path | None) -> Path:
+    if out is None:
+        out = stamped_folder(config)
     out.mkdir(parents=True, exist_ok=True)
     if replay is not None:
         write_atomically(out / _REPLAYED, replay.read_bytes())
     write_atomically(out / "config.toml", dump_config(config).encode())
+    return out
 
 
 def _cores() -> int:

@@ -51,7 +51,7 @@ class RunFolder:
 
     def create(self, config: Config) -> None:
         """Begin a new run."""
-        with writing(self.path, fix="make room there, or give another folder"):
+        with writing(self.path, fix="give another folder"):
             self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.path / "config.toml", dump_config(config).encode())
         for name in _LINES:

@@ -95,6 +95,8 @@ class Simulation:
         self._open = None
         with _timed(ended.seconds, "evaluate"):
             metrics = ended.pending() if ended.pending is not None else {}
+        if ended.not_finite:
+            metrics = {"not_finite": ended.not_finite, **metrics}
         self._emit(
             RoundEnded(ended.round, {"train_loss": ended.loss, **metrics}, ended.traffic, ended.seconds, ended.lost)
         )
@@ -188,7 +190,14 @@ class Simulation:
             self._emit(ShardPublished(verdict.round, entry.shard, entry.aggregator, who, size, entry.lost, mean))
         self._emit(VerdictWritten(verdict.round, plain(intake.plan), plain(verdict)))
         traffic = intake.bytes.total(self._links, self.composition.config.network.deadline)
-        return _Ended(verdict.round, traffic, played.round.seconds, intake.mean_loss, len(verdict.lost_shards))
+        return _Ended(
+            verdict.round,
+            traffic,
+            played.round.seconds,
+            intake.mean_loss,
+            len(verdict.lost_shards),
+            intake.not_finite,
+        )
 
     def _emit(self, event: Event) -> None:
         for listener in self._listeners:
@@ -223,6 +232,7 @@ class _Ended:
     seconds: dict[str, float]
     loss: float
     lost: int
+    not_finite: int
     pending: Pending | None = field(default=None, repr=False)
 
 

@@ -8,10 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 from eris.compose import Composition
+from eris.config import Config
 
 __all__ = ["notes_of", "summarise"]
 
 NOISE_NOTE = "noise reproducible: no privacy claim"
+_LOWER = "lower local.lr"
 COHORT_NOTE = "trained in vectorised cohorts: equal to real peers up to rounding, not to the bit"
 
 
@@ -54,7 +56,7 @@ def summarise(
         "versions": dict(versions),
         "privacy": _privacy(composition, len(rounds)),
         "cohort": config.local.cohort,
-        "notes": list(notes_of(composition)),
+        "notes": [*notes_of(composition), *_what_went_wrong(composition, rounds)],
         "model_digest": digest,
     }
 
@@ -63,6 +65,34 @@ def notes_of(composition: Composition) -> tuple[str, ...]:
     """Return what must be said wherever the run is shown."""
     noise = (NOISE_NOTE,) if composition.noise is not None else ()
     return (*noise, COHORT_NOTE) if composition.config.local.cohort > 1 else noise
+
+
+def _what_went_wrong(composition: Composition, rounds: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what of a run that came to its end must not be taken for its result."""
+    name, shards = composition.method.name, composition.recipe.policy.shards
+    broken = [line for line in rounds if line.get("not_finite")]
+    still = [line for line in rounds if shards and line["lost_shards"] == shards]
+    losses = [line["loss"] for line in rounds if "loss" in line]
+    if still:
+        lost = f"{name}: all {shards} shards were lost" if shards > 1 else f"{name}: the one shard was lost"
+        why = _why_lost(composition.config, any(line in broken for line in still))
+        return [f"{lost} in {len(still)} of {len(rounds)} rounds, and the model stood still: {why}"]
+    if broken:
+        return [f"{name}: updates were not finite in {len(broken)} of {len(rounds)} rounds: {_LOWER}"]
+    if losses and losses[-1] is None:
+        return [f"{name}: the loss of the last evaluation is not a finite number: {_LOWER}"]
+    return []
+
+
+def _why_lost(config: Config, broken: bool) -> str:
+    """Return the most likely cause of a round without a result, and what helps."""
+    if broken:
+        return f"updates were not finite; {_LOWER}"
+    if config.network.deadline:
+        return "too few members trained and sent by network.deadline; raise it, or lower network.compute"
+    if config.faults.aggregator_dropout or config.faults.link_failure:
+        return "the faults that were asked for left too few contributions"
+    return "fewer than server.min_contributors reached them"
 
 
 def _privacy(composition: Composition, rounds: int) -> dict[str, Any] | None:
@@ -93,7 +123,8 @@ def _best(rounds: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 
 
 def _last(rounds: Sequence[Mapping[str, Any]], key: str) -> float | None:
-    return next((line[key] for line in reversed(rounds) if line.get(key) is not None), None)
+    """Return what the last round that was evaluated came to: None also where that is not a number."""
+    return next((line[key] for line in reversed(rounds) if key in line), None)
 
 
 def _mean(rounds: Sequence[Mapping[str, Any]], key: str) -> float | None:
