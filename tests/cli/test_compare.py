@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 
 import pytest
@@ -49,8 +50,24 @@ def test_methods_share_data_seeds_and_rounds(invoke):
     assert digests[0] == digests[1] == digests[2]
     assert digests[0][0] != digests[0][1]  # another fold is another partition
     assert [line["label"] for line in result["methods"]] == ["fedavg", "eris", "eris:aggregators=2"]
+    assert result["config"]["method"] == ["fedavg", "eris"]
     shares = [line["table"]["exposure"]["mean"] for line in result["methods"]]
     assert shares[0] == 1.0 > shares[2] > shares[1]
+
+
+def test_ctrl_c_says_how_to_go_on(invoke, monkeypatch):
+    def interrupted(*arguments, **facts):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("eris.simulate.comparison.Comparison.run", interrupted)
+    done = invoke("compare", "fedavg", *FAST)
+    assert done.exit_code == 130
+    assert re.search(r"the same command with --out runs/\S+-compare goes on", done.output)
+
+
+def test_the_list_for_programs(invoke):
+    found = json.loads(invoke("compare", "--list", "--json").output)
+    assert {each["name"]: each["summary"] for each in found} == {name: m.summary for name, m in METHODS.items()}
 
 
 def test_the_numbers_are_those_of_the_runs(invoke, tmp_path):

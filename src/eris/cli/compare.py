@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from eris.cli.auditing.interruption import resumable
 from eris.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
@@ -59,17 +60,18 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Run several methods on the same data, seeds and rounds, and set what they reach beside what they cost."""
         if names_only:
-            _list()
+            _list(as_json=as_json)
             return
         from eris.simulate.comparison import Budget, Comparison, arm
 
         sys.path.insert(0, str(Path.cwd()))  # a model of the user's own, by import path
         names, config = _settings(methods or [], changes or [], rounds)
         arms = [arm(name) for name in names]
+        config = config.model_copy(update={"method": tuple(dict.fromkeys(each.method for each in arms))})
         folder = out or _stamped()
         budget = Budget(fedavg_best=rounds == "fedavg-best") if rounds else None  # else the configuration says
         comparison = Comparison(config, arms, folder, folds=folds, budget=budget, witness=_witness(audit))
-        with _progress(arms, folds, config.rounds, visible=not (as_json or quiet)) as watch:
+        with resumable(folder), _progress(arms, folds, config.rounds, visible=not (as_json or quiet)) as watch:
             result = comparison.run(watch)
         if as_json:
             typer.echo(json.dumps(result))
@@ -78,9 +80,12 @@ def register(app: typer.Typer) -> None:
             _show(result, folder, pictures)
 
 
-def _list() -> None:
+def _list(*, as_json: bool) -> None:
     from eris.methods import METHODS
 
+    if as_json:
+        typer.echo(json.dumps([{"name": name, "summary": method.summary} for name, method in METHODS.items()]))
+        return
     width = max(len(name) for name in METHODS)
     for name, method in METHODS.items():
         typer.echo(f"{name:<{width}}  {method.summary}")

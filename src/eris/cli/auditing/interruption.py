@@ -1,4 +1,4 @@
-"""Ctrl-C during an audit: what is there is kept, and the same command goes on."""
+"""Ctrl-C during a long command: what is there is kept, and the same command goes on."""
 
 from __future__ import annotations
 
