@@ -58,7 +58,7 @@ class Resumed:
     def enter(self, number: int, **changes: Any) -> None:
         """Let a peer join; unless told otherwise it stands at the beginning of the run."""
         entry = RosterEntry(number, NAMES[number], 1.0, f"{number}")
-        wish = Wish("", ModelSpec.flat(10), 1.0, "", ("127.0.0.1", 1), "", "0" * 64, 0, 0)
+        wish = Wish("", ModelSpec.flat(10), 1.0, "", ("127.0.0.1", 1), "", False, "0" * 64, 0, 0)
         present = Present(entry, ("127.0.0.1", 1), b"", replace(wish, **changes))
         self.proceedings.attendance.enter(present)
 
@@ -111,6 +111,16 @@ def test_one_who_only_says_so_does_not_know_the_round(run: Resumed, claim: int) 
     run.enter(1, private_round=3, chain=run.chains[3], checkpoints=(3,))
     run.enter(2, private_round=3, chain=run.chains[3], checkpoints=(3,))
     assert run.begin().round == 3
+
+
+@pytest.mark.parametrize(("fresh", "round"), [(True, 3), (False, 4)])
+def test_one_that_kept_more_goes_back_with_the_others_unless_it_was_there_all_the_time(
+    run: Resumed, fresh: bool, round: int
+) -> None:
+    run.enter(0, fresh=fresh, private_round=4, chain=run.chains[4], checkpoints=(3, 4))
+    for number in (1, 2):
+        run.enter(number, fresh=True, private_round=3, chain=run.chains[3], checkpoints=(2, 3))
+    assert run.begin().round == round
 
 
 def test_one_that_kept_nothing_yet_does_not_throw_all_back_to_the_beginning(run: Resumed) -> None:
@@ -222,7 +232,7 @@ def test_a_peer_with_another_model_that_came_first_and_left_is_forgotten(tmp_pat
             rows = [[t.name, list(t.shape), t.dtype, t.role] for t in ModelSpec.flat(n).tensors]
             return {
                 "federation": digest, "spec": rows, "weight": 1.0, "organisation": "", "address": None, "initial": "",
-                "chain": "0" * 64, "private_round": 0, "reference_epoch": 0, "checkpoints": [],
+                "fresh": True, "chain": "0" * 64, "private_round": 0, "reference_epoch": 0, "checkpoints": [],
             }  # fmt: skip
 
         node.join(caller["amber"], wish(7))

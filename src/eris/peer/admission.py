@@ -120,6 +120,7 @@ class Admission:
             "organisation": self._settings.organisation,
             "address": self._address(),
             "initial": self._initial,
+            "fresh": self._desk.plan is None,
             "chain": member.chain,
             # With a round open we still know what we sent in it, and will settle it by its verdict.
             "private_round": member.round + self._plays,

@@ -177,6 +177,9 @@ class Node:
                 self._handle(*self._inbox.next(self.member.round))
         finally:
             self.close()
+        rounds = self.federation.config.rounds
+        if ended == "finished" and self.member.round < rounds:
+            ended = f"the others have finished, this peer has {self.member.round} of {rounds} rounds"
         return ended
 
     def stop(self, how: str) -> None:

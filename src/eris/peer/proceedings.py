@@ -212,21 +212,23 @@ class Proceedings:
         )
 
     def _rewind_if_nobody_knows(self, coordinator: Coordinator) -> None:
-        """Go back to the newest round that is durable at all peers, if none of them has what came after it.
+        """Go back to the newest round that is durable at all peers, if all were down or none has what came after it.
 
         Where only the very beginning is (one came late and kept nothing yet), to the newest that a quorum has: the
-        others take a snapshot of it.
+        others take a snapshot of it. One that is a round ahead of others because it kept more goes back with them,
+        or they would lose what they have of their own.
         """
         wishes = [present.wish for present in self.attendance.present.values()]
-        if any(self._knows(wish, coordinator.round) for wish in wishes):
+        if any(self._knows(wish, coordinator.round) for wish in wishes if not wish.fresh):
             return
         rounds = Counter(r for wish in wishes for r in {0, *wish.checkpoints} if r <= coordinator.round)
         target = max(round for round, count in rounds.items() if count == len(wishes))
         if target == 0:
             quorum = self._quorum(len(coordinator.roster))
             target = max((round for round, count in rounds.items() if count >= quorum), default=0)
-        _LOG.warning("nobody has round %d any more: the run goes on from round %d", coordinator.round, target)
-        coordinator.rewind(target)
+        if target < coordinator.round or not any(self._knows(wish, coordinator.round) for wish in wishes):
+            _LOG.warning("not all have round %d any more: the run goes on from round %d", coordinator.round, target)
+            coordinator.rewind(target)
 
     def _an_aggregator_forgot(self, coordinator: Coordinator) -> bool:
         """Whether one of the round in flight was restarted too, while others are still in it.

@@ -8,7 +8,7 @@ from typing import Any
 from eris.errors import SpecError
 from eris.local.spec import ModelSpec, TensorSpec
 from eris.protocol.member import NO_REFERENCE
-from eris.protocol.strict import a_list, a_number, a_text, read
+from eris.protocol.strict import a_list, a_number, a_text, a_truth, read
 
 __all__ = ["Wish"]
 
@@ -26,6 +26,7 @@ class Wish:
     organisation: str
     address: tuple[str, int] | None
     initial: str  # digest of x⁰
+    fresh: bool  # it was started, and has heard of no round since: all it knows is what it kept
     chain: str  # digest of the last verdict it followed
     private_round: int
     reference_epoch: int
@@ -41,6 +42,7 @@ class Wish:
             "organisation": a_text,
             "address": _an_address,
             "initial": a_text,
+            "fresh": a_truth,
             "chain": a_text,
             "private_round": a_number,
             "reference_epoch": _an_epoch,
