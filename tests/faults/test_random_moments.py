@@ -24,12 +24,8 @@ MOMENTS = {"coordinator": COORDINATOR} | {name: AGGREGATOR if name in NAMES[:3] 
 LATER = 0.1  # seconds, at most, between the moment that was drawn and the death of the others
 
 pytestmark = pytest.mark.timeout(180)
-backwards = pytest.mark.xfail(
-    strict=False, reason="a run that was down goes on at the newest round that anybody kept, not at one that all kept"
-)
 
 
-@backwards
 @pytest.mark.parametrize("method", ["fedadam-dsc", pytest.param("dsc", marks=pytest.mark.slow)])
 def test_whatever_moment_all_die_at_the_run_ends_as_if_nothing_had_happened(tmp_path: Path, method: str) -> None:
     seed = int(os.environ.get("ERIS_FAULT_SEED", secrets.randbelow(2**32)))
@@ -47,7 +43,6 @@ def test_whatever_moment_all_die_at_the_run_ends_as_if_nothing_had_happened(tmp_
         assert made.undisturbed() == made.events("amber", "end")[0]["model_digest"]
 
 
-@backwards
 @pytest.mark.slow
 def test_who_died_before_the_last_verdict_ends_with_the_model_of_the_others(tmp_path: Path) -> None:
     with fleet(tmp_path, "fedavg", quorum=len(NAMES)) as made:
