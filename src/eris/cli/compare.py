@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from eris.cli.auditing.interruption import resumable
+from eris.cli.stamped_folder import stamped_folder
 from eris.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
@@ -68,9 +69,10 @@ def register(app: typer.Typer) -> None:
         names, config = _settings(methods or [], changes or [], rounds)
         arms = [arm(name) for name in names]
         config = config.model_copy(update={"method": tuple(dict.fromkeys(each.method for each in arms))})
-        folder = out or _stamped()
         budget = Budget(fedavg_best=rounds == "fedavg-best") if rounds else None  # else the configuration says
-        comparison = Comparison(config, arms, folder, folds=folds, budget=budget, witness=_witness(audit))
+        witness = _witness(audit)
+        folder = out or stamped_folder("compare")
+        comparison = Comparison(config, arms, folder, folds=folds, budget=budget, witness=witness)
         with resumable(folder), _progress(arms, folds, config.rounds, visible=not (as_json or quiet)) as watch:
             result = comparison.run(watch)
         if as_json:
@@ -116,12 +118,6 @@ def _witness(audit: str) -> Witness | None:
     from eris.audit.observer import Observer
 
     return MembershipWitness(Plan((Observer("aggregator"),), (ATTACKS["adaptive"], ATTACKS["paper"])))
-
-
-def _stamped() -> Path:
-    import time
-
-    return Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-compare"
 
 
 @contextmanager

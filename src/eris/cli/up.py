@@ -113,8 +113,9 @@ def _check(config: Config, *, own_task: bool) -> None:
 def _folder(config: Config) -> Path:
     import re
 
-    method = re.sub(r"[^a-z0-9+_-]", "-", config.methods[0])
-    return Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-up-{method}"
+    from eris.cli.stamped_folder import stamped_folder
+
+    return stamped_folder(f"up-{re.sub(r'[^a-z0-9+_-]', '-', config.methods[0])}")
 
 
 def _start(local: LocalFederation, children: Children, task: str | None) -> None:
