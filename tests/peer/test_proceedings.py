@@ -18,6 +18,7 @@ from eris.peer.journal import SqliteJournal
 from eris.peer.moments import Moments
 from eris.peer.proceedings import Proceedings
 from eris.peer.wish import Wish
+from eris.protocol.journal import Rewind
 from eris.protocol.messages import Equivocation, Manifest
 from eris.protocol.round_plan import RosterEntry, RoundPlan
 from eris.transport.identity import PeerIdentity
@@ -100,9 +101,18 @@ def test_the_round_in_flight_goes_on_where_all_stand_before_it(run: Resumed) -> 
 
 
 def test_who_stands_on_a_course_that_was_taken_back_does_not_know_the_round(run: Resumed) -> None:
+    run.journal.append(Rewind(2))
     for number in range(MEMBERS):
-        run.enter(number, private_round=7, chain="ab" * 32, checkpoints=(2, 7))
-    assert run.begin().round == 2
+        run.enter(number, private_round=4, chain=run.chains[4], checkpoints=(1, 4))
+    assert run.begin().round == 1
+
+
+def test_an_old_copy_of_the_database_is_noticed(run: Resumed) -> None:
+    run.enter(0, private_round=4, chain=run.chains[4])
+    for number in (1, 2):
+        run.enter(number, private_round=9, chain="ab" * 32, checkpoints=(2, 7))
+    run.proceedings._begin()
+    assert "older than the run" in run.proceedings.ended
 
 
 @pytest.mark.parametrize("claim", [5, 2**32 - 1])

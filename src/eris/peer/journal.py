@@ -15,7 +15,7 @@ from eris.errors import DiskError
 from eris.protocol.journal import Entry, Membership, Rewind
 from eris.protocol.messages import Disagreement, Equivocation, Manifest
 from eris.protocol.round_plan import RosterEntry, RoundPlan
-from eris.protocol.verdict import Verdict
+from eris.protocol.verdict import GENESIS, Verdict
 
 __all__ = ["SqliteJournal"]
 
@@ -75,6 +75,18 @@ class SqliteJournal:
             elif plan is not None:
                 pairs.append((plan, Verdict.from_dict(json.loads(document))))
         return pairs
+
+    def unknown(self, chains: set[str]) -> set[str]:
+        """Return which of these are no verdict that was ever written here, in force or taken back."""
+        query = "SELECT document FROM entries WHERE kind = 'verdict' ORDER BY number DESC"
+        with self._lock:
+            rows = self._database.execute(query).fetchall()
+        left = chains - {GENESIS}
+        for (document,) in rows:
+            if not left:
+                break
+            left.discard(Verdict.from_dict(json.loads(document)).digest)
+        return left
 
     def roster(self) -> tuple[RosterEntry, ...]:
         """Return who was a member when the last entry was made; nobody before the first plan."""

@@ -132,6 +132,9 @@ class Proceedings:
 
     def _begin(self) -> None:
         self._waits, self._waits_until = "", math.inf
+        if self._journal_is_older():
+            self.end("the coordinator's database is older than the run: most members know verdicts that are not in it")
+            return
         roster = self._roster()
         self.composition = self._compose(roster)
         homes = self._homes(roster, self.composition.recipe.policy.shards)
@@ -153,6 +156,12 @@ class Proceedings:
             coordinator.rewind(coordinator.round)
         _LOG.info("the run begins with %d peers at round %d", len(self.attendance.present), coordinator.round)
         self._announce_plan(coordinator)
+
+    def _journal_is_older(self) -> bool:
+        """Whether most who are here have followed verdicts that were never written here: this is an old copy."""
+        chains = [present.wish.chain for present in self.attendance.present.values()]
+        unknown = self._journal.unknown(set(chains))
+        return 2 * sum(chain in unknown for chain in chains) > len(chains)
 
     def _homes(self, roster: list[RosterEntry], shards: int) -> tuple[int, ...] | None:
         """Return who aggregates each shard when all are here; None, and the end, if too few ever could.
