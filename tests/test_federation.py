@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 import eris
-from eris.errors import ConfigError, DataError, MissingExtra
+from eris.errors import ConfigError, DataError, InputError, MissingExtra
 from eris.events import RoundEnded
 from eris.local.numpy_task import QuadraticTask
+from eris.models import model_by_name
+from eris.simulate.run import resume
 
 
 def test_names_are_enough(tmp_path):
@@ -33,6 +35,53 @@ def test_a_model_and_arrays_of_ones_own(tmp_path):
     assert result["eris"]["model_digest"] == result["fedavg"]["model_digest"]
     assert result["eris"]["final_accuracy"] > 0.9
     assert sum(isinstance(event, RoundEnded) for event in heard) == 50
+
+
+def test_what_is_not_two_pairs_of_arrays_is_refused(halves):
+    model, inputs, labels, _ = halves
+    for data in ((inputs, labels), ((inputs, labels),), inputs, ((inputs,), (inputs,))):
+        with pytest.raises(InputError, match="two pairs of arrays"):
+            eris.Federation(model, data)
+    for odd in ([[1.0, 2.0], [3.0]], ["a", "b"]):
+        with pytest.raises((InputError, ValueError), match=r"not numbers|inhomogeneous"):
+            eris.Federation(model, ((odd, [0, 1]), (inputs, labels)))
+
+
+def test_a_network_in_the_place_of_what_makes_it_is_refused(halves):
+    model, inputs, labels, _ = halves
+    with pytest.raises(InputError, match=r"give what makes it: lambda: Linear"):
+        eris.Federation(model(), ((inputs, labels), (inputs, labels)))
+
+
+def test_lists_and_float64_are_trained_as_float32(halves, tmp_path):
+    model, inputs, labels, _ = halves
+    results = []
+    for place, given in enumerate([inputs, inputs.astype(np.float64), inputs.tolist()]):
+        pair = (given, labels.astype(np.int32) if place else labels)
+        federation = eris.Federation(model, (pair, pair), "eris", members=3, rounds=2)
+        results.append(federation.run(tmp_path / str(place), report=False)["eris"]["model_digest"])
+    assert len(set(results)) == 1
+
+
+def test_a_method_that_was_not_run_is_named(tmp_path):
+    result = eris.Federation(data="synthetic-clouds", members=3, rounds=1, workers=1).run(tmp_path / "a", report=False)
+    with pytest.raises(KeyError, match="fedavg was not run, only eris"):
+        result["fedavg"]
+
+
+@pytest.mark.parametrize("own", ["task", "arrays", "model"])
+def test_a_run_with_objects_of_its_own_is_gone_on_with_in_python(own, halves, tmp_path):
+    model, inputs, labels, _ = halves
+    if own == "task":
+        given = {"task": QuadraticTask.synthetic(4, 30, eris.public_root(2))}
+    elif own == "arrays":
+        given = {"model": model, "data": ((inputs, labels), (inputs, labels))}
+    else:
+        given = {"model": lambda: model_by_name("mlp", hidden=(2,)), "local": {"steps": 1}}
+    eris.Federation(**given, members=4, rounds=1).run(tmp_path / "run", report=False)
+    with pytest.raises(ConfigError, match=r"go on with it there: Federation\(…\).resume"):
+        resume(tmp_path / "run")
+    assert eris.Federation(**given, members=4, rounds=1).resume(tmp_path / "run", report=False).finished
 
 
 def test_a_task_of_ones_own(tmp_path):

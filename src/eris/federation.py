@@ -9,6 +9,7 @@ True
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -52,6 +53,7 @@ class Federation:
         from eris.config import load_config
 
         plain: dict[str, Any] = {"method": method if isinstance(method, str) else list(method), **settings}
+        _require_maker(model)
         for table, given in (("model", model), ("data", data)):
             if isinstance(given, dict):
                 plain[table] = given
@@ -60,6 +62,7 @@ class Federation:
         self.config: Config = load_config(plain, changes=changes)
         if task is not None:
             _require_nothing_else(self.config)
+            self.config = _with_names_of_its_own(self.config)
         self.task = task or self._own_task(model, data)
 
     def __repr__(self) -> str:
@@ -87,11 +90,32 @@ class Federation:
         return _reported(result) if report else result
 
     def _own_task(self, model: Any, data: Any) -> Task | None:
-        if not callable(model) and not isinstance(data, tuple):
+        own_data = data is not None and not isinstance(data, str | dict)
+        if not callable(model) and not own_data:
             return None
         from eris.tasks import own_task
 
-        return own_task(self.config, model if callable(model) else None, data if isinstance(data, tuple) else None)
+        return own_task(self.config, model if callable(model) else None, data if own_data else None)
+
+
+def _require_maker(model: Any) -> None:
+    """Refuse a network itself: every process and every run makes its own, from the run's seed."""
+    torch = sys.modules.get("torch")  # whoever has a network has imported it
+    if torch is not None and isinstance(model, torch.nn.Module):
+        from eris.errors import InputError
+
+        raise InputError(
+            f"the model is a {type(model).__name__} that is made already",
+            fix=f"give what makes it: lambda: {type(model).__name__}(…)",
+        )
+
+
+def _with_names_of_its_own(config: Config) -> Config:
+    """Let a run with a task of one's own not claim the data and the model that are defaults."""
+    from eris.tasks import OWN
+
+    tables = {table: getattr(config, table).model_copy(update={"name": OWN}) for table in ("data", "model")}
+    return config.model_copy(update=tables)
 
 
 def _reported(result: RunResult) -> RunResult:

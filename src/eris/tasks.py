@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from eris.config import Config, concerning, load_config
-from eris.errors import ConfigError
+from eris.errors import ConfigError, InputError
 from eris.local.task import Task
 from eris.methods import settled
 from eris.methods.noise_budget import on_steps
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from eris.local.torch_gradient import LocalGradient
     from eris.local.torch_work import LocalWork
 
-__all__ = ["build_task", "check_task", "own_task", "task_at_home"]
+__all__ = ["OWN", "build_task", "check_task", "own_task", "task_at_home"]
 
 Arrays = tuple[Any, ...]  # inputs, targets and, perhaps, ids
+OWN = "own"  # the name of what has none: a model or data given as objects
 
 _UNUSED_ALWAYS = (
     *("data.partition", "data.validation", "model.name"),
@@ -55,6 +56,12 @@ def check_task(config: Config) -> None:
         _require_no_sample_noise(config, f"{name} has no gradients of single samples")
         _require_used(config, _UNUSED[name])
         return
+    if OWN in (name, config.model.name):
+        raise ConfigError(
+            "this run has a model, arrays or a task of its own, which were given in Python",
+            fix="go on with it there: Federation(…).resume(folder), with the same arguments",
+            key="data.name" if name == OWN else "model.name",
+        )
     if name not in BUILT_IN:
         with concerning("data.name"):
             entry_by_name(name)
@@ -73,7 +80,8 @@ def own_task(config: Config, model: Callable[[], Any] | None, data: tuple[Arrays
         if config.data.name in _UNUSED:
             raise ConfigError(f"{config.data.name} has a model of its own", fix="name no model", key="data.name")
         return _torch_task(config, model)
-    arrays = [ArrayExamples(*part) for part in data]
+    _require_pairs(data)
+    arrays = [ArrayExamples(*_ready(*part)) for part in data]
     return _torch_task(config, model, Dataset("own", "given as arrays", (), *arrays))
 
 
@@ -91,11 +99,37 @@ def task_at_home(config: Config, model: Callable[[], Any], train: Arrays, test: 
     everything = np.arange(len(train[0]))
     return TorchTask(
         model,
-        ArrayExamples(*train),
+        ArrayExamples(*_ready(*train)),
         [everything] * config.members,  # whatever this peer's number is
-        test=ArrayExamples(*test) if test is not None else None,
+        test=ArrayExamples(*_ready(*test)) if test is not None else None,
         work=_work(config),
     )
+
+
+def _require_pairs(data: tuple[Any, ...]) -> None:
+    """Refuse anything but what to train and what to test on, each inputs with their targets."""
+    if len(data) != 2 or not all(isinstance(part, tuple | list) and len(part) in (2, 3) for part in data):
+        raise InputError(
+            "data are two pairs of arrays, to train and to test on",
+            fix="give ((inputs, targets), (test inputs, test targets)); ids may come third in the first pair",
+        )
+
+
+def _ready(inputs: Any, targets: Any, ids: Any = None) -> Arrays:
+    """Return arrays as a network takes them: real numbers as float32, class numbers as int64."""
+    import numpy as np
+
+    inputs, targets = np.asarray(inputs), np.asarray(targets)
+    for what, array in (("inputs", inputs), ("targets", targets)):
+        if array.dtype.kind not in "fiub":
+            raise InputError(
+                f"the {what} are {array.dtype}, not numbers", fix="give numpy arrays of numbers, all rows equally long"
+            )
+    inputs, targets = (
+        part.astype(np.float32, copy=False) if part.dtype.kind == "f" else part for part in (inputs, targets)
+    )
+    targets = targets if targets.dtype.kind == "f" else targets.astype(np.int64, copy=False)
+    return (inputs, targets) if ids is None else (inputs, targets, np.asarray(ids))
 
 
 def _torch_task(config: Config, model: Callable[[], Any] | None = None, dataset: Any = None) -> Task:

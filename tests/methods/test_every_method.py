@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
 from eris.aggregate.choose import RULES
+from eris.errors import ConfigError
 from eris.methods import METHODS, method_by_name
 from eris.report import write_report
 from eris.simulate.run import run
@@ -82,3 +84,11 @@ def test_noise_goes_with_models_of_one_s_own(name, tmp_path):
     assert noisy["privacy"]["unit"] == "member"
     assert noisy["model_digest"] != plain["model_digest"]
     assert noisy["bytes"] == plain["bytes"]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("eris+ldp+dsc", "eris+dsc+ldp"), ("dsc+eris", "eris+dsc"), ("eriss", "eris")]
+)
+def test_a_name_with_its_parts_in_another_order_is_understood(name, meant):
+    with pytest.raises(ConfigError, match=f"did you mean {re.escape(meant)}\\?"):
+        method_by_name(name)

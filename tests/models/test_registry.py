@@ -1,11 +1,15 @@
+import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
+from eris.data.dataset import ArrayExamples, Dataset, Images
 from eris.errors import ConfigError
 from eris.models import model_by_name, model_factory, model_names
+from eris.models.fit import require_fit
 
 SIZES = {"lenet5": 61_706, "resnet9": 1_652_682, "logistic": 7_850, "mlp": 50_890}
 
@@ -62,6 +66,26 @@ def test_a_module_of_ones_own_by_import_path():
 def test_what_cannot_be_built_is_explained(name, options, says):
     with pytest.raises(ConfigError, match=says):
         model_by_name(name, **options)
+
+
+def test_a_network_of_ours_is_held_to_its_data():
+    colour = Images(np.zeros((3, 32, 32, 3), np.uint8), np.array([0, 1, 11]), (0.5,) * 3, (0.5,) * 3)
+    data = Dataset("photographs", "made up", tuple("abcdefghijkl"), colour, colour)
+    require_fit("lenet5", {"channels": 3, "size": 32, "classes": 12}, data)
+    require_fit("resnet18", {"classes": 20}, data)
+    for name, options, says in (
+        ("lenet5", {"classes": 12}, "set model.options.channels = 3 (it is 1), model.options.size = 32 (it is 28)"),
+        ("mlp", {"classes": 12}, "set model.options.inputs = 3072 (it is 784)"),
+        ("resnet9", {}, "set model.options.classes = 12 (it is 10)"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(says)):
+            require_fit(name, options, data)
+
+
+def test_rows_are_no_pictures():
+    rows = ArrayExamples(np.zeros((3, 8), np.float32), np.array([0, 1, 0]))
+    with pytest.raises(ConfigError, match="mlp takes any shape"):
+        require_fit("lenet5", {}, Dataset("own", "made up", (), rows, rows))
 
 
 def test_names_can_be_listed_without_torch():

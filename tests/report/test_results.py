@@ -1,6 +1,9 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from eris.errors import InputError
 from eris.report.figures import figures_of
 from eris.report.results import read_run
 
@@ -26,6 +29,17 @@ def test_a_repeated_round_counts_once_and_the_last_time(tmp_path: Path) -> None:
     curve = figures_of(read_run(tmp_path)[0]).curve
     assert curve.round == [1, 2, 3]
     assert curve.accuracy[1] == 0.5
+
+
+def test_of_other_commands_folders_it_is_said_what_to_open(tmp_path: Path) -> None:
+    write_method(tmp_path / "compared" / "fold-0" / "eris", "eris")
+    write_method(tmp_path / "up" / "peers" / "peer-0", "eris")
+    for folder, instead in (("compared", "compared/fold-0"), ("up", "up/peers/peer-0"), ("none", "")):
+        with pytest.raises(InputError, match="no results of a run are here") as told:
+            read_run(tmp_path / folder)
+        assert str(told.value).endswith(str(tmp_path / instead) if instead else "`eris run --out` wrote")
+        if instead:
+            assert read_run(tmp_path / instead)[0].name == "eris"
 
 
 def test_other_folders_of_a_run_are_not_methods(run: Path) -> None:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from eris.methods import METHODS
 from eris.report.tables import summary_table
 
 from .conftest import write_method
@@ -23,9 +24,17 @@ def test_the_table_fits_a_terminal_and_shows_the_summary(tmp_path: Path) -> None
     assert dsc == ["ERIS+DSC", "95.8", "%", "7.21", "kB", "7.21", "kB", "0.32", "%", "721", "µs"]
 
 
+def test_the_longest_names_of_methods_cut_no_heading() -> None:
+    bytes_ = {"up_per_member_round": 999_499.0, "down_per_member_round": 999_499.0}
+    wide = {"final_accuracy": 0.9642, "bytes": bytes_, "rounds": 1, "exposure": {"largest_share_per_round": 0.99996}}
+    text = text_of(*({"method": name, **wide, "distribution_seconds": 3599} for name in METHODS))
+    assert "…" not in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+
+
 def test_the_rate_behind_the_estimate_is_named() -> None:
     titles = [str(column.header) for column in summary_table([], rate=1e6).columns]
-    assert titles[-1] == "distribution\nat 1 MB/s\n(estimate)"
+    assert titles[-1] == "time to\ndistribute\nat 1 MB/s\n(estimate)"
     assert "MB/s" not in str(summary_table([], rate=None).columns[-1].header)
 
 

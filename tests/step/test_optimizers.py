@@ -235,3 +235,9 @@ class TestSettings:
     @pytest.mark.parametrize("name", NAMES)
     def test_an_optimizer_knows_its_name(self, name: str) -> None:
         assert optimizer_by_name(name).name == name
+
+
+def test_an_unknown_setting_is_told_beside_the_ones_there_are() -> None:
+    with pytest.raises(ConfigError) as told:
+        optimizer_by_name("fedadam", beta=0.5)
+    assert told.value.fix == "use beta1, beta2, lr, tau"

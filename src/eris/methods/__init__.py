@@ -38,7 +38,9 @@ METHODS: dict[str, Method] = {
 def method_by_name(name: str) -> Method:
     """Return the method of that name."""
     if name not in METHODS:
-        near = difflib.get_close_matches(name, METHODS, n=1)
+        parts = sorted(name.split("+"))
+        alike = [known for known in METHODS if sorted(known.split("+")) == parts]
+        near = alike or difflib.get_close_matches(name, METHODS, n=1)
         fix = f"did you mean {near[0]}?" if near else f"use one of {', '.join(METHODS)}"
         raise ConfigError(f"there is no method {name!r}", fix=fix, key="method")
     return METHODS[name]

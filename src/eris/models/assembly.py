@@ -23,7 +23,8 @@ from eris.local.torch_examples import Chosen, Examples
 from eris.local.torch_gradient import LocalGradient
 from eris.local.torch_task import TorchTask
 from eris.local.torch_work import LocalWork
-from eris.models.registry import PRETRAINED_KINDS, ModelFactory, model_factory
+from eris.models.fit import require_fit
+from eris.models.registry import PRETRAINED_KINDS, ModelFactory, is_ours, model_factory
 from eris.seeds import Seed, public_root
 
 __all__ = ["divide", "torch_task"]
@@ -60,6 +61,8 @@ def torch_task(
         build = _classifier if dataset.train.labels is not None else _summariser
         factory, train, test, extra = build(dataset, model, dict(options or {}))
     else:
+        if isinstance(model, str) and is_ours(model):
+            require_fit(model, options or {}, dataset)
         factory, train, test, extra = _factory(model, options or {}), dataset.train, dataset.test, {}
     return TorchTask(
         factory,

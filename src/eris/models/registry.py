@@ -19,7 +19,15 @@ from eris.errors import ConfigError, MissingExtra
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["PRETRAINED_KINDS", "ModelFactory", "model_by_name", "model_factory", "model_names"]
+__all__ = [
+    "PRETRAINED_KINDS",
+    "ModelFactory",
+    "builder_of",
+    "is_ours",
+    "model_by_name",
+    "model_factory",
+    "model_names",
+]
 
 ModelFactory = Callable[[], "torch.nn.Module"]
 
@@ -51,7 +59,7 @@ def model_by_name(name: str, **options: Any) -> torch.nn.Module:
     """
     if name in PRETRAINED_KINDS:
         return model_by_name(PRETRAINED_KINDS[name], **{"source": name, **options})
-    builder = _imported(_path(name))
+    builder = builder_of(name)
     try:
         model = builder(**options)
     except TypeError as error:
@@ -59,6 +67,16 @@ def model_by_name(name: str, **options: Any) -> torch.nn.Module:
             f"model {name!r} cannot be built with {options}: {error}", fix="check [model]", key="model.options"
         ) from error
     return _require_module(name, model)
+
+
+def builder_of(name: str) -> Callable[..., Any]:
+    """Return the class or function that a name or an import path stands for."""
+    return _imported(_path(name))
+
+
+def is_ours(name: str) -> bool:
+    """Return whether a name stands for a network that eris knows, not for one by its import path."""
+    return name in _MODELS
 
 
 def model_factory(name: str, **options: Any) -> ModelFactory:
@@ -71,7 +89,9 @@ def _path(name: str) -> str:
     path = _MODELS.get(PRETRAINED_KINDS.get(name, name), name)
     if ":" not in path:
         raise ConfigError(
-            f"no model is named {name!r}", fix=f"use one of {model_names()} or package.module:Class", key="model.name"
+            f"no model is named {name!r}",
+            fix=f"use one of {', '.join(model_names())}, or package.module:Class",
+            key="model.name",
         )
     return path
 

@@ -72,7 +72,11 @@ def _ends(lines: Sequence[Line], form: Format) -> str:
 
 
 def _first_round(lines: Sequence[Line]) -> str:
-    return " Round 0 is the first." if min(x for line in lines for x, _ in line.points) == 0 else ""
+    return (
+        " Rounds are counted from 0, as in metrics.jsonl."
+        if min(x for line in lines for x, _ in line.points) == 0
+        else ""
+    )
 
 
 def _coinciding(lines: Sequence[Line]) -> str:

@@ -82,6 +82,8 @@ def _setting(result: MethodResult, methods: Sequence[MethodFigures]) -> str:
 def _named(result: MethodResult, table: str) -> str:
     part = result.config.get(table)
     name = part.get("name") if isinstance(part, dict) else part
+    if name == "own":  # given as an object in Python
+        return f"{'a model' if table == 'model' else table} of one's own"
     return name if isinstance(name, str) else ""
 
 

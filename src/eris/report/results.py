@@ -58,9 +58,7 @@ def read_run(directory: Path) -> tuple[MethodResult, ...]:
         return (_read_method(directory, directory.name),)
     folders = [path for path in sorted(directory.glob("*")) if path.is_dir() and _is_method(path)]
     if not folders:
-        raise InputError(
-            "no results of a run are here", fix="give the folder that `eris run --out` wrote", directory=directory
-        )
+        raise InputError("no results of a run are here", fix=_instead_of(directory), directory=directory)
     results = {result.name: result for result in (_read_method(path, path.name) for path in folders)}
     config = _toml(_text(directory / "config.toml", []), [])
     waiting = [name for name in _methods_in(config) if name not in results]
@@ -69,6 +67,15 @@ def read_run(directory: Path) -> tuple[MethodResult, ...]:
     return tuple(
         sorted(results.values(), key=lambda each: order.index(each.name) if each.name in order else len(order))
     )
+
+
+def _instead_of(directory: Path) -> str:
+    """Return what to open where other commands than `eris run` wrote."""
+    if folds := sorted(directory.glob("fold-*")):
+        return f"a comparison's results are compare.json and the pictures beside it; for one fold give {folds[0]}"
+    if peers := sorted(path for path in (directory / "peers").glob("*") if _is_method(path)):
+        return f"every peer of `eris up` has a folder with its own results: give one of them, such as {peers[0]}"
+    return "give the folder that `eris run --out` wrote"
 
 
 def _is_method(directory: Path) -> bool:

@@ -16,9 +16,9 @@ __all__ = ["summary_table"]
 
 _TITLES = (
     "test\naccuracy",
-    "upload\nper member\nand round",
-    "download\nper member\nand round",
-    "largest share\nof an update\nany one saw",
+    "upload\nper\nmember\nand round",
+    "download\nper\nmember\nand round",
+    "largest\nshare of\nan update\none saw",
 )
 
 
@@ -35,9 +35,9 @@ def summary_table(summaries: Sequence[Mapping[str, Any]], *, rate: float | None 
     from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    table.add_column("method", no_wrap=True, vertical="bottom")
+    table.add_column("method", vertical="bottom", overflow="fold")  # the one that may take a second line
     links = f"at {format_rate(rate)}" if rate else "of a round"
-    for title in (*_TITLES, f"distribution\n{links}\n(estimate)"):
+    for title in (*_TITLES, f"time to\ndistribute\n{links}\n(estimate)"):
         table.add_column(title, justify="right", no_wrap=True, vertical="bottom")
     for summary in summaries:
         table.add_row(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 
 from eris.errors import ConfigError
 from eris.step.adaptive import FedAdagrad, FedAdam, FedYogi
@@ -28,8 +29,8 @@ def optimizer_by_name(name: str, **params: float) -> ServerOptimizer:
     FedAvgM(lr=1.0, beta=0.5)
     """
     if name not in OPTIMIZERS:
-        raise ConfigError(f"there is no server optimizer {name!r}", fix=f"use one of {sorted(OPTIMIZERS)}")
-    known = OPTIMIZERS[name].__dataclass_fields__  # type: ignore[attr-defined]
+        raise ConfigError(f"there is no server optimizer {name!r}", fix=f"use one of {', '.join(sorted(OPTIMIZERS))}")
+    known = sorted(field.name for field in fields(OPTIMIZERS[name]))  # type: ignore[arg-type]
     if unknown := sorted(set(params) - set(known)):
-        raise ConfigError(f"server optimizer {name!r} has no setting {unknown[0]!r}", fix=f"use {sorted(known)}")
+        raise ConfigError(f"server optimizer {name!r} has no setting {unknown[0]!r}", fix=f"use {', '.join(known)}")
     return OPTIMIZERS[name](**params)
