@@ -98,7 +98,7 @@ def test_an_interruption_ends_every_process(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_interrupted_goes_on_to_the_same_model(tmp_path: Path) -> None:
-    changes = [*QUADRATIC, "method=eris", "members=2", "rounds=80"]
+    changes = [*QUADRATIC, "method=eris", "members=2", "rounds=40"]
     words = [sys.executable, "-m", "eris", "up", "--out", "up"]
     words += [word for change in changes for word in ("--set", change)]
     process = subprocess.Popen(words, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
@@ -110,11 +110,26 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_model(tmp_path: Path) ->
     process.stdout.close()
     assert process.wait(60) == 130
     outcome = json.loads(eris("up", "--resume", "up", "--json", cwd=tmp_path))
-    assert [peer["rounds"] for peer in outcome["peers"]] == [80, 80]
+    assert [peer["rounds"] for peer in outcome["peers"]] == [40, 40]
     assert outcome["model_digest"] == simulated(tmp_path / "run", *changes)
     assert "--resume goes on with the folder's own settings" in eris(
         "up", "--resume", "up", "--peers", 2, cwd=tmp_path, code=2
     )
+
+
+def test_a_run_that_was_stopped_by_hand_did_not_fail(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "eris", "up", "--peers", "2", "--out", "up"]
+    words += [word for change in (*QUADRATIC, "rounds=100000") for word in ("--set", change)]
+    process = subprocess.Popen(words, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    while "round 3" not in process.stdout.readline():
+        pass
+    assert "stopped by coordinator" in eris("stop", "up/FEDERATION.toml", cwd=tmp_path)
+    said = process.stdout.read()
+    process.stdout.close()
+    assert process.wait(60) == 24
+    assert "ended with exit code" not in said
+    assert said.rstrip().endswith("stopped; go on with: eris up --resume up")
 
 
 def test_children_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 _PEERS = 5
+_STOPPED = {ExitCode.FINISHED, ExitCode.STOPPED_BY_HAND}  # the first: of who had left before
 _PLAIN: dict[str, Any] = {"soft_wrap": True, "highlight": False, "markup": False}
 
 
@@ -61,23 +62,25 @@ def register(app: typer.Typer) -> None:
 
 
 def _run(local: LocalFederation, task: str | None, console: Console, *, as_json: bool) -> None:
-    """Run the processes to their end; after Ctrl-C say what was reached, and how to go on."""
+    """Run the processes to their end; after Ctrl-C or `eris stop` say what was reached, and how to go on."""
     from eris.cli.networking.children import Children
     from eris.cli.networking.live_view import LiveView
 
-    interrupted = False
+    code = ExitCode.FINISHED
     with Children() as children:
         try:
             _start(local, children, task)
             with LiveView(local.peers, local.config.rounds, console) as view:
                 _watch(children, view)
         except KeyboardInterrupt:
-            interrupted = True
+            code = ExitCode.INTERRUPTED
     outcome = _conclude(local, children, console, as_json=as_json)
-    if interrupted:
+    if {peer.exit_code for peer in outcome.peers} in ({ExitCode.STOPPED_BY_HAND}, _STOPPED):
+        code = ExitCode.STOPPED_BY_HAND
+    if code:
         own = f" --task {task}" if task else ""
         console.print(f"stopped; go on with: eris up --resume {local.path}{own}", **_PLAIN)
-        raise typer.Exit(ExitCode.INTERRUPTED)
+        raise typer.Exit(code)
     if not outcome.all_well:
         raise typer.Exit(ExitCode.PEER_FAILED)
     if not outcome.model_digest:

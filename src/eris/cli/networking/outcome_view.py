@@ -65,7 +65,7 @@ def _failures(codes: Codes, local: LocalFederation) -> Iterator[str]:
 
 def _is_failure(code: int) -> bool:
     """Whether a process ended by itself and badly; below zero it was ended by us, with the others."""
-    return code > 0 and code != ExitCode.INTERRUPTED
+    return code > 0 and code not in (ExitCode.INTERRUPTED, ExitCode.STOPPED_BY_HAND)
 
 
 def _show_quality(first: PeerOutcome, console: Console) -> None:
