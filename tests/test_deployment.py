@@ -34,7 +34,7 @@ ALERTS = yaml.safe_load(
     re.findall(r"```yaml\n(.*?)```", (DOCS / "operate.md").read_text(encoding="utf-8"), re.DOTALL)[0]
 )
 WORTH_ANOTHER_TRY = {ExitCode.FAILED, ExitCode.UNREACHABLE, ExitCode.STOPPED, ExitCode.INTERRUPTED}
-OF_OTHER_VERBS = {ExitCode.MODELS_DIFFER, ExitCode.PEER_FAILED, ExitCode.UNHEALTHY}
+OF_OTHER_VERBS = {ExitCode.MODELS_DIFFER, ExitCode.PEER_FAILED, ExitCode.UNHEALTHY, ExitCode.NO_PLAN}
 OF_PEERS = {ExitCode.BELOW_FLOOR, ExitCode.TASK_FAILED, ExitCode.NO_DATA}
 units = pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 
