@@ -40,7 +40,7 @@ def invoke(monkeypatch, tmp_path):
 def test_a_run_ends_with_a_table_and_a_report(invoke, tmp_path):
     done = invoke("run", *FAST, "--out", "first")
     assert done.exit_code == 0
-    for word in ("FedAvg", "ERIS+DSC", "largest share", "20 MB/s", "report: first/report.html"):
+    for word in ("FedAvg", "ERIS+DSC", "one saw", "20 MB/s", "report: first/report.html"):
         assert word in done.output
     assert (tmp_path / "first" / "report.html").exists()
     assert load_config(tmp_path / "first" / "config.toml").methods == ("fedavg", "eris", "eris+dsc")
@@ -255,6 +255,7 @@ def test_ctrl_c_ends_cleanly_and_can_be_gone_on_with(tmp_path):
         (["run", "--set", "rouns=3"], "did you mean rounds?"),
         (["init", "nowhere/x.toml"], "nowhere/x.toml: No such file or directory"),
         (["run", *FAST, "--out", "file"], "this is a file"),
+        (["run", *FAST[2:], "--set", "model.options.classes=5"], "set model.options.classes = 10 (it is 5)"),
         (["run", *FAST, "--out", "file/below"], "file/below: Not a directory"),
     ],
 )
@@ -265,6 +266,7 @@ def test_an_error_is_one_sentence_and_exit_code_2(words, says, tmp_path):
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+    assert not done.stdout  # no progress of what was refused
 
 
 def test_the_version_as_people_ask_for_it():

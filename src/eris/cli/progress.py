@@ -30,21 +30,22 @@ class RunProgress:
             method: self._progress.add_task(f"{method:<9}", total=config.rounds, start=False, facts="")
             for method in config.methods
         }
-        self._current: TaskID | None = None
+        self._current: TaskID | None = None  # before the first there is nothing to draw: the run may be refused
 
     def __enter__(self) -> Self:
-        self._progress.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._progress.stop()
+        if self._current is not None:
+            self._progress.stop()
 
     def __call__(self, event: Event) -> None:
         """Draw what happened."""
         if isinstance(event, RunStarted):
             self._current = self._rows[event.method]
+            self._progress.start()  # once: a second call does nothing
             self._progress.start_task(self._current)
             self._progress.update(self._current, completed=event.first_round)
         elif isinstance(event, RoundEnded) and self._current is not None:
