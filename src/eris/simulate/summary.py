@@ -75,7 +75,7 @@ def _what_went_wrong(composition: Composition, rounds: Sequence[Mapping[str, Any
     losses = [line["loss"] for line in rounds if "loss" in line]
     if still:
         lost = f"{name}: all {shards} shards were lost" if shards > 1 else f"{name}: the one shard was lost"
-        why = _why_lost(composition.config, any(line in broken for line in still))
+        why = _why_lost(composition.config, any(line.get("not_finite") for line in still))
         return [f"{lost} in {len(still)} of {len(rounds)} rounds, and the model stood still: {why}"]
     if broken:
         return [f"{name}: updates were not finite in {len(broken)} of {len(rounds)} rounds: {_LOWER}"]
