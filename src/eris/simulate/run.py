@@ -69,15 +69,15 @@ def run(
     `task` takes the place of `[data]` and `[model]`; it is then run in this process. A `replay` has the rounds of the
     verdicts it is given, whatever the configuration says.
     """
-    rounds = read_verdicts(replay) if replay is not None else None
-    if rounds is not None and len(config.methods) != 1:
+    if replay is not None and len(config.methods) != 1:
         raise ConfigError("a replay is of one method", fix=f"use --set method={config.methods[0]}", key="method")
-    if rounds is not None and config.local.cohort > 1:
+    if replay is not None and config.local.cohort > 1:
         raise ConfigError(
             "a replay promises the bits of the run it repeats, and cohorts have others",
             fix="use local.cohort = 1",
             key="local.cohort",
         )
+    rounds = read_verdicts(replay) if replay is not None else None
     if rounds is not None:
         config = config.model_copy(update={"rounds": rounds[-1][0].round + 1})
     if out is not None:
