@@ -30,6 +30,7 @@ from eris.transport.credentials import REVOKED, Credentials
 __all__ = ["Proceedings"]
 
 _LOG = logging.getLogger(__name__)
+_MOST_STANDSTILLS = 3  # in a round that gets more time for them: nobody may draw it out for ever by keeping us busy
 _UNREACHED_ROUNDS = 2  # one round may be a link that broke; a second one is a closed port
 
 
@@ -58,7 +59,7 @@ class Proceedings:
         self._begin_with = begin_with or len(federation.peers)
         self._waits, self._waits_until = "", time.monotonic() + wait  # why there is no round any more, and how long
         self._planned = math.inf  # when the last plan was announced
-        self._granted = 0.0  # seconds that the round in flight got on top
+        self._stood_still = 0  # times in the round in flight
         self._told = 0  # number of the list of revocations everybody has heard of
 
     def take_in(self, entry: RosterEntry, wish: Wish) -> bool:
@@ -100,10 +101,9 @@ class Proceedings:
     def forgive(self, seconds: float) -> None:
         """Count a time in which this process stood still (frozen, or starved) for nobody: we could not have heard."""
         self.attendance.forgive(seconds)
-        granted = min(seconds, max(0.0, self.federation.settings.round - self._granted))  # nobody draws a round out
-        self._granted += granted
-        if self.coordinator is not None:
-            self.coordinator.postpone(granted)
+        self._stood_still += 1
+        if self.coordinator is not None and self._stood_still <= _MOST_STANDSTILLS:
+            self.coordinator.postpone(seconds)
 
     def gone(self, coordinator: Coordinator, peer: int) -> None:
         """Let everybody know that nobody waits for a peer any more."""
@@ -281,7 +281,7 @@ class Proceedings:
             else:
                 self._await_members(str(stopped))
             return
-        self._planned, self._granted = time.monotonic(), 0.0
+        self._planned, self._stood_still = time.monotonic(), 0
         self._moments("planned", round=plan.round)
         self.board.post(
             "plan",
