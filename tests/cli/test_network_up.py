@@ -78,13 +78,20 @@ def test_torch_in_real_processes(tmp_path: Path, changes: list[str]) -> None:
     assert up(tmp_path / "up", *changes)["model_digest"] == simulated(tmp_path / "run", *changes)
 
 
-def test_an_interruption_ends_every_process(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "eris", "up", "--peers", "2", "--out", "up"]
-    words += [word for change in (*QUADRATIC, "rounds=100000") for word in ("--set", change)]
-    process = subprocess.Popen(words, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+def in_its_third_round(folder: Path, *changes: str) -> subprocess.Popen[str]:
+    """Start `eris up` in a process of its own and return when it has played some rounds."""
+    words = [sys.executable, "-m", "eris", "up", "--out", "up"]
+    words += [word for change in changes for word in ("--set", change)]
+    process = subprocess.Popen(words, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     while "round 3" not in process.stdout.readline():
         pass
+    return process
+
+
+def test_an_interruption_ends_every_process(tmp_path: Path) -> None:
+    process = in_its_third_round(tmp_path, *QUADRATIC, "members=2", "rounds=100000")
+    assert process.stdout is not None
     children = _children(process.pid)
     assert len(children) == 3
     process.send_signal(signal.SIGINT)
@@ -99,12 +106,8 @@ def test_an_interruption_ends_every_process(tmp_path: Path) -> None:
 
 def test_a_run_that_was_interrupted_goes_on_to_the_same_model(tmp_path: Path) -> None:
     changes = [*QUADRATIC, "method=eris", "members=2", "rounds=40"]
-    words = [sys.executable, "-m", "eris", "up", "--out", "up"]
-    words += [word for change in changes for word in ("--set", change)]
-    process = subprocess.Popen(words, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+    process = in_its_third_round(tmp_path, *changes)
     assert process.stdout is not None
-    while "round 3" not in process.stdout.readline():
-        pass
     process.send_signal(signal.SIGINT)
     process.stdout.read()
     process.stdout.close()
@@ -118,12 +121,8 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_model(tmp_path: Path) ->
 
 
 def test_a_run_that_was_stopped_by_hand_did_not_fail(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "eris", "up", "--peers", "2", "--out", "up"]
-    words += [word for change in (*QUADRATIC, "rounds=100000") for word in ("--set", change)]
-    process = subprocess.Popen(words, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+    process = in_its_third_round(tmp_path, *QUADRATIC, "members=2", "rounds=100000")
     assert process.stdout is not None
-    while "round 3" not in process.stdout.readline():
-        pass
     assert "stopped by coordinator" in eris("stop", "up/FEDERATION.toml", cwd=tmp_path)
     said = process.stdout.read()
     process.stdout.close()

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from eris.cli.auditing.interruption import resumable
-from eris.cli.stamped_folder import stamped_folder
 from eris.errors import ConfigError, MissingExtra
+from eris.simulate.stamped_folder import stamped_folder
 
 if TYPE_CHECKING:
     from eris.config import Config

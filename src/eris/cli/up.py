@@ -114,11 +114,9 @@ def _check(config: Config, *, own_task: bool) -> None:
 
 
 def _folder(config: Config) -> Path:
-    import re
+    from eris.simulate.stamped_folder import stamped_folder
 
-    from eris.cli.stamped_folder import stamped_folder
-
-    return stamped_folder(f"up-{re.sub(r'[^a-z0-9+_-]', '-', config.methods[0])}")
+    return stamped_folder(f"up-{config.methods[0]}")
 
 
 def _start(local: LocalFederation, children: Children, task: str | None) -> None:

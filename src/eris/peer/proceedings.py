@@ -7,8 +7,7 @@ import logging
 import math
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 
 from eris.compose import Composition, compose
@@ -18,12 +17,13 @@ from eris.peer.attendance import Attendance
 from eris.peer.federation import Federation
 from eris.peer.journal import SqliteJournal
 from eris.peer.moments import Moments
+from eris.peer.resumption import Resumption, is_older
 from eris.peer.wish import Wish
 from eris.protocol.coordinator import Coordinator
 from eris.protocol.messages import Disagreement
 from eris.protocol.round_plan import RosterEntry, RoundPlan
 from eris.protocol.rules import Rules
-from eris.protocol.verdict import GENESIS, Verdict
+from eris.protocol.verdict import Verdict
 from eris.transport.board import Board
 from eris.transport.credentials import REVOKED, Credentials
 
@@ -132,7 +132,8 @@ class Proceedings:
 
     def _begin(self) -> None:
         self._waits, self._waits_until = "", math.inf
-        if self._journal_is_older():
+        wishes = {number: present.wish for number, present in self.attendance.present.items()}
+        if is_older(self._journal, wishes):
             self.end("the coordinator's database is older than the run: most members know verdicts that are not in it")
             return
         roster = self._roster()
@@ -151,17 +152,19 @@ class Proceedings:
                 coordinator.gone(entry.peer)
             else:
                 self.take_in(entry, present.wish)
-        self._rewind_if_nobody_knows(coordinator)
-        if self._an_aggregator_forgot(coordinator):
-            coordinator.rewind(coordinator.round)
+        self._go_back(coordinator, wishes)
         _LOG.info("the run begins with %d peers at round %d", len(self.attendance.present), coordinator.round)
         self._announce_plan(coordinator)
 
-    def _journal_is_older(self) -> bool:
-        """Whether most who are here have followed verdicts that were never written here: this is an old copy."""
-        chains = [present.wish.chain for present in self.attendance.present.values()]
-        unknown = self._journal.unknown(set(chains))
-        return 2 * sum(chain in unknown for chain in chains) > len(chains)
+    def _go_back(self, coordinator: Coordinator, wishes: Mapping[int, Wish]) -> None:
+        """Go on from a round that the members have, under a plan that none of them can contradict itself under."""
+        resumption = Resumption(self._journal, wishes, coordinator.round)
+        target = resumption.goes_back_to(self._quorum(len(coordinator.roster)))
+        if target is not None:
+            _LOG.warning("not all have round %d any more: the run goes on from round %d", coordinator.round, target)
+            coordinator.rewind(target)
+        elif resumption.aggregator_forgot(coordinator.in_flight):
+            coordinator.rewind(coordinator.round)
 
     def _homes(self, roster: list[RosterEntry], shards: int) -> tuple[int, ...] | None:
         """Return who aggregates each shard when all are here; None, and the end, if too few ever could.
@@ -219,40 +222,6 @@ class Proceedings:
             unreached_rounds=_UNREACHED_ROUNDS,
             deadlines=self.federation.deadlines,
         )
-
-    def _rewind_if_nobody_knows(self, coordinator: Coordinator) -> None:
-        """Go back to the newest round that is durable at all peers, if all were down or none has what came after it.
-
-        Where only the very beginning is (one came late and kept nothing yet), to the newest that a quorum has: the
-        others take a snapshot of it. One that is a round ahead of others because it kept more goes back with them,
-        or they would lose what they have of their own.
-        """
-        wishes = [present.wish for present in self.attendance.present.values()]
-        if any(self._knows(wish, coordinator.round) for wish in wishes if not wish.fresh):
-            return
-        rounds = Counter(r for wish in wishes for r in {0, *wish.checkpoints} if r <= coordinator.round)
-        target = max(round for round, count in rounds.items() if count == len(wishes))
-        if target == 0:
-            quorum = self._quorum(len(coordinator.roster))
-            target = max((round for round, count in rounds.items() if count >= quorum), default=0)
-        if target < coordinator.round or not any(self._knows(wish, coordinator.round) for wish in wishes):
-            _LOG.warning("not all have round %d any more: the run goes on from round %d", coordinator.round, target)
-            coordinator.rewind(target)
-
-    def _an_aggregator_forgot(self, coordinator: Coordinator) -> bool:
-        """Whether one of the round in flight was restarted too, while others are still in it.
-
-        They may hold what it published before. Publishing under the same plan again it would contradict itself; so the
-        round is played under another one.
-        """
-        plan, present = coordinator.in_flight, self.attendance.present
-        inside = {number for number, peer in present.items() if peer.wish.private_round > coordinator.round}
-        return plan is not None and bool(inside) and bool(plan.aggregators & present.keys() - inside)
-
-    def _knows(self, wish: Wish, round: int) -> bool:
-        """Whether a peer stands at this round, or is still in the one before: of this course, not of one taken back."""
-        last = {verdict.digest for _, verdict in self._journal.since(max(0, round - 2))}
-        return wish.private_round >= round and wish.chain in (last | {GENESIS} if round < 2 else last)
 
     def _quorum(self, members: int) -> int:
         return self.federation.settings.quorum or members // 2 + 1

@@ -6,8 +6,6 @@ The engine (worker processes, data, networks) is built once and used for all met
 from __future__ import annotations
 
 import os
-import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,9 +25,10 @@ from eris.simulate.inline_engine import InlineEngine
 from eris.simulate.method_run import CHECKPOINT_SECONDS, MethodRun
 from eris.simulate.process_engine import ProcessEngine
 from eris.simulate.script import Replay, Rounds, read_verdicts
+from eris.simulate.stamped_folder import stamped_folder
 from eris.simulate.worker_process import TaskSource
 
-__all__ = ["Engines", "RunResult", "check", "config_of", "folder_of", "open_engine", "resume", "run", "stamped_folder"]
+__all__ = ["Engines", "RunResult", "check", "config_of", "folder_of", "open_engine", "resume", "run"]
 
 _REPLAYED = "replayed.jsonl"  # the verdicts of the run that is replayed, so that the replay can be gone on with
 
@@ -219,24 +218,6 @@ def folder_of(out: Path, config: Config, method: str) -> Path:
     return out if len(config.methods) == 1 else out / method
 
 
-def stamped_folder(config: Config) -> Path:
-    """Make runs/<timestamp>-<method>, the default place of a run, and return it.
-
-    Of several runs in one second, in one process or in many, the later ones get a number as well.
-    """
-    name = config.methods[0] if len(config.methods) == 1 else "compare"
-    path = Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{re.sub(r'[^a-z0-9+_-]', '-', name)}"
-    mine, place = path, 1
-    while True:
-        try:
-            mine.mkdir(parents=True)
-        except FileExistsError:
-            place += 1
-            mine = path.with_name(f"{path.name}-{place}")
-        else:
-            return mine
-
-
 def _require_no_run(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise ConfigError("this is a file, and a run has a folder", fix="give another name", path=out)
@@ -250,7 +231,7 @@ def _require_no_run(out: Path) -> None:
 
 def _begun_folder(out: Path | None, config: Config, replay: Path | None) -> Path:
     if out is None:
-        out = stamped_folder(config)
+        out = stamped_folder(config.methods[0] if len(config.methods) == 1 else "compare")
     out.mkdir(parents=True, exist_ok=True)
     if replay is not None:
         write_atomically(out / _REPLAYED, replay.read_bytes())

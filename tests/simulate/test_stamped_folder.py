@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eris.cli.stamped_folder import stamped_folder
+from eris.simulate.stamped_folder import stamped_folder
 
 
 def test_folders_of_one_second_get_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
