@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from eris.cli.networking.allocator import keep_few_arenas
 from eris.peer import host as host_module
 from eris.peer import letters
 from eris.peer.host import Host
@@ -24,6 +25,7 @@ from eris.transport.tls_link import dial
 from eris.wire.frame import HEADER_BYTES, LONGEST_CHUNK
 from tests.faults.scene import HOSTILE, Scene, name, number, spoken_by_member
 from tests.faults.script import mutate
+from tests.faults.test_hostile_bytes import ROOM, peak_memory
 
 LIMITS = LinkLimits(HEADER_BYTES, LONGEST_CHUNK, connect=20.0, handshake=20.0, idle=1.0)
 
@@ -80,10 +82,14 @@ def throw(gate: Gate, data: bytes) -> None:
 @pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 def test_damaged_streams_over_tls_cost_nobody_else_anything(gate: Gate, count: int) -> None:
     chance, honest, threads = random.Random(11), spoken_by_member(gate.scene), threading.active_count()
+    keep_few_arenas()  # as every peer's process does
     for attempt in range(count):
         throw(gate, mutate(bytes(honest.data), honest.frames, chance))
         if attempt % 100 == 50:
             gate.contribute(1)  # again and again: the same receipt
+        if attempt == count // 10:
+            before = peak_memory()
+    assert peak_memory() - before < ROOM
     for peer in (1, 2):
         gate.contribute(peer)
     manifest = gate.scene.conclude(0).manifest

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import logging
 import socket
 import ssl
 import threading
 import time
+import weakref
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -89,6 +91,25 @@ def test_both_sides_know_each_other(alice: Credentials, bob: Credentials, limits
         assert right.peer == alice.identity
         exchange(left, right)
         exchange(right, left)
+
+
+def test_a_link_that_is_dropped_is_gone_at_once_with_its_buffers(
+    alice: Credentials, bob: Credentials, limits: LinkLimits
+) -> None:
+    with Listener(bob, LOCAL, limits=limits) as listener:
+        left, right = dial(listener.address, alice, expected="bob", limits=limits), listener.accept(5.0)
+        exchange(left, right)
+        right.close()
+        with pytest.raises(LinkClosed):
+            left.receive_header()
+        left.close()
+        dropped = weakref.ref(left._stream)
+        gc.disable()  # it must not take the collector: a peer whose links break often would keep what they held
+        try:
+            del left
+            assert dropped() is None
+        finally:
+            gc.enable()
 
 
 def test_only_tls_1_3_with_a_certificate_and_without_tickets(bob: Credentials) -> None:

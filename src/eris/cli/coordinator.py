@@ -49,12 +49,14 @@ def register(app: typer.Typer) -> None:
         with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
     ) -> None:
         """Take peers in, keep the clock, write verdicts; on any machine that all peers can reach."""
+        from eris.cli.networking.allocator import keep_few_arenas
         from eris.cli.networking.logs import start_logging
         from eris.cli.networking.options import address_option, find_credentials
         from eris.peer.coordinate import CoordinatorNode
         from eris.peer.federation import load_federation
         from eris.transport.control import COORDINATOR
 
+        keep_few_arenas()
         federation = load_federation(file)
         own = find_credentials(file, federation, credentials, COORDINATOR)
         place = address_option(listen, "--listen") or ("", federation.coordinator[1])

@@ -84,6 +84,7 @@ def register(app: typer.Typer) -> None:
         with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
     ) -> None:
         """Take part in a run: train on this machine's data, aggregate a shard, follow the verdicts."""
+        from eris.cli.networking.allocator import keep_few_arenas
         from eris.cli.networking.options import address_option, advertised, find_credentials
         from eris.peer.federation import load_federation
         from eris.peer.node_settings import NodeSettings
@@ -111,6 +112,7 @@ def register(app: typer.Typer) -> None:
         if check:
             _check(federation, own, settings, task, folder)
             return
+        keep_few_arenas()
         with _listeners(federation, peer, metrics, as_json=as_json) as listeners:
             session = _open(
                 federation,

@@ -39,6 +39,7 @@ class SqliteJournal:
             self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=FULL")
+            self._database.execute("PRAGMA cache_size=-128")  # KiB: what is only appended to needs no pages at hand
             self._database.execute(
                 "CREATE TABLE IF NOT EXISTS entries "
                 "(number INTEGER PRIMARY KEY, kind TEXT, round INTEGER, document TEXT)"

@@ -70,7 +70,7 @@ class StreamLink:
 
     def __init__(self, stream: Stream, peer: PeerIdentity, limits: LinkLimits) -> None:
         self._stream, self._peer, self._limits, self._label = stream, peer, limits, str(peer)
-        self._turn, self._step = threading.Lock(), _Step(self)
+        self._turn = threading.Lock()
         self._closed = self._broken = False
         self._frames_sent = self._frames_received = self._sent = self._received = 0
 
@@ -113,7 +113,7 @@ class StreamLink:
         views = [_flat(buffer) for buffer in buffers]
         length = sum(view.nbytes for view in views)
         self._check_frame(header, length)
-        with self._step:
+        with _Step(self):
             patience = self._patience(deadline)
             for view in (memoryview(header), *views):
                 self._stream.write(view, patience)
@@ -126,7 +126,7 @@ class StreamLink:
         """Return the header of the next frame; the first byte may take until the deadline (without: the idle time)."""
         header = bytearray(self._limits.header_size)
         view = memoryview(header)
-        with self._step:
+        with _Step(self):
             first = self._await_frame(view, deadline)
             if first < len(header):
                 self._fill(view[first:], self._patience(deadline))
@@ -140,7 +140,7 @@ class StreamLink:
         self._check_payload(view.nbytes)
         if view.nbytes and view.readonly:
             raise InputError("cannot receive into a read-only buffer", fix="give a writable array or bytearray")
-        with self._step:
+        with _Step(self):
             self._fill(view, self._patience(deadline))
             self._received += view.nbytes
 
@@ -148,7 +148,7 @@ class StreamLink:
         """Read the next `length` bytes of a payload that is not wanted, so that the link can go on."""
         self._check_payload(length)
         scratch = memoryview(bytearray(min(length, _SCRATCH)))
-        with self._step:
+        with _Step(self):
             patience = self._patience(deadline)
             for start in range(0, length, _SCRATCH):
                 self._fill(scratch[: length - start], patience)
@@ -234,7 +234,10 @@ class StreamLink:
 
 
 class _Step:
-    """One use of a link, by one thread at a time; what goes wrong in it breaks the link."""
+    """One use of a link, by one thread at a time; what goes wrong in it breaks the link.
+
+    Made for each use: kept by its link it would be a circle, and what a broken link holds would wait for a collection.
+    """
 
     def __init__(self, link: StreamLink) -> None:
         self._link = link

@@ -75,8 +75,8 @@ def floats(payload: Bytes) -> Vector:
 
 def typed(payload: Bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return a typed view; a copy only where the bytes do not begin on a boundary of the type."""
-    begins_on_boundary = payload.__array_interface__["data"][0] % dtype.alignment == 0
-    return (payload if begins_on_boundary else payload.copy()).view(dtype)
+    values = payload.view(dtype)
+    return values if values.flags.aligned else payload.copy().view(dtype)
 
 
 def _encode_symbols(symbols: NDArray[Any], code: Code) -> NDArray[Any]:
