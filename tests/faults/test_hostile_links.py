@@ -136,3 +136,19 @@ def test_a_peer_has_one_link_however_often_it_dials(gate: Gate) -> None:
     assert len([link for link in gate.host._links if link.peer.name == name(HOSTILE)]) == 1
     for link in links:
         link.close()
+
+
+def test_who_waits_for_a_shard_and_dials_again_is_served_at_once(gate: Gate) -> None:
+    threads, links = threading.active_count(), []
+    for _ in range(20):
+        link = gate.link(HOSTILE)
+        letters.ask_for_shard(link, gate.scene.plan, 0, time.monotonic() + 5.0)  # which nobody can have yet
+        links.append(link)
+    until = time.monotonic() + 2.0
+    while len(gate.host._links) > 1 and time.monotonic() < until:
+        time.sleep(0.02)
+    assert len(gate.host._links) == 1  # the others' threads do not wait for the shard any more
+    assert threading.active_count() <= threads + 2
+    gate.contribute(HOSTILE)
+    for link in links:
+        link.close()

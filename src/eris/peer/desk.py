@@ -14,6 +14,12 @@ from eris.protocol.round_plan import RoundPlan
 __all__ = ["Desk"]
 
 Outcome = Published | Withheld
+Gone = Callable[[], bool]
+"""Whether the one on whose behalf a thread waits has gone; asked anew after every `stir`."""
+
+
+def _never() -> bool:
+    return False
 
 
 class Desk:
@@ -51,14 +57,14 @@ class Desk:
             self._aggregator.without(peers)
         self.tick()
 
-    def wait_for_plan(self, digest: str, when: tuple[int, int], deadline: float) -> bool:
+    def wait_for_plan(self, digest: str, when: tuple[int, int], deadline: float, gone: Gone = _never) -> bool:
         """Wait until this peer has opened that plan, or a later one: members may be quicker than we are.
 
         A run that goes back plays a round again, which is not the one that is open here.
         """
         with self._changed:
             return self._changed.wait_for(
-                lambda: self._closed or self._has(digest) or self._is_past(when), deadline - time.monotonic()
+                lambda: self._closed or gone() or self._has(digest) or self._is_past(when), deadline - time.monotonic()
             )
 
     def room(self, header: UploadHeader, start: int, stop: int, *, sender: int) -> memoryview:
@@ -95,10 +101,12 @@ class Desk:
         for outcome in outcomes:
             self._on_cut(outcome)
 
-    def outcome(self, plan: str, shard: int, deadline: float) -> Outcome:
+    def outcome(self, plan: str, shard: int, deadline: float, gone: Gone = _never) -> Outcome:
         """Wait for what becomes of a shard; cut it ourselves if it is due and nobody else came by."""
         while True:
             with self._changed:
+                if gone():
+                    raise Refused(Reason.LATE, "who asked has gone", shard=shard)
                 if self._closed or not self._has(plan):
                     raise Refused(Reason.WRONG_PLAN, "this round is not open here", shard=shard)
                 if (found := self._aggregator.outcome(shard) or self._abstained.get(shard)) is not None:
@@ -111,6 +119,11 @@ class Desk:
             if time.monotonic() >= deadline:
                 raise Refused(Reason.LATE, "the shard was not cut in time", shard=shard)
             self.tick()
+
+    def stir(self) -> None:
+        """Let all who wait here look again whether the one they wait for has gone."""
+        with self._changed:
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Let nobody wait any more."""

@@ -140,7 +140,11 @@ class Host:
             self._links.add(link)
             for other in older:
                 other.close()
-            self._left.wait_for(lambda: not any(other in self._links for other in older), _FAREWELL)
+            self._left.notify_all()  # one that was itself waiting for an older one need not any more
+        if older:
+            self._desk.stir()
+        with self._left:
+            self._left.wait_for(lambda: link.closed or self._links.isdisjoint(older), _FAREWELL)
 
     def _answer(self, link: Link) -> None:
         try:
@@ -173,7 +177,8 @@ class Host:
     def _take(self, link: Link, first: Header) -> None:
         """Receive all chunks of a contribution, wanted or not, then answer once: with a receipt or with the reason."""
         deadline = self._deadline()
-        self._desk.wait_for_plan(first.plan.hex(), (first.epoch, first.round), time.monotonic() + _BEHIND)
+        when, behind = (first.epoch, first.round), time.monotonic() + _BEHIND
+        self._desk.wait_for_plan(first.plan.hex(), when, behind, lambda: link.closed)
         header = letters.upload_header(first, self._desk.plan)
         try:
             outcome = self._chunks(link, header, first, deadline)
@@ -233,7 +238,7 @@ class Host:
             if "snapshot" in question:
                 letters.send_snapshot(link, self._snapshot(), deadline)
                 return
-            published = self._published(question, deadline)
+            published = self._published(link, question, deadline)
             if "alone" in question:
                 letters.send_manifest(link, published, deadline)
             else:
@@ -244,7 +249,7 @@ class Host:
         except Refused as refusal:
             letters.refuse(link, refusal, deadline)
 
-    def _published(self, question: dict[str, object], deadline: float) -> Published:
+    def _published(self, link: Link, question: dict[str, object], deadline: float) -> Published:
         if "hash" in question:
             found = self._find(str(question["hash"]))
             if found is None:
@@ -254,8 +259,8 @@ class Host:
         if not all(isinstance(number, int) for number in numbers):
             raise Refused(Reason.MALFORMED, "the question names no shard of a round")
         epoch, round, shard = cast(list[int], numbers)
-        self._desk.wait_for_plan(plan, (epoch, round), time.monotonic() + _BEHIND)
-        outcome = self._desk.outcome(plan, shard, deadline)
+        self._desk.wait_for_plan(plan, (epoch, round), time.monotonic() + _BEHIND, lambda: link.closed)
+        outcome = self._desk.outcome(plan, shard, deadline, lambda: link.closed)
         if isinstance(outcome, Withheld):
             raise Refused(outcome.reason, "the shard is not published in this round", shard=shard)
         return outcome

@@ -129,6 +129,11 @@ class Link(Protocol):
         ...
 
     @property
+    def closed(self) -> bool:
+        """Whether this side has closed it."""
+        ...
+
+    @property
     def limits(self) -> LinkLimits:
         """Sizes and times this end holds to."""
         ...

@@ -83,6 +83,11 @@ class StreamLink:
         return self._peer
 
     @property
+    def closed(self) -> bool:
+        """Whether this side has closed it."""
+        return self._closed
+
+    @property
     def limits(self) -> LinkLimits:
         """Sizes and times this end holds to."""
         return self._limits

@@ -48,7 +48,7 @@ class TlsStream:
         self._wire = wire
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
-        self._buffer, self._record = memoryview(bytearray(CHUNK)), memoryview(bytearray(_RECORD))
+        self._buffer, self._record = memoryview(bytearray(_RECORD)), memoryview(bytearray(_RECORD))
         self._unsent, self._unread = bytearray(), self._record[:0]
 
     @property
@@ -168,6 +168,8 @@ class TlsStream:
             self._incoming.write(self._buffer[:count])
         else:
             self._incoming.write_eof()
+        if count == self._buffer.nbytes < CHUNK:  # much is coming: one who only says hello never costs that room
+            self._buffer = memoryview(bytearray(CHUNK))
 
     def _failure(self, error: ssl.SSLError) -> LinkClosed | LinkRefused:
         # In TLS 1.3 a server judges the client's certificate after the client is done: its alert comes with the data.
