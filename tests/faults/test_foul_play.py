@@ -18,7 +18,7 @@ from eris.protocol.coordinator import Coordinator
 from eris.protocol.floor import Floor
 from eris.protocol.member import Member, Snapshot
 from eris.protocol.messages import Published, payload_hash
-from eris.transport.link import LinkError
+from eris.transport.link import Link, LinkError
 from tests.peer.town import Town, settings, town
 
 CHEAT = 1  # birch
@@ -28,8 +28,8 @@ def double_dealing(node: Node) -> None:
     """Let a peer publish one mean to some members and another one, as well signed, to the rest."""
     honest, served = Host._published, []
 
-    def published(host: Host, question: dict[str, object], deadline: float) -> Published:
-        found = honest(host, question, deadline)
+    def published(host: Host, link: Link, question: dict[str, object], deadline: float) -> Published:
+        found = honest(host, link, question, deadline)
         if host is not node._host or "hash" in question:
             return found
         served.append(question)
