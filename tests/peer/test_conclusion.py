@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from eris.errors import Reason, Refused
+from eris.errors import Reason, Refused, RunStopped
 from eris.peer.conclusion import Conclusion
 from eris.peer.courier import Result
 from eris.peer.inbox import Inbox
@@ -139,3 +139,26 @@ def _after(event: threading.Event, close: Callable[[], None]) -> Callable[[], No
         close()
 
     return wait_and_close
+
+
+def test_who_has_left_and_lacks_a_shard_of_its_last_round_ends_as_one_that_left(tmp_path: Path) -> None:
+    with town(tmp_path, settings("members=4", "rounds=6")) as place:
+        nodes = {name: place.node(name) for name in place.names}
+        leaver, ended = nodes["dogwood"], dict[str, str]()
+
+        def leave(moment: str, facts: dict[str, Any]) -> None:
+            if (moment, facts.get("round")) == ("reported", 1):
+                leaver._client.leave({"for_good": True})
+                leaver._conclusion.conclude = in_vain  # type: ignore[method-assign]
+
+        def in_vain(verdict: Verdict, deadline: float) -> None:
+            del deadline
+            while leaver._book.number("dogwood") is not None:  # until the others have begun a round without it
+                time.sleep(0.01)
+            raise RunStopped("a committed shard cannot be had from anybody", round=verdict.round)
+
+        leaver.moments.listener = leave
+        for name, node in nodes.items():
+            place.start(name, lambda name=name, node=node: ended.update({name: node.run()}))
+        place.wait()
+    assert ended == dict.fromkeys(("amber", "birch", "cedar"), "finished") | {"dogwood": "left"}

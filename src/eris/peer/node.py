@@ -280,6 +280,9 @@ class Node:
         try:
             self._conclusion.conclude(verdict, deadline)
         except RunStopped as lacking:
+            if self._book.number(self.settings.name) is None:  # the others play on without us, and owe us nothing more
+                self._ended = "left"
+                return False
             _LOG.warning("%s; this peer takes a snapshot", lacking)
             self._recovery.catch_up()
             return False
