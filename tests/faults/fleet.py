@@ -6,6 +6,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import random
 import signal
 import socket
 import time
@@ -191,8 +192,14 @@ def fleet(folder: Path, method: str, host: str = "127.0.0.1", **federation: Any)
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        return int(probe.getsockname()[1])
+    """Return a port nothing listens on, below those the system hands out: nobody gets it while its owner is down."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family):
+        pass  # or the host is none of ours
+    while True:
+        port = random.SystemRandom().randrange(10_240, 32_768)
+        with contextlib.suppress(OSError), socket.create_server((host, port), family=family):
+            return port
 
 
 def lost(pairs: list[tuple[RoundPlan, Verdict]]) -> dict[int, tuple[int, ...]]:
