@@ -77,10 +77,11 @@ class Hearing:
                 bulletins = self._client.news(_NEWS_SECONDS)
                 if board and self._client.board != board:  # the coordinator was started anew and knows nobody yet
                     self._join()
-            except LinkRefused as refused:
-                self._inbox.failure = refused
-                return
             except ErisError as error:
+                if isinstance(error, LinkRefused) and not error.by_us:  # it will not have us any more
+                    self._inbox.failure = error
+                    return
+                # Else it is silent, or a stranger is at its address while it is down: we have patience for either.
                 if self._inbox.closed.wait(0.5):
                     return
                 _LOG.log(logging.INFO if silent else logging.WARNING, "no news: %s", error)
