@@ -10,6 +10,7 @@ import socket
 import ssl
 import threading
 import time
+import tracemalloc
 import weakref
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -110,6 +111,25 @@ def test_a_link_that_is_dropped_is_gone_at_once_with_its_buffers(
             assert dropped() is None
         finally:
             gc.enable()
+
+
+def test_a_link_that_has_only_said_hello_costs_little_room(
+    alice: Credentials, bob: Credentials, limits: LinkLimits
+) -> None:
+    links = []
+    with Listener(bob, LOCAL, limits=limits) as listener:
+        tracemalloc.start()
+        try:
+            for _ in range(8):
+                left, right = dial(listener.address, alice, expected="bob", limits=limits), listener.accept(5.0)
+                exchange(left, right)
+                links += [left, right]
+            taken, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            for link in links:
+                link.close()
+    assert taken / len(links) < 100 * 1024  # whoever dials again and again must not take a quarter megabyte each time
 
 
 def test_only_tls_1_3_with_a_certificate_and_without_tickets(bob: Credentials) -> None:
