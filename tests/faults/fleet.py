@@ -60,9 +60,9 @@ class Fleet:
         (folder / "FEDERATION.toml").write_text(Federation(table, self.config).dump(), encoding="utf-8")
         self._processes: dict[str, Any] = {}
 
-    def start(self, *names: str, fault: Fault | None = None) -> None:
+    def start(self, *names: str, fault: Fault | None = None, newer: bool = False) -> None:
         for name in names:
-            job = Job(str(self.folder), name, self.place, fault, self.state)
+            job = Job(str(self.folder), name, self.place, fault, self.state, newer)
             process = _context.Process(target=main, args=(job,), daemon=True)
             process.start()
             self._processes[name] = process

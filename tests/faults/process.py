@@ -25,6 +25,7 @@ from eris.peer.session import Session
 from eris.protocol.floor import Floor
 from eris.seeds import private_root
 from eris.tasks import build_task
+from eris.transport import greeting
 from eris.transport.credentials import Credentials
 from eris.wire import frames
 
@@ -48,6 +49,7 @@ class Job:
     place: tuple[str, int]  # where the coordinator listens; peers listen on the same host
     fault: Fault | None = None
     state: str = "state"  # the coordinator's folder
+    newer: bool = False  # of the next release, whose links are one version further
 
 
 def main(job: Job) -> None:
@@ -57,6 +59,7 @@ def main(job: Job) -> None:
     sys.stderr = sys.stdout = (Path(job.folder) / f"{job.name}.log").open("a", buffering=1)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
     frames.__kwdefaults__["chunk"] = 64  # small models, many chunks
+    greeting.VERSION += job.newer
     if job.name == "coordinator":
         _coordinate(job, lines)
     else:

@@ -182,6 +182,14 @@ def test_a_killed_peer_comes_back_with_the_same_name(tmp_path: Path, method: str
         made.check(*NAMES)
 
 
+def test_a_peer_of_the_next_release_takes_the_place_of_its_older_self(tmp_path: Path) -> None:
+    with fleet(tmp_path, "fedadam-dsc") as made:
+        made.start_all(**{MEMBER: Fault("receipt"), "amber": Fault("return", MEMBER, round=ROUND + 1)})
+        made.wait_dead(MEMBER)
+        made.start(MEMBER, newer=True)
+        made.check(*NAMES)
+
+
 @slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", [MEMBER, AGGREGATOR])
