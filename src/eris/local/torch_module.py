@@ -39,8 +39,14 @@ class FlatModule:
         self._local = [tensors[t.name] for t in self.spec.tensors if t.role == "local"]
         self._frozen = _frozen_buffers(module) if buffers == "frozen" else []
         self.initial_local = self.local_values()
-        self._gradient = torch.zeros(self.spec.n_trainable)
-        self.gradient: Vector = self._gradient.numpy()
+        gradient = torch.zeros(self.spec.n_trainable)
+        self._places = [
+            part.view(parameter.shape)
+            for part, parameter in zip(
+                gradient.split([p.numel() for p in self._parameters]), self._parameters, strict=True
+            )
+        ]  # of each parameter in the gradient
+        self.gradient: Vector = gradient.numpy()
 
     def load(self, vector: Vector) -> None:
         """Set the trainable tensors and buffers, and put frozen buffers back to what they were."""
@@ -63,8 +69,12 @@ class FlatModule:
     def differentiate(self, objective: Objective, inputs: Tensor, targets: Tensor) -> float:
         """Write the gradient of the mean loss into `gradient` and return the loss."""
         loss = objective.loss(self.module, inputs, targets)
-        gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
-        torch.cat([gradient.reshape(-1) for gradient in gradients], out=self._gradient)
+        gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        for place, gradient in zip(self._places, gradients, strict=True):
+            if gradient is None:  # the loss does not depend on this parameter
+                place.zero_()
+            else:
+                place.copy_(gradient)
         return loss.item()
 
     def local_values(self) -> Vector:

@@ -29,7 +29,7 @@ class LeNet5(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits."""
         x = self._first(x)
-        x = functional.avg_pool2d(torch.relu_(self.conv2(x)), 2)
+        x = functional.avg_pool2d(torch.relu(self.conv2(x)), 2)
         x = torch.relu(self.fc1(x.flatten(1)))
         x = torch.relu(self.fc2(x))
         return self.fc3(x)  # type: ignore[no-any-return]
@@ -46,8 +46,8 @@ class LeNet5(nn.Module):
         out, channels, side, _ = weight.shape
         filters = (weight.view(out, -1) @ self._moved).view(4 * out, channels, side + 1, side + 1)
         biases = (bias.view(out, 1) @ self._quarters).view(4 * out)
-        quarters = torch.relu_(functional.conv2d(x, filters, biases, stride=2, padding=2))
-        return quarters.view(len(x), out, 4, *quarters.shape[2:]).sum(2)
+        quarters = functional.conv2d(x, filters, biases, stride=2, padding=2)
+        return torch.relu(quarters.view(len(x), out, 4, *quarters.shape[2:])).sum(2)
 
 
 def _moved(channels: int, side: int) -> Tensor:
