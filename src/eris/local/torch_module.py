@@ -40,12 +40,8 @@ class FlatModule:
         self._frozen = _frozen_buffers(module) if buffers == "frozen" else []
         self.initial_local = self.local_values()
         gradient = torch.zeros(self.spec.n_trainable)
-        self._places = [
-            part.view(parameter.shape)
-            for part, parameter in zip(
-                gradient.split([p.numel() for p in self._parameters]), self._parameters, strict=True
-            )
-        ]  # of each parameter in the gradient
+        parts = torch.split(gradient, [parameter.numel() for parameter in self._parameters])
+        self._places = [part.view(p.shape) for part, p in zip(parts, self._parameters, strict=True)]
         self.gradient: Vector = gradient.numpy()
 
     def load(self, vector: Vector) -> None:
@@ -69,7 +65,7 @@ class FlatModule:
     def differentiate(self, objective: Objective, inputs: Tensor, targets: Tensor) -> float:
         """Write the gradient of the mean loss into `gradient` and return the loss."""
         loss = objective.loss(self.module, inputs, targets)
-        gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        gradients: tuple[Tensor | None, ...] = torch.autograd.grad(loss, self._parameters, allow_unused=True)
         for place, gradient in zip(self._places, gradients, strict=True):
             if gradient is None:  # the loss does not depend on this parameter
                 place.zero_()

@@ -357,7 +357,7 @@ def gather_mean(
 ) -> tuple[RoundMean, BufferMean]:
     """Reassemble committed shards into the mean of the round; lost ones stay zero."""
     buffers = np.zeros(layout.buffers.n, np.float32)
-    for published in shards:
+    for published in shards if buffers.size else ():
         scaled = published.buffers * plan.scale(published.manifest.contributors)
         layout.buffers.scatter(scaled, published.manifest.shard, buffers)
     return RoundMean(shards, plan.round, recipe), BufferMean(buffers)

@@ -103,7 +103,7 @@ class Manifest:
     @cached_property
     def signed_bytes(self) -> bytes:
         """Everything but the signature."""
-        return spelled({**self.to_dict(), "signature": ""})
+        return spelled({name: getattr(self, name) for name in _MANIFEST} | {"signature": ""})
 
     @cached_property
     def spelled(self) -> bytes:
@@ -140,6 +140,9 @@ class Manifest:
             "signature": a_text,
         }
         return cls(**read("manifest", data, fields))
+
+
+_MANIFEST = tuple(Manifest.__dataclass_fields__)  # all plain, as JSON takes them: a round has many of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,5 +232,6 @@ class Disagreement:
 def payload_hash(values: Vector, buffers: Vector) -> str:
     """Return the BLAKE3 digest of a published shard."""
     hasher = blake3(values.view(np.uint8).data)
-    hasher.update(buffers.view(np.uint8).data)
+    if buffers.size:
+        hasher.update(buffers.view(np.uint8).data)
     return str(hasher.hexdigest())

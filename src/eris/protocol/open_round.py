@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 
 from eris.errors import Reason
@@ -33,9 +33,13 @@ class OpenRound:
 
     def done(self, here: Collection[int]) -> bool:
         """Whether all who are here have everything, and we have every manifest that they speak of."""
-        wanted = set(chain.from_iterable(report.held.values() for report in self.reports.values()))
+        wanted = set(chain.from_iterable(held.values() for held in self._distinct()))
         complete = all(peer in self.reports and self.reports[peer].complete for peer in here)
         return complete and wanted <= self.manifests.keys()
+
+    def _distinct(self) -> Collection[dict[int, str]]:
+        """Return what was reported, each object once."""
+        return {id(report.held): report.held for report in self.reports.values()}.values()
 
     def heard(self) -> dict[int, int]:
         """Return how many members got through to each aggregator that said so."""
@@ -54,7 +58,11 @@ class OpenRound:
     def _most_held(self) -> dict[int, tuple[str, int]]:
         """Return, for each shard, the manifest that most peers hold, and how many."""
         most: dict[int, tuple[str, int]] = {}
-        every = Counter(chain.from_iterable(report.held.items() for report in self.reports.values()))
+        alike = Counter(id(report.held) for report in self.reports.values())  # simulated peers all report one object
+        every: Counter[tuple[int, str]] = Counter()
+        for held in self._distinct():
+            for item in held.items():
+                every[item] += alike[id(held)]
         for (shard, digest), count in every.items():
             if count > most.get(shard, ("", 0))[1]:
                 most[shard] = digest, count
@@ -64,21 +72,19 @@ class OpenRound:
         self, shard: int, held: tuple[str, int], quorum: int, excluded: Collection[int], max_share: float
     ) -> ShardVerdict:
         home, owners, (digest, count) = self.plan.assignment[shard], self.plan.aggregators_of(shard), held
-        lost = ShardVerdict(shard, home)
+        lost = f"held by {count} of {quorum} needed" if count else "not published"
         if any(peer in excluded for peer in owners):
-            return replace(lost, lost=Reason.EQUIVOCATION.value)
-        if shard in self.disputed:
-            return replace(lost, lost=Reason.REPLICAS_DIFFER.value)
-        if count >= quorum and digest in self.manifests:
+            lost = Reason.EQUIVOCATION.value
+        elif shard in self.disputed:
+            lost = Reason.REPLICAS_DIFFER.value
+        elif count >= quorum and digest in self.manifests:
             manifest = self.manifests[digest]
             return ShardVerdict(shard, home, manifest.hash, manifest.contributors)
-        if shard in self.withheld:
-            return replace(lost, lost=self.withheld[shard].reason.value)
-        if self.away & set(owners):
-            return replace(
-                lost, lost=f"its aggregator is away, and nobody else may see more than {max_share:.0%} of an update"
-            )
-        return replace(lost, lost=f"held by {count} of {quorum} needed" if count else "not published")
+        elif shard in self.withheld:
+            lost = self.withheld[shard].reason.value
+        elif self.away & set(owners):
+            lost = f"its aggregator is away, and nobody else may see more than {max_share:.0%} of an update"
+        return ShardVerdict(shard, home, lost=lost)
 
     def _agreed_state(self) -> str:
         """Return the replica digest that more than half of the members reported, if they were asked for it.

@@ -34,10 +34,7 @@ class RoundMean:
         """Return the mean on a stretch of the coordinates, its values in `out`; a support counts from the beginning."""
         c, steps = self._c.on(place), self._steps.on(place)
         if self._kept is None:
-            if self.lost:
-                out.fill(0)
-            for shard, values in self._values.items():
-                self._plan.scatter_stretch(values, shard, place, out)
+            self._reassemble(place, out)
             return Mean(out, c, steps, lost=self.lost, round=self.round, whole=self._plan.n)
         mask, values = self._kept
         first, last = np.searchsorted(mask, [place.start, place.stop])
@@ -45,6 +42,15 @@ class RoundMean:
         out.fill(0)
         out[support] = values[first:last]
         return Mean(out, c, steps, support, self.lost, self.round, self._plan.n)
+
+    def _reassemble(self, place: slice, out: Vector) -> None:
+        if not self.lost and out.size == self._plan.n:
+            self._plan.reassemble([self._values[shard] for shard in range(self._plan.shards)], out=out)
+            return
+        if self.lost:
+            out.fill(0)
+        for shard, values in self._values.items():
+            self._plan.scatter_stretch(values, shard, place, out)
 
 
 class _PerShard:

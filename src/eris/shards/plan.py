@@ -161,11 +161,22 @@ class ShardPlan:
         """Cut the vector into its shards: one copy, all of them views of one buffer (`out`, if given)."""
         if vector.dtype != np.float32:
             raise PlanError(f"vector has dtype {vector.dtype}", fix="pass a float32 vector")
-        buffer, start, parts = np.empty(self.n, np.float32) if out is None else out, 0, []
-        for shard, size in enumerate(self.sizes.tolist()):
-            parts.append(self.gather(vector, shard, out=buffer[start : start + size]))
-            start += size
+        buffer = np.empty(self.n, np.float32) if out is None else out
+        stops = np.cumsum(self.sizes).tolist()
+        parts = [buffer[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
+        if self._at_once:
+            _require_length(vector, self.n, "vector")
+            for segment in self.segments:
+                segment.gather(vector, segment.by_owner, buffer)
+        else:
+            for shard, part in enumerate(parts):
+                self.gather(vector, shard, out=part)
         return parts
+
+    @property
+    def _at_once(self) -> bool:
+        """Whether one copy moves all shards: the blocks of a plan's only segment are known in the shards' order."""
+        return len(self.segments) < 2 and not any(segment.tail for segment in self.segments)
 
     def reassemble(self, parts: Sequence[Vector], *, out: Vector | None = None) -> Vector:
         """Put all shards back together: one copy."""
@@ -174,8 +185,12 @@ class ShardPlan:
         for shard, values in enumerate(parts):  # all of them before the first is written: nothing is half changed
             self._require_size(values, shard)
         vector = np.empty(self.n, np.float32) if out is None else out
-        for shard, values in enumerate(parts):
-            self.scatter(values, shard, vector)
+        if self._at_once:
+            for segment in self.segments:
+                segment.scatter(np.concatenate(parts), segment.by_owner, vector)
+        else:
+            for shard, values in enumerate(parts):
+                self.scatter(values, shard, vector)
         return vector
 
     def _valid(self, shard: int) -> int:

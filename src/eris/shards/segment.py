@@ -71,6 +71,11 @@ class Segment:
                 free[owner], start = free[owner] + count, start + count
         return order, begins
 
+    @property
+    def by_owner(self) -> Coordinates:
+        """All block numbers, those of the first shard before those of the second, ascending within each."""
+        return self._by_owner[0]
+
     def blocks_of(self, shard: int) -> Coordinates:
         """Return the numbers of the blocks that `shard` owns, ascending."""
         order, begins = self._by_owner

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from eris.compose import Composition
@@ -14,16 +16,17 @@ from eris.simulate.published import Contributors, cut
 from eris.simulate.traffic import Bytes, RoundBytes, framed
 from eris.simulate.work import Job, Work, shared_payload_sizes
 
-__all__ = ["Intake"]
+__all__ = ["Intake", "jobs_of"]
 
 
 class Intake:
     """Takes a round's contributions one by one, and gives what the aggregators publish."""
 
-    def __init__(self, plan: RoundPlan, composition: Composition, outages: Outages) -> None:
+    def __init__(self, plan: RoundPlan, composition: Composition, outages: Outages, jobs: Sequence[Job]) -> None:
+        assert plan.digest  # spelled and kept now, before the first contribution: every manifest names it
         recipe = composition.recipe
         layout = recipe.layout(plan.round)
-        self.plan, self._recipe, self._outages = plan, recipe, outages
+        self.plan, self.jobs, self._recipe, self._outages = plan, jobs, recipe, outages
         self._mask = recipe.shared_mask(plan.round)
         self._fold: Fold = begin_fold(recipe.rule, layout.trainable, self._mask, len(plan.participants))
         self._buffers = MeanFold(layout.buffers, None)
@@ -35,7 +38,6 @@ class Intake:
         self._losses: list[tuple[float, float]] = []
         self.not_finite = 0  # members with values that no aggregator takes
         self.bytes = RoundBytes(plan, composition.method.server)
-        self.jobs = [Job(plan.round, member, missing) for member, missing in self._expected_missing().items()]
 
     def trained(self, work: Work) -> MemberTrained:
         """Note a member's training."""
@@ -92,13 +94,15 @@ class Intake:
         total = sum(weight for weight, _ in self._losses)
         return sum(weight * loss for weight, loss in self._losses) / total if total else float("nan")
 
-    def _expected_missing(self) -> dict[int, tuple[int, ...]]:
-        """Return, for each member, the shards that will be lost or come without it, if all values are finite."""
-        plan = self.plan
-        silent = {member: self._outages.unreached(member, plan.shards) for member in plan.participants}
-        counts = np.full(plan.shards, len(plan.participants))
-        for shards in filter(None, silent.values()):
-            counts[list(shards)] -= 1
-        lost = np.flatnonzero(counts < max(plan.min_contributors, 1)).tolist()
-        nowhere = {*lost, *self._outages.away}
-        return {member: tuple(sorted({*shards, *nowhere})) for member, shards in silent.items()}
+
+def jobs_of(plan: RoundPlan, outages: Outages) -> list[Job]:
+    """Return a round's jobs, each with the shards that will be lost or come without the member, if all are finite."""
+    silent = {member: outages.unreached(member, plan.shards) for member in plan.participants}
+    counts = np.full(plan.shards, len(plan.participants))
+    for shards in filter(None, silent.values()):
+        counts[list(shards)] -= 1
+    lost = np.flatnonzero(counts < max(plan.min_contributors, 1)).tolist()
+    nowhere = {*lost, *outages.away}
+    if nowhere or any(silent.values()):
+        silent = {member: tuple(sorted({*shards, *nowhere})) for member, shards in silent.items()}
+    return [Job(plan.round, member, missing) for member, missing in silent.items()]

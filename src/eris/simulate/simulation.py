@@ -36,7 +36,7 @@ from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import GENESIS, Verdict
 from eris.simulate.clock import Links
 from eris.simulate.engine import Engine, Pending
-from eris.simulate.intake import Intake
+from eris.simulate.intake import Intake, jobs_of
 from eris.simulate.script import Script
 from eris.simulate.state_store import StateStore
 from eris.simulate.work import Job, Work
@@ -120,10 +120,11 @@ class Simulation:
         with _timed(seconds, "plan"):
             plan = self._script.plan()
             outages = self._script.outages(plan)
-            intake = Intake(plan, self.composition, outages)
             if plan.reference_epoch != self.reference_epoch:
                 self._begin_reference_epoch(plan.reference_epoch)
-            return _Round(intake, self._engine.train(intake.jobs, self.states.read), seconds)
+            jobs = jobs_of(plan, outages)
+            works = self._engine.train(jobs, self.states.read)  # at once: workers wait for this, not for the intake
+            return _Round(Intake(plan, self.composition, outages, jobs), works, seconds)
 
     def _play_round(self, current: _Round) -> _Played:
         intake, seconds, plan = current.intake, current.seconds, current.intake.plan
