@@ -2,12 +2,13 @@
 
 Loading a model is then one copy, and reading it back is none: parameters and buffers lie in one torch allocation (whose
 alignment is always the same, so that matrix kernels choose the same path in every process), seen from numpy as well.
+Gradients lie in one, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -39,10 +40,11 @@ class FlatModule:
         self._local = [tensors[t.name] for t in self.spec.tensors if t.role == "local"]
         self._frozen = _frozen_buffers(module) if buffers == "frozen" else []
         self.initial_local = self.local_values()
-        gradient = torch.zeros(self.spec.n_trainable)
-        parts = torch.split(gradient, [parameter.numel() for parameter in self._parameters])
-        self._places = [part.view(p.shape) for part, p in zip(parts, self._parameters, strict=True)]
-        self.gradient: Vector = gradient.numpy()
+        self._gradient = torch.zeros(self.spec.n_trainable)
+        self.gradient: Vector = self._gradient.numpy()
+        parts = torch.split(self._gradient, [parameter.numel() for parameter in self._parameters])
+        for parameter, part in zip(self._parameters, parts, strict=True):
+            parameter.grad = part.view(parameter.shape)
 
     def load(self, vector: Vector) -> None:
         """Set the trainable tensors and buffers, and put frozen buffers back to what they were."""
@@ -64,13 +66,9 @@ class FlatModule:
 
     def differentiate(self, objective: Objective, inputs: Tensor, targets: Tensor) -> float:
         """Write the gradient of the mean loss into `gradient` and return the loss."""
+        self._gradient.zero_()
         loss = objective.loss(self.module, inputs, targets)
-        gradients: tuple[Tensor | None, ...] = torch.autograd.grad(loss, self._parameters, allow_unused=True)
-        for place, gradient in zip(self._places, gradients, strict=True):
-            if gradient is None:  # the loss does not depend on this parameter
-                place.zero_()
-            else:
-                place.copy_(gradient)
+        loss.backward()  # type: ignore[no-untyped-call]
         return loss.item()
 
     def local_values(self) -> Vector:
@@ -124,13 +122,14 @@ def _role(tensor: Tensor, buffers: BufferPolicy) -> Role:
     return _BUFFER_ROLES[buffers] if tensor.is_floating_point() else "local"
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread() -> AbstractContextManager[None]:
     """Compute with one torch thread: more would add in another order, hence other bits."""
     before = torch.get_num_threads()
-    if before == 1:
-        yield
-        return
+    return nullcontext() if before == 1 else _one_instead_of(before)
+
+
+@contextmanager
+def _one_instead_of(before: int) -> Iterator[None]:
     torch.set_num_threads(1)
     try:
         yield

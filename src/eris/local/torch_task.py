@@ -12,7 +12,6 @@ import functools
 import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -53,7 +52,7 @@ class TorchTask:
         work: LocalWork | None = None,
         objective: Objective | None = None,
         gradient: LocalGradient | None = None,
-        evaluation_batch: int = 500,
+        evaluation_batch: int = 100,
         cache_bytes: int = 1 << 26,
     ) -> None:
         self._factory, self._train, self._test = factory, train, test
@@ -286,19 +285,9 @@ class TorchTask:
         flat.load_local(flat.initial_local)
         flat.evaluate()
 
-    @contextmanager
-    def _at_work(self, seed: Seed | None) -> Iterator[FlatModule]:
+    def _at_work(self, seed: Seed | None) -> _AtWork:
         """Lend out the process's one network, with one thread and torch's generator under `seed` (dropout)."""
-        with _LOCK, one_thread():
-            if seed is None:
-                yield self._module()
-                return
-            before = torch.get_rng_state()
-            torch.default_generator.manual_seed(_number(seed.child("torch")))
-            try:
-                yield self._module()
-            finally:
-                torch.set_rng_state(before)
+        return _AtWork(self._module(), seed)
 
     def _module(self) -> FlatModule:
         if self._flat is None:
@@ -313,6 +302,30 @@ class TorchTask:
             return self._factory()
         finally:
             torch.set_rng_state(before)
+
+
+class _AtWork:
+    """Holds what a process has only one of; a class, since a generator for every training would take as long again."""
+
+    __slots__ = ("_flat", "_generator", "_seed", "_thread")
+
+    def __init__(self, flat: FlatModule, seed: Seed | None) -> None:
+        self._flat, self._seed = flat, seed
+
+    def __enter__(self) -> FlatModule:
+        _LOCK.acquire()
+        self._thread = one_thread()
+        self._thread.__enter__()
+        if self._seed is not None:
+            self._generator = torch.get_rng_state()
+            torch.default_generator.manual_seed(_number(self._seed.child("torch")))
+        return self._flat
+
+    def __exit__(self, *error: object) -> None:
+        if self._seed is not None:
+            torch.set_rng_state(self._generator)
+        self._thread.__exit__(None, None, None)
+        _LOCK.release()
 
 
 def _one_by_one(batch: Batch) -> Iterator[Batch]:
