@@ -31,6 +31,10 @@ class LocalOptimizer(Protocol):
         """Move `model` and `memory` in place; `gradient` may be overwritten."""
         ...
 
+    def difference(self, start: Vector, model: Vector, gradient: Vector, memory: Memory, out: Vector) -> None:
+        """Take the last step and write start − end to `out`, as `apply` and a subtraction would; `model` may stay."""
+        ...
+
     def effective_steps(self, count: int) -> float:
         """Return how many plain gradient steps `count` steps from a fresh start amount to (FedNova's τ)."""
         ...
@@ -48,16 +52,28 @@ class Sgd:
 
     def apply(self, model: Vector, gradient: Vector, memory: Memory) -> None:
         """Move in place."""
-        momentum = memory.get("momentum", gradient)
         for block in _blocks(model.size):
-            x, g, m = model[block], gradient[block], momentum[block]
-            if self.weight_decay:
-                g += self.weight_decay * x
-            if self.momentum:
-                m *= self.momentum
-                m += g
-            np.multiply(m, self.lr, out=g)  # which is not needed any more
-            x -= g
+            x = model[block]
+            x -= self._step(block, x, gradient, memory)
+
+    def difference(self, start: Vector, model: Vector, gradient: Vector, memory: Memory, out: Vector) -> None:
+        """Subtract the end from the start while both lie in the cache; the model is not moved, nobody needs it."""
+        for block in _blocks(start.size):
+            x = model[block]
+            end = self._step(block, x, gradient, memory)
+            np.subtract(x, end, out=end)
+            np.subtract(start[block], end, out=out[block])
+
+    def _step(self, block: slice, x: Vector, gradient: Vector, memory: Memory) -> Vector:
+        """Return η m on a block, in the gradient's memory, which is not needed any more."""
+        g = gradient[block]
+        m = memory["momentum"][block] if self.momentum else g
+        if self.weight_decay:
+            g += self.weight_decay * x
+        if self.momentum:
+            m *= self.momentum
+            m += g
+        return np.multiply(m, self.lr, out=g)
 
     def effective_steps(self, count: int) -> float:
         """Return Σ_i (1 − μ^i)/(1 − μ), which is `count` without momentum."""
@@ -94,6 +110,11 @@ class Adam:
             v *= np.float32(two)
             v += np.float32(1 - two) * g * g
             x -= step * m / (np.sqrt(v) * root + self.eps)
+
+    def difference(self, start: Vector, model: Vector, gradient: Vector, memory: Memory, out: Vector) -> None:
+        """Move, and subtract the end from the start."""
+        self.apply(model, gradient, memory)
+        np.subtract(start, model, out=out)
 
     def effective_steps(self, count: int) -> float:
         """Return `count`: an adaptive step has no plain equivalent."""

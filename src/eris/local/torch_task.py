@@ -236,11 +236,15 @@ class TorchTask:
         self, flat: FlatModule, model: Vector, batch: Batch, memory: Memory, seed: Seed
     ) -> tuple[Vector, float, float]:
         state = memory if self.work.keep_state else self._optimizer.init(flat.spec.n_trainable)
-        losses = []
+        losses, n = list[float](), flat.spec.n_trainable
         for number, part in enumerate(self._batches(batch, seed)):
+            if losses:
+                self._optimizer.apply(flat.trainable, flat.gradient, state)
             losses.append(self._gradient(flat, self._objective, part, seed, number))
-            self._optimizer.apply(flat.trainable, flat.gradient, state)
-        return model - flat.vector, self._optimizer.effective_steps(len(losses)), sum(losses) / len(losses)
+        update = np.empty_like(model)
+        self._optimizer.difference(model[:n], flat.trainable, flat.gradient, state, update[:n])
+        np.subtract(model[n:], flat.vector[n:], out=update[n:])
+        return update, self._optimizer.effective_steps(len(losses)), sum(losses) / len(losses)
 
     def _batches(self, batch: Batch, seed: Seed) -> Iterator[Batch]:
         count, size = len(batch[1]), self.work.batch

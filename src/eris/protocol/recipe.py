@@ -117,6 +117,7 @@ class Recipe:
         mask.flags.writeable = False
         return mask
 
+    @lru_cache(maxsize=2)  # noqa: B019 - a recipe lives as long as its run, and every member of a round asks
     def round_seed(self, round: int) -> Seed:
         """Return the public seed of a round: shared masks."""
         return self.public.child("round", round)
