@@ -341,13 +341,13 @@ def apply_what_is_held_not_what_is_committed(patch: pytest.MonkeyPatch) -> None:
 
 @mutation(checks.equals_the_reference, MOVING)
 def reassemble_with_the_first_plan(patch: pytest.MonkeyPatch) -> None:
-    scatter = ShardPlan.scatter_stretch
+    reassemble = ShardPlan.reassemble
     first = MOVING.policy.layout(0).trainable
 
-    def stale(self: ShardPlan, values: np.ndarray, shard: int, stretch: slice, into: np.ndarray) -> None:
-        scatter(first if self.n == first.n else self, values, shard, stretch, into)
+    def stale(self: ShardPlan, parts: list[np.ndarray], *, out: np.ndarray | None = None) -> np.ndarray:
+        return reassemble(first if self.n == first.n else self, parts, out=out)
 
-    patch.setattr(ShardPlan, "scatter_stretch", stale)
+    patch.setattr(ShardPlan, "reassemble", stale)
 
 
 @mutation(checks.equals_the_reference, UNEVEN.change(optimizer="fedavgm"))
