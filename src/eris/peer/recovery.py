@@ -27,6 +27,7 @@ __all__ = ["Recovery", "model_digest"]
 
 _LOG = logging.getLogger(__name__)
 _PAUSE = 0.5  # seconds between two tries to come up to date
+_LAST_WAIT = 1.0  # seconds that a peer goes on asking when the run has ended
 Missed = Callable[[RoundPlan, Verdict], None]
 
 
@@ -64,11 +65,14 @@ class Recovery:
         """Follow the rounds that were missed by their verdicts, or take a snapshot of somebody further on."""
         if self.strayed():
             self._go_back()
-        until = time.monotonic() + self._federation.settings.connect
+        until, ended = time.monotonic() + self._federation.settings.connect, False
         while pairs := self._missed():
             if self._take_snapshot(pairs) or self._replay(*pairs[0]):
                 self._note_missed(pairs)
-            elif time.monotonic() < until and not self._inbox.has_end() and self._inbox.failure is None:
+            elif time.monotonic() < until and self._inbox.failure is None:
+                if self._inbox.has_end():  # nobody comes back; but who is still at the last round's end may have more
+                    until = min(until, time.monotonic() + _LAST_WAIT) if not ended else until
+                    ended = True
                 time.sleep(_PAUSE)  # others may come back with more, or the run go back to what there is
             else:
                 raise RunStopped(
