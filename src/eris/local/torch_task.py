@@ -309,7 +309,7 @@ class TorchTask:
 
 
 class _AtWork:
-    """Holds what a process has only one of; a class, since a generator for every training would take as long again."""
+    """Holds what a process has only one of; a class, since a generator entered for every gradient shows in the time."""
 
     __slots__ = ("_flat", "_generator", "_seed", "_thread")
 

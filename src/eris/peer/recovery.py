@@ -65,14 +65,13 @@ class Recovery:
         """Follow the rounds that were missed by their verdicts, or take a snapshot of somebody further on."""
         if self.strayed():
             self._go_back()
-        until, ended = time.monotonic() + self._federation.settings.connect, False
+        until = time.monotonic() + self._federation.settings.connect
         while pairs := self._missed():
             if self._take_snapshot(pairs) or self._replay(*pairs[0]):
                 self._note_missed(pairs)
             elif time.monotonic() < until and self._inbox.failure is None:
                 if self._inbox.has_end():  # nobody comes back; but who is still at the last round's end may have more
-                    until = min(until, time.monotonic() + _LAST_WAIT) if not ended else until
-                    ended = True
+                    until = min(until, time.monotonic() + _LAST_WAIT)
                 time.sleep(_PAUSE)  # others may come back with more, or the run go back to what there is
             else:
                 raise RunStopped(

@@ -103,12 +103,16 @@ class Manifest:
     @cached_property
     def signed_bytes(self) -> bytes:
         """Everything but the signature."""
-        return spelled({name: getattr(self, name) for name in _MANIFEST} | {"signature": ""})
+        return self._spelled(signature="")
 
     @cached_property
     def spelled(self) -> bytes:
         """All of it, as it travels: the same bytes for everybody."""
-        return spelled(self.to_dict())
+        return self._spelled(signature=self.signature)
+
+    def _spelled(self, *, signature: str) -> bytes:
+        """Return the canonical bytes; all fields are as JSON takes them, and a round has many manifests."""
+        return spelled({name: getattr(self, name) for name in self.__dataclass_fields__} | {"signature": signature})
 
     @cached_property
     def digest(self) -> str:
@@ -140,9 +144,6 @@ class Manifest:
             "signature": a_text,
         }
         return cls(**read("manifest", data, fields))
-
-
-_MANIFEST = tuple(Manifest.__dataclass_fields__)  # all plain, as JSON takes them: a round has many of them
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,7 @@ class ShardPlan:
         return len(self.segments) < 2 and not any(segment.tail for segment in self.segments)
 
     def reassemble(self, parts: Sequence[Vector], *, out: Vector | None = None) -> Vector:
-        """Put all shards back together: one copy."""
+        """Put all shards back together."""
         if len(parts) != self.shards:
             raise PlanError(f"{len(parts)} shards are given, the plan has {self.shards}", fix="pass every shard once")
         for shard, values in enumerate(parts):  # all of them before the first is written: nothing is half changed
