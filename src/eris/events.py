@@ -17,6 +17,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.verdict import Verdict
+
 __all__ = [
     "Event",
     "Keeper",
@@ -132,11 +135,11 @@ class ShardPublished(Event):
 
 @dataclass(frozen=True, slots=True)
 class VerdictWritten(Event):
-    """How the round ended, as plain data."""
+    """How the round ended."""
 
     round: int
-    plan: Mapping[str, Any]
-    verdict: Mapping[str, Any]
+    plan: RoundPlan
+    verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True)

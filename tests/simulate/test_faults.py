@@ -11,7 +11,6 @@ from eris.config import Faults
 from eris.errors import TaskError
 from eris.events import RoundEnded, ShardPublished, VerdictWritten
 from eris.local.numpy_task import QuadraticTask
-from eris.protocol.verdict import Verdict
 from eris.seeds import public_root
 from eris.simulate.faults import draw_outages, slow_members
 from tests.simulate.setting import play, prepare, settings
@@ -37,7 +36,7 @@ def test_a_drop_out_leaves_exactly_its_shards_unchanged(tmp_path):
     played = prepare(config, tmp_path)
     before = played.simulation.replica.model.copy()
     played.simulation.play(1)
-    lost = Verdict.from_dict(played.of(VerdictWritten)[0].verdict).lost_shards
+    lost = played.of(VerdictWritten)[0].verdict.lost_shards
     assert len(lost) == 2
     plan = played.composition.recipe.layout(0).trainable
     frozen = np.concatenate([plan.coordinates(shard) for shard in lost])
@@ -75,7 +74,7 @@ def test_failing_links_shrink_the_step_unless_it_is_renormalised(normalisation, 
     whole = before - 0.1 * (before - 5.0)
     played.simulation.play(1)
     ratio = (played.simulation.replica.model - before) / (whole - before)
-    lost = {e.shard for e in Verdict.from_dict(played.of(VerdictWritten)[0].verdict).shards if not e.committed}
+    lost = {e.shard for e in played.of(VerdictWritten)[0].verdict.shards if not e.committed}
     assert not lost
     assert ratio.mean() == pytest.approx(factor, abs=0.12 if factor < 1 else 1e-5)
 

@@ -14,8 +14,6 @@ from eris.protocol.aggregator import Aggregator
 from eris.protocol.floor import Floor
 from eris.protocol.member import Member
 from eris.protocol.messages import Published
-from eris.protocol.round_plan import RoundPlan
-from eris.protocol.verdict import Verdict
 from eris.seeds import private_root, public_root
 from eris.simulate.work import StateLayout
 from tests.simulate.setting import Played, play, prepare, settings
@@ -72,7 +70,7 @@ def test_a_member_with_values_that_are_not_finite_is_left_out_where_they_are(tmp
     task = QuadraticTask.synthetic(7, 40, public_root(3))
     task.centres[2, 11] = np.nan
     played = play(settings("aggregators=4", "compression.keep=0.5", "rounds=8", method="eris+dsc"), tmp_path, task=task)
-    verdicts = [Verdict.from_dict(event.verdict) for event in played.of(VerdictWritten)]
+    verdicts = [event.verdict for event in played.of(VerdictWritten)]
     without = {sum(2 not in entry.contributors for entry in verdict.shards) for verdict in verdicts}
     assert without == {0, 1}  # one shard, in the rounds whose mask has the coordinate
     assert np.isfinite(played.simulation.replica.model).all()
@@ -99,8 +97,7 @@ def replay_by_messages(played: Played, task=None) -> None:
     members = [Member(k, recipe, model, private_root(config.seed, k), floor=floor) for k in range(config.members)]
     memories = [task.memory(k) for k in range(config.members)]
     for event in played.of(VerdictWritten):
-        plan, verdict = RoundPlan.from_dict(event.plan), Verdict.from_dict(event.verdict)
-        one_round(plan, verdict, recipe, members, memories, task)
+        one_round(event.plan, event.verdict, recipe, members, memories, task)
     for k, member in enumerate(members):
         assert np.array_equal(member.replica.model, played.simulation.replica.model)
         assert member.replica.digest() == played.simulation.replica.digest()

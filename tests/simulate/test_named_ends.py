@@ -17,6 +17,8 @@ from eris.errors import CheckpointError, DiskError, RunStopped, TaskError
 from eris.events import VerdictWritten
 from eris.exposure import BitRows
 from eris.local.numpy_task import QuadraticTask
+from eris.protocol.round_plan import RosterEntry, RoundPlan
+from eris.protocol.verdict import GENESIS, Verdict
 from eris.simulate import memory
 from eris.simulate.process_engine import ProcessEngine
 from eris.simulate.run import resume, run
@@ -41,7 +43,8 @@ def largest_file(size):
 def test_a_line_that_has_no_room(tmp_path):
     folder = RunFolder(tmp_path)
     folder.create(settings())
-    line = VerdictWritten(0, {"plan": "x" * 200}, {})
+    plan = RoundPlan("run", 0, 0, GENESIS, "spec", (RosterEntry(0, "a", 1.0),), participants=(0,), assignment=(0,))
+    line = VerdictWritten(0, plan, Verdict("run", 0, 0, plan.digest, GENESIS, ()))
     with (
         largest_file(100),
         pytest.raises(DiskError, match=r"verdicts\.jsonl cannot be written: File too large.*--resum"),

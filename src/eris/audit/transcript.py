@@ -77,9 +77,9 @@ class Recorder:
         return Mean(support, values.copy(), event.contributors)
 
     def _close(self, record: RoundRecord, event: VerdictWritten) -> None:
-        total = sum(entry["weight"] for entry in event.plan["roster"])
-        record.weights = {entry["peer"]: entry["weight"] / total for entry in event.plan["roster"]}
+        total = sum(entry.weight for entry in event.plan.roster)
+        record.weights = {entry.peer: entry.weight / total for entry in event.plan.roster}
         record.weights |= {member: sent.weight for member, sent in record.sent.items()}
-        record.new_references = event.plan.get("reference_begins") == event.round > 0
+        record.new_references = event.plan.reference_begins == event.round > 0
         self._record = None
         self._deliver(record)

@@ -1,19 +1,25 @@
-"""One way to write a frozen dataclass as bytes, so that all peers compute the same digest of it."""
+"""One way to write a frozen dataclass as bytes, so that all peers compute the same digest of it.
+
+It is sorted, compact JSON, written straight from the fields: every round spells out its plan, its verdict and as many
+manifests as it has shards while all peers wait.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from blake3 import blake3
 
-__all__ = ["canonical_bytes", "digest_of", "digest_of_bytes", "plain", "sayable", "spelled"]
+__all__ = ["canonical_bytes", "digest_of", "plain", "sayable"]
 
 _SPELLING = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)  # made once: `dumps` makes anew
+_INTEGERS = frozenset({int})
 _AS_THEY_ARE = frozenset({int, float, str, bool, type(None)})
 
 
@@ -41,21 +47,59 @@ def _fields_of(kind: type) -> tuple[str, ...]:
 
 
 def canonical_bytes(value: Any) -> bytes:
-    """Return sorted, compact JSON; floats as their shortest exact form, never NaN."""
-    return spelled(plain(value))
+    """Return sorted, compact JSON; floats as their shortest exact form, never NaN.
+
+    >>> canonical_bytes({"shard": 3, "contributors": (0, 2)})
+    b'{"contributors":[0,2],"shard":3}'
+    """
+    return _written(value).encode()
 
 
-def spelled(value: Any) -> bytes:
-    """Return the canonical bytes of what is plain data already."""
-    return _SPELLING.encode(value).encode()
+def _written(value: Any) -> str:
+    kind: type = value.__class__
+    if write := _WRITERS.get(kind):
+        return write(value)
+    if names := _sorted_fields_of(kind):
+        # Asked here, not by a call for every field, it takes a third less time.
+        items = [(label, getattr(value, name)) for label, name in names]
+        texts = [label + (_WRITERS.get(type(item)) or _written)(item) for label, item in items]
+        return "{" + ",".join(texts) + "}"
+    if kind is tuple:
+        if _INTEGERS.issuperset(map(type, value)):
+            return _numbers(value)
+        return "[" + ",".join(map(_written, value)) + "]"
+    return _SPELLING.encode(plain(value))
 
 
-def digest_of(value: Any) -> str:
-    """Return the BLAKE3 digest (hex) of the canonical bytes."""
-    return digest_of_bytes(canonical_bytes(value))
+def _finite(value: float) -> str:
+    return repr(value) if math.isfinite(value) else _SPELLING.encode(value)  # which refuses it
 
 
-def digest_of_bytes(data: bytes) -> str:
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+_WRITERS: dict[type, Callable[[Any], str]] = {
+    int: int.__repr__,
+    float: _finite,
+    bool: _truth,
+    str: encode_basestring_ascii,
+}
+
+
+@lru_cache(maxsize=16)
+def _numbers(values: tuple[int, ...]) -> str:
+    """Return the list of a shard's contributors, which most shards of a round share."""
+    return "[" + ",".join(map(str, values)) + "]"
+
+
+@cache
+def _sorted_fields_of(kind: type) -> tuple[tuple[str, str], ...]:
+    """Return a dataclass's fields as they are labelled and as they are named."""
+    return tuple((f'"{name}":', name) for name in sorted(_fields_of(kind)))
+
+
+def digest_of(data: bytes) -> str:
     """Return the BLAKE3 digest (hex) of bytes that are canonical."""
     return str(blake3(data).hexdigest())
 

@@ -8,7 +8,7 @@ member ──Report──▶ coordinator ──Verdict──▶ everybody
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from blake3 import blake3
 
 from eris.errors import Reason
 from eris.local.spec import Vector
-from eris.protocol.canonical import digest_of_bytes, plain, spelled
+from eris.protocol.canonical import canonical_bytes, digest_of, plain
 from eris.protocol.strict import a_list, a_mapping, a_number, a_real, a_reason, a_text, a_truth, read
 from eris.transforms.packed import Part
 
@@ -103,21 +103,17 @@ class Manifest:
     @cached_property
     def signed_bytes(self) -> bytes:
         """Everything but the signature."""
-        return self._spelled(signature="")
+        return canonical_bytes(replace(self, signature="") if self.signature else self)
 
     @cached_property
     def spelled(self) -> bytes:
         """All of it, as it travels: the same bytes for everybody."""
-        return self._spelled(signature=self.signature)
-
-    def _spelled(self, *, signature: str) -> bytes:
-        """Return the canonical bytes; all fields are as JSON takes them, and a round has many manifests."""
-        return spelled({name: getattr(self, name) for name in self.__dataclass_fields__} | {"signature": signature})
+        return canonical_bytes(self)
 
     @cached_property
     def digest(self) -> str:
         """What members report; the signature does not count."""
-        return digest_of_bytes(self.signed_bytes)
+        return digest_of(self.signed_bytes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, for JSON."""

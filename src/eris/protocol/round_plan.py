@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.errors import InputError
-from eris.protocol.canonical import digest_of, plain
+from eris.protocol.canonical import canonical_bytes, digest_of, plain
 
 __all__ = ["Deadlines", "Normalisation", "RosterEntry", "RoundPlan", "roster_weights"]
 
@@ -88,9 +88,14 @@ class RoundPlan:
                 raise InputError("a shard is not given to two peers on the roster", round=self.round)
 
     @cached_property
+    def spelled(self) -> bytes:
+        """All of it, as one line of JSON."""
+        return canonical_bytes(self)
+
+    @cached_property
     def digest(self) -> str:
         """Digest of everything above."""
-        return digest_of(self)
+        return digest_of(self.spelled)
 
     @property
     def when(self) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, cast
 
-from eris.protocol.canonical import digest_of, plain
+from eris.protocol.canonical import canonical_bytes, digest_of, plain
 
 __all__ = ["GENESIS", "ShardVerdict", "Verdict"]
 
@@ -44,9 +44,14 @@ class Verdict:
     state: str = ""  # digest of the replica before this round, at checkpoints and returns: snapshots are held to it
 
     @cached_property
+    def spelled(self) -> bytes:
+        """All of it, as one line of JSON."""
+        return canonical_bytes(self)
+
+    @cached_property
     def digest(self) -> str:
         """Digest of everything above: the chain the next plan carries."""
-        return digest_of(self)
+        return digest_of(self.spelled)
 
     @property
     def lost_shards(self) -> tuple[int, ...]:

@@ -60,9 +60,11 @@ class RunFolder:
     def __call__(self, event: Event) -> None:
         """Write down what is worth a line."""
         if isinstance(event, RoundEnded):
-            self._append("metrics.jsonl", sayable(self._metrics(event)))
+            metrics = json.dumps(sayable(self._metrics(event)), separators=(",", ":"), allow_nan=False)
+            self._append("metrics.jsonl", metrics.encode())
         elif isinstance(event, VerdictWritten):
-            self._append("verdicts.jsonl", {"plan": event.plan, "verdict": event.verdict})
+            line = b'{"plan":%b,"verdict":%b}' % (event.plan.spelled, event.verdict.spelled)  # as they were digested
+            self._append("verdicts.jsonl", line)
 
     def sizes(self) -> dict[str, int]:
         """Return how long the files of lines are, for a checkpoint."""
@@ -107,10 +109,10 @@ class RunFolder:
             "seconds": event.seconds,
         }
 
-    def _append(self, name: str, data: Mapping[str, Any]) -> None:
+    def _append(self, name: str, line: bytes) -> None:
         path = self.path / name
-        with writing(path, fix=_FIX), path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(data, separators=(",", ":"), allow_nan=False) + "\n")
+        with writing(path, fix=_FIX), path.open("ab") as file:
+            file.write(line + b"\n")
 
 
 def versions() -> dict[str, str]:

@@ -28,7 +28,6 @@ from eris.events import (
     Traffic,
     VerdictWritten,
 )
-from eris.protocol.canonical import plain
 from eris.protocol.member import gather_mean
 from eris.protocol.messages import Published, Withheld
 from eris.protocol.replica import Replica
@@ -189,7 +188,7 @@ class Simulation:
             who, size = entry.contributors or held_back.get(entry.shard, ()), sizes.get(entry.shard, 0)
             mean = means.get(entry.shard)
             self._emit(ShardPublished(verdict.round, entry.shard, entry.aggregator, who, size, entry.lost, mean))
-        self._emit(VerdictWritten(verdict.round, plain(intake.plan), plain(verdict)))
+        self._emit(VerdictWritten(verdict.round, intake.plan, verdict))
         traffic = intake.bytes.total(self._links, self.composition.config.network.deadline)
         return _Ended(
             verdict.round,
