@@ -2,13 +2,12 @@
 
     python benchmarks/accuracy.py [--seeds 5] [--rounds 140] [--members 50] [--omegas 30 10 3]
 
-The paper's setting but for the samples: LeNet-5, 50 members that train on 20 samples each (the paper's on 16), one
-full-batch step a round (lr 0.01, momentum 0.9 kept over rounds), 140 rounds, ω ≈ 30; beside it ω = 10 and 3, which
-shows whether a difference is that of the compression. Prints one JSON object. For each ω, with shared and with
-independent masks: the mean difference to FedAvg with its paired 95 % interval, in the round with the least validation
-loss (as the paper chooses it; four samples of each member, beside its 20, are held out for that) and in the last
-round. `swing` is the mean change of the accuracy between two evaluations, five rounds apart, in the second half of a
-run, in points: how much one such figure says.
+The paper's setting: LeNet-5, 50 members that train on 16 samples each, one full-batch step a round (lr 0.01, momentum
+0.9 kept over rounds), 140 rounds, ω ≈ 30; beside it ω = 10 and 3, which shows whether a difference is that of the
+compression. Prints one JSON object. For each ω, with shared and with independent masks: the mean difference to FedAvg
+with its paired 95 % interval, in the round with the least validation loss (as the paper chooses it; further samples of
+each member, beside its 16, are held out for that) and in the last round. `swing` is the mean change of the accuracy
+between two evaluations, five rounds apart, in the second half of a run, in points: how much one such figure says.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def measure(variant: Variant, seed: int, members: int, rounds: int) -> Figures:
     method, compression = variant
     federation = Federation(
         "lenet5",
-        {"name": "mnist-sample", "samples": 20, "validation": 0.2, "fold": seed},
+        {"name": "mnist-sample", "samples": 16, "validation": 0.2, "fold": seed},
         method,
         seed=seed,
         members=members,

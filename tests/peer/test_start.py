@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from eris.errors import RunStopped
 from eris.local.task import Task
+from eris.peer.node import Node
 from eris.peer.round_report import RoundReport
 from eris.protocol.round_plan import RoundPlan
 from eris.seeds import Seed
@@ -40,6 +43,43 @@ def test_a_peer_whose_initial_model_differs_fetches_the_agreed_one(tmp_path: Pat
             place.start(node.settings.name, node.run)
         place.wait()
     assert {node.model_digest() for node in nodes} == {simulated(config, tmp_path / "run")}
+
+
+def test_it_asks_again_who_had_not_heard_of_the_round_yet(tmp_path: Path) -> None:
+    config = settings("members=3", "rounds=2", "model.options={n = 50}")
+    with town(tmp_path / "town", config) as place:
+        nodes = [place.node("amber", task=Elsewhere(place.task())), place.node("birch"), place.node("cedar")]
+        for late in nodes[1:]:
+            _hear_later(late, 0.4)
+        for node in nodes:
+            place.start(node.settings.name, node.run)
+        place.wait()
+    assert {node.model_digest() for node in nodes} == {simulated(config, tmp_path / "run")}
+
+
+def test_a_peer_whose_initial_model_differs_follows_no_verdict_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings("members=3", "rounds=2", "model.options={n = 50}")
+    with town(tmp_path / "town", config, connect=1.0, round=3.0) as place:
+        nodes = [place.node("amber", task=Elsewhere(place.task())), place.node("birch"), place.node("cedar")]
+        monkeypatch.setattr(nodes[0]._recovery, "fetch_initial", lambda plan, agreed: False)  # the round is over
+        monkeypatch.setattr(nodes[0]._recovery, "_take_snapshot", lambda pairs: False)  # nobody has one
+        for node in nodes:
+            place.start(node.settings.name, node.run)
+        place.wait("birch", "cedar")
+        with pytest.raises(RunStopped, match="nobody can bring this peer up to date"):
+            place.wait("amber")
+
+
+def _hear_later(node: Node, seconds: float) -> None:
+    take_up = node._hearing.take_up
+
+    def late(kind: str, document: dict[str, Any]) -> None:
+        time.sleep(seconds if kind == "plan" else 0.0)
+        take_up(kind, document)
+
+    node._hearing.take_up = late  # type: ignore[method-assign]
 
 
 def test_two_peers_whose_initial_models_differ_do_not_take_each_others(tmp_path: Path) -> None:

@@ -295,8 +295,9 @@ class Node:
             return False
         if (plan.round, plan.chain) != (self.member.round, self.member.chain):
             self._recovery.catch_up()
-        if initial and plan.round == self.member.round == 0 and initial != self._initial:
-            self._recovery.fetch_initial(plan, initial)
+        differs = initial and plan.round == self.member.round == 0 and initial != self._initial
+        if differs and not self._recovery.fetch_initial(plan, initial):
+            return False
         # else somebody gave us a snapshot from after it, or the run went back before it
         return (plan.round, plan.chain) == (self.member.round, self.member.chain)
 

@@ -93,19 +93,33 @@ class Recovery:
         pairs = self._chronicle.since(self._member.round - 1)
         return not pairs or pairs[0][1].digest != self._member.chain
 
-    def fetch_initial(self, plan: RoundPlan, agreed: str) -> None:
-        """Take x⁰ from a peer that has the agreed one: ours came out differently (another library version, say)."""
-        for peer in self._book.dialable(but=self._member.peer):
-            try:
-                snapshot = self._couriers.to(peer).snapshot(self._sizes(), time.monotonic() + plan.deadlines.report)
-            except (LinkError, Refused):
-                continue
-            model = snapshot.state["model"]
-            if snapshot.round == 0 and model_digest(model) == agreed:
-                with self._conclusion.stepping:
-                    # All but the model is ours already, and vouched for by nobody else.
-                    self._member.restore(Snapshot(0, GENESIS, {**self._member.replica.state(), "model": model}))
-                return
+    def fetch_initial(self, plan: RoundPlan, agreed: str) -> bool:
+        """Take x⁰ from a peer that has the agreed one: ours came out differently (another library version, say).
+
+        Who has not heard of the round yet does not know us and is asked again. False if the round is over before that.
+        """
+        until, waiting = time.monotonic() + plan.deadlines.report, list(self._book.dialable(but=self._member.peer))
+        past = False  # whether anybody has the round behind it
+        while waiting:
+            for peer in tuple(waiting):
+                try:
+                    snapshot = self._couriers.to(peer).snapshot(self._sizes(), until)
+                except (LinkError, Refused) as error:
+                    _LOG.info("no initial model from peer %d: %s", peer, error)
+                    continue
+                model = snapshot.state["model"]
+                if snapshot.round == 0 and model_digest(model) == agreed:
+                    with self._conclusion.stepping:
+                        # All but the model is ours already, and vouched for by nobody else.
+                        self._member.restore(Snapshot(0, GENESIS, {**self._member.replica.state(), "model": model}))
+                    return True
+                past = past or snapshot.round > 0
+                waiting.remove(peer)
+            over = self._inbox.is_over(plan) or self._inbox.is_stale(plan) or time.monotonic() >= until
+            if over or self._inbox.failure is not None or self._inbox.closed.wait(_PAUSE):
+                return False
+        if past:
+            return False
         raise RunStopped("the initial model differs and nobody has given us the agreed one", peer=self._name)
 
     def _go_back(self) -> None:
@@ -129,7 +143,10 @@ class Recovery:
         return pairs
 
     def _replay(self, plan: RoundPlan, verdict: Verdict) -> bool:
-        """Follow a verdict; False if its shards are nowhere to be had."""
+        """Follow a verdict; False if its shards are nowhere to be had, or it leads on from another state than ours."""
+        if verdict.state and verdict.state != self._member.replica.digest():
+            _LOG.info("round %d cannot be followed: most others began it with another model", plan.round)
+            return False
         if self._member.plan is None or self._member.plan.digest != plan.digest:
             self._past.following = True
             self._member.begin(plan)
