@@ -98,14 +98,11 @@ class Recovery:
 
         Who has not heard of the round yet does not know us and is asked again. False if the round is over before that.
         """
-        until, waiting = time.monotonic() + plan.deadlines.report, list(self._book.dialable(but=self._member.peer))
-        past = False  # whether anybody has the round behind it
+        until, past = time.monotonic() + plan.deadlines.report, False  # whether anybody has the round behind it
+        waiting = list(self._book.dialable(but=self._member.peer))
         while waiting:
             for peer in tuple(waiting):
-                try:
-                    snapshot = self._couriers.to(peer).snapshot(self._sizes(), until)
-                except (LinkError, Refused) as error:
-                    _LOG.info("no initial model from peer %d: %s", peer, error)
+                if (snapshot := self._snapshot_of(peer, until)) is None:
                     continue
                 model = snapshot.state["model"]
                 if snapshot.round == 0 and model_digest(model) == agreed:
@@ -164,17 +161,19 @@ class Recovery:
     def _take_snapshot(self, pairs: list[tuple[RoundPlan, Verdict]]) -> bool:
         chains = {verdict.digest: verdict.round for _, verdict in pairs}
         for peer in sorted(self._book.dialable(but=self._member.peer), key=lambda p: p in self._inbox.gone):
-            try:
-                deadline = time.monotonic() + self._federation.settings.round
-                snapshot = self._couriers.to(peer).snapshot(self._sizes(), deadline)
-            except (LinkError, Refused) as error:
-                _LOG.info("no snapshot from peer %d: %s", peer, error)
-                continue
-            if chains.get(snapshot.chain) == snapshot.round - 1:
+            snapshot = self._snapshot_of(peer, time.monotonic() + self._federation.settings.round)
+            if snapshot is not None and chains.get(snapshot.chain) == snapshot.round - 1:
                 with self._conclusion.stepping:
                     self._member.restore(snapshot, missed=[v for _, v in pairs if v.round < snapshot.round])
                 return True
         return False
+
+    def _snapshot_of(self, peer: int, deadline: float) -> Snapshot | None:
+        try:
+            return self._couriers.to(peer).snapshot(self._sizes(), deadline)
+        except (LinkError, Refused) as error:
+            _LOG.info("no snapshot from peer %d: %s", peer, error)
+            return None
 
     def _sizes(self) -> dict[str, int]:
         return {name: int(value.size) for name, value in self._member.replica.state().items()}
