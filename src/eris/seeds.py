@@ -154,7 +154,7 @@ def public_root(seed: int) -> Seed:
     return Seed(f"seed/{seed}", _root_key(b"public", str(seed).encode()))
 
 
-@lru_cache(maxsize=1024)  # a simulation asks for every member in every round
+@lru_cache(maxsize=1024, typed=True)  # a simulation asks for every member in every round
 def private_root(seed: int, peer: int | str) -> Seed:
     """Return a peer's private root *derived from the run's seed*: reproducible, hence no privacy claim."""
     return Seed(f"seed/{seed}/peer/{peer}", _root_key(b"private", f"{seed}/{peer}".encode()), private=True)

@@ -1,13 +1,12 @@
 """One way to write a frozen dataclass as bytes, so that all peers compute the same digest of it.
 
-It is sorted, compact JSON, written straight from the fields: every round spells out its plan, its verdict and as many
-manifests as it has shards while all peers wait.
+It is the JSON of `wire.document`, sorted and compact, but written straight from the fields: every round spells out its
+plan, its verdict and as many manifests as it has shards while all peers wait.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
@@ -16,9 +15,10 @@ from typing import Any
 
 from blake3 import blake3
 
+from eris.wire.document import spelled
+
 __all__ = ["canonical_bytes", "digest_of", "plain", "sayable"]
 
-_SPELLING = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)  # made once: `dumps` makes anew
 _INTEGERS = frozenset({int})
 _AS_THEY_ARE = frozenset({int, float, str, bool, type(None)})
 
@@ -32,8 +32,7 @@ def plain(value: Any) -> Any:
             return list(value)
         return [plain(item) for item in value]
     if names := _fields_of(value.__class__):
-        # Most fields are plain: asking here instead of calling ourselves halves the time.
-        return {name: item if type(item := getattr(value, name)) in _AS_THEY_ARE else plain(item) for name in names}
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, dict):
@@ -68,11 +67,11 @@ def _written(value: Any) -> str:
         if _INTEGERS.issuperset(map(type, value)):
             return _numbers(value)
         return "[" + ",".join(map(_written, value)) + "]"
-    return _SPELLING.encode(plain(value))
+    return spelled(plain(value))
 
 
 def _finite(value: float) -> str:
-    return repr(value) if math.isfinite(value) else _SPELLING.encode(value)  # which refuses it
+    return repr(value) if math.isfinite(value) else spelled(value)  # which refuses it
 
 
 def _truth(value: bool) -> str:

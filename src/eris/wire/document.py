@@ -15,7 +15,7 @@ from typing import Any
 
 from eris.errors import InputError, Reason, Refused
 
-__all__ = ["LONGEST_DOCUMENT", "decode_document", "encode_document"]
+__all__ = ["LONGEST_DOCUMENT", "decode_document", "encode_document", "spelled"]
 
 LONGEST_DOCUMENT = 1 << 20
 _SPELLING = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)  # made once: `dumps` makes anew
@@ -24,7 +24,7 @@ _SPELLING = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=Fa
 def encode_document(document: Mapping[str, Any]) -> bytes:
     """Write a mapping of strings to plain values."""
     try:
-        data = _spell(dict(document))
+        data = spelled(dict(document)).encode()
     except (TypeError, ValueError) as error:
         raise InputError(f"a document cannot be written: {error}", fix="use plain finite values") from None
     if len(data) > LONGEST_DOCUMENT:
@@ -39,7 +39,7 @@ def decode_document(data: bytes | bytearray | memoryview) -> dict[str, Any]:
         raise Refused(Reason.MALFORMED, f"a document of {len(raw)} bytes, at most {LONGEST_DOCUMENT} are accepted")
     try:
         document = json.loads(raw.decode())
-        canonical = isinstance(document, dict) and _spell(document) == raw
+        canonical = isinstance(document, dict) and spelled(document).encode() == raw
     except (ValueError, RecursionError):
         canonical = False
     if not canonical:
@@ -48,5 +48,6 @@ def decode_document(data: bytes | bytearray | memoryview) -> dict[str, Any]:
     return document
 
 
-def _spell(document: dict[str, Any]) -> bytes:
-    return _SPELLING.encode(document).encode()
+def spelled(value: Any) -> str:
+    """Return the one way to write plain data."""
+    return _SPELLING.encode(value)
