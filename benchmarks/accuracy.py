@@ -1,6 +1,6 @@
-"""Does compression cost accuracy? ERIS+DSC against FedAvg on real digits, over seeds, paired.
+"""Does compression cost accuracy, does fixed point? ERIS+DSC and whole numbers against FedAvg on real digits, paired.
 
-    python benchmarks/accuracy.py [--seeds 5] [--rounds 140] [--members 50] [--omegas 30 10 3]
+    python benchmarks/accuracy.py [--seeds 5] [--rounds 140] [--members 50] [--omegas 30 10 3] [--only fixed-point]
 
 The paper's setting: LeNet-5, 50 members that train on 16 samples each, one full-batch step a round (lr 0.01, momentum
 0.9 kept over rounds), 140 rounds, ω ≈ 30; beside it ω = 10 and 3, which shows whether a difference is that of the
@@ -8,6 +8,9 @@ compression. Prints one JSON object. For each ω, with shared and with independe
 with its paired 95 % interval, in the round with the least validation loss (as the paper chooses it; further samples of
 each member, beside its 16, are held out for that) and in the last round. `swing` is the mean change of the accuracy
 between two evaluations, five rounds apart, in the second half of a run, in points: how much one such figure says.
+
+`fixed_point` is the error of one mean of K updates of standard deviation 10⁻³ against the exact one, ‖error‖/‖mean‖, as
+floats and as whole numbers, with R = 1 and with the R that follows such means (`server.limit = "auto"`).
 """
 
 from __future__ import annotations
@@ -23,21 +26,48 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from eris import Federation
+from eris.aggregate import Contribution, WeightedMean
+from eris.aggregate.fixed_point import RingScale, add, next_limit
+from eris.protocol.roster import roster_weights
 
 # Two-sided 95 % quantiles of Student's t for 1 … 9 degrees of freedom.
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
-Variant = tuple[str, dict[str, Any]]  # a method and its compression
+Variant = tuple[str, dict[str, Any]]  # a method and its tables of settings
 
 
 def variants(omegas: list[float]) -> dict[str, Variant]:
-    """Return FedAvg and both kinds of masks for every ω = 1/keep − 1."""
-    found: dict[str, Variant] = {"fedavg": ("fedavg", {})}
+    """Return FedAvg, the same in whole numbers, and both kinds of masks for every ω = 1/keep − 1."""
+    found: dict[str, Variant] = {"fedavg": ("fedavg", {}), "fixed point": ("eris", {"server": {"encoding": "fixed"}})}
     for omega in omegas:
         for masks in ("shared", "independent"):
-            found[f"{masks} masks, ω = {omega:g}"] = ("eris+dsc", {"keep": 1 / (1 + omega), "masks": masks})
+            settings = {"compression": {"keep": 1 / (1 + omega), "masks": masks}}
+            found[f"{masks} masks, ω = {omega:g}"] = ("eris+dsc", settings)
+            if masks == "shared":
+                fixed = ("eris+dsc", {**settings, "server": {"encoding": "fixed"}})
+                found[f"{masks} masks, ω = {omega:g}, fixed point"] = fixed
     return found
+
+
+def errors_of_the_mean(members: int, n: int = 100_000) -> dict[str, float]:
+    """Return ‖error‖/‖mean‖ of one round's mean: folded in floats, and in whole numbers under two limits."""
+    random = np.random.default_rng(members)
+    weights = roster_weights(random.integers(50, 150, members).tolist())
+    updates = [random.normal(0, 1e-3, n).astype(np.float32) for _ in range(members)]
+    exact = sum(np.float64(w) * update for w, update in zip(weights, updates, strict=True))
+    folded = np.empty(n, np.float32)
+    given = [Contribution(k, w, update) for k, (w, update) in enumerate(zip(weights, updates, strict=True))]
+    WeightedMean().fold(given, folded)
+    found, largest = {"floats": folded}, float(np.abs(folded).max())
+    for name, limit in (("R = 1", 1.0), ("R follows", next_limit(largest, first=1.0, members=members))):
+        scale, total = RingScale(limit), np.zeros(n, np.uint32)
+        for w, update in zip(weights, updates, strict=True):
+            add(total, scale.encode(update, w).values)
+        found[name] = scale.decode_sum(total)
+    return {name: float(np.linalg.norm(mean - exact) / np.linalg.norm(exact)) for name, mean in found.items()}
 
 
 @dataclass(frozen=True)
@@ -51,7 +81,7 @@ class Figures:
 
 def measure(variant: Variant, seed: int, members: int, rounds: int) -> Figures:
     """Run once."""
-    method, compression = variant
+    method, settings = variant
     federation = Federation(
         "lenet5",
         {"name": "mnist-sample", "samples": 16, "validation": 0.2, "fold": seed},
@@ -62,7 +92,7 @@ def measure(variant: Variant, seed: int, members: int, rounds: int) -> Figures:
         rounds=rounds,
         evaluate_every=5,
         local={"steps": 1, "batch": "full", "lr": 0.01, "momentum": 0.9, "keep_state": True},
-        compression=compression,
+        **settings,
     )
     with tempfile.TemporaryDirectory() as folder:
         summary = federation.run(f"{folder}/run")[method]
@@ -86,14 +116,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=140)
     parser.add_argument("--members", type=int, default=50)
     parser.add_argument("--omegas", type=float, nargs="+", default=[30.0, 10.0, 3.0])
+    parser.add_argument("--only", choices=["fixed-point"], help="the errors of means, without training")
     chosen = parser.parse_args()
+    errors = {f"K = {members}": errors_of_the_mean(members) for members in (10, 100, 1000)}
+    if chosen.only:
+        print(json.dumps({"fixed_point": errors}, indent=2))
+        return
     all_variants = variants(chosen.omegas)
     runs: dict[str, list[Figures]] = {name: [] for name in all_variants}
     for seed in range(1, chosen.seeds + 1):
         for name, found in runs.items():
             found.append(measure(all_variants[name], seed, chosen.members, chosen.rounds))
             print(f"seed {seed}: {name} {found[-1]}", file=sys.stderr)
-    print(json.dumps({"runs": {v: list(map(asdict, found)) for v, found in runs.items()}, **judged(runs)}, indent=2))
+    figures = {v: list(map(asdict, found)) for v, found in runs.items()}
+    print(json.dumps({"runs": figures, **judged(runs), "fixed_point": errors}, indent=2))
 
 
 def judged(runs: dict[str, list[Figures]]) -> dict[str, Any]:

@@ -49,12 +49,12 @@ from network import KEEP, FixedTask, hear, process, say
 
 from eris import planner
 from eris.config import load_config
-from eris.peer import letters
-from eris.peer.coordinate import CoordinatorNode
-from eris.peer.federation import Federation
+from eris.events import Event, VerdictWritten, hears
+from eris.peer import framing
+from eris.peer.coordinator_service import CoordinatorService
+from eris.peer.federation_file import FederationFile
 from eris.peer.node import Node
 from eris.peer.node_settings import NodeSettings
-from eris.peer.round_report import RoundReport
 from eris.protocol.messages import Published, Receipt, Upload
 from eris.seeds import private_root
 from eris.transport.authority import Authority
@@ -315,7 +315,7 @@ def apart(reports: list[dict[str, Any]]) -> float:
     return float(max(firsts) - min(firsts))
 
 
-def federation(case: Case, port: int, rounds: int) -> Federation:
+def federation(case: Case, port: int, rounds: int) -> FederationFile:
     document = {
         "method": case.method,
         "members": PEERS,
@@ -325,21 +325,21 @@ def federation(case: Case, port: int, rounds: int) -> Federation:
         "compression": {"keep": KEEP},
     }
     where = {"name": "bench", "coordinator": f"{address(COORDINATOR)}:{port}", "peers": NAMES}
-    return Federation({**where, "round": 60 + 4 * case.bound}, load_config(document))
+    return FederationFile({**where, "round": 60 + 4 * case.bound}, load_config(document))
 
 
 def run_coordinator(pipe: Connection, case: Case, folder: Path, where: str, rounds: int) -> None:
     enter(where)
     credentials = Credentials(folder / "ca" / "peers" / COORDINATOR)
     shared = federation(case, 1, rounds)
-    node = CoordinatorNode(shared, credentials, folder / COORDINATOR, listen=(address(COORDINATOR), 0))
+    node = CoordinatorService(shared, credentials, folder / COORDINATOR, listen=(address(COORDINATOR), 0))
     pipe.send(node.address[1])
     pipe.recv()
     node.close()
 
 
 class Stamps:
-    """When this peer's couriers first sent, were last given a receipt, and last received, round by round."""
+    """When this peer's clients first sent, were last given a receipt, and last received, round by round."""
 
     def __init__(self) -> None:
         self.first: dict[int, float] = {}
@@ -348,8 +348,8 @@ class Stamps:
         self._round = 0
 
     def watch(self) -> None:
-        """Stand between the couriers and what they do."""
-        send, acknowledge, receive = letters.send_upload, letters.receive_receipt, letters.receive_published
+        """Stand between the clients and what they do."""
+        send, acknowledge, receive = framing.send_upload, framing.receive_receipt, framing.receive_published
 
         def sending(link: Link, upload: Upload, *rest: Any, **named: Any) -> None:
             self._round = upload.round
@@ -366,7 +366,7 @@ class Stamps:
             self.last[published.manifest.round] = time.monotonic()
             return published
 
-        letters.send_upload, letters.receive_receipt, letters.receive_published = sending, acknowledged, receiving
+        framing.send_upload, framing.receive_receipt, framing.receive_published = sending, acknowledged, receiving
 
     def report(self, round: int) -> dict[str, float]:
         """Return the moments of a round; a peer that sent or received nothing does not count."""
@@ -381,14 +381,16 @@ def run_peer(pipe: Connection, case: Case, folder: Path, where: str, rounds: int
     stamps.watch()
     number = shared.number(name)
 
-    def report(done: RoundReport) -> None:
-        missing = sum(PEERS - len(shard.contributors) for shard in done.verdict.shards)
-        pipe.send({**stamps.report(done.plan.round), "missing": missing})
+    @hears(VerdictWritten)
+    def report(event: Event) -> None:
+        assert isinstance(event, VerdictWritten)
+        missing = sum(PEERS - len(shard.contributors) for shard in event.verdict.shards)
+        pipe.send({**stamps.report(event.round), "missing": missing})
 
     task = FixedTask(PEERS, number, case.n)
     settings = NodeSettings(name, listen=(address(name), 0), advertise=address(name))
     credentials = Credentials(folder / "ca" / "peers" / name)
-    node = Node(shared, credentials, task, private_root(0, number), settings, on_round=report)
+    node = Node(shared, credentials, task, private_root(0, number), settings, listeners=[report])
     node.run()
     pipe.send(node.model_digest())
 

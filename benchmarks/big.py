@@ -33,16 +33,16 @@ from network import acknowledged, hear, machine, process, resident, say
 from eris.compose import compose
 from eris.config import load_config
 from eris.errors import DiskError
-from eris.local.mapped import require_room
+from eris.events import Event, RoundEnded, VerdictWritten, hears
 from eris.local.spec import ModelSpec, Vector
 from eris.local.task import BlockResult, LocalResult, Memory
-from eris.peer.coordinate import CoordinatorNode
+from eris.peer.coordinator_service import CoordinatorService
 from eris.peer.disk_need import disk_need
-from eris.peer.federation import Federation
+from eris.peer.federation_file import FederationFile
 from eris.peer.node import Node
 from eris.peer.node_settings import SPILL_ABOVE, NodeSettings
-from eris.peer.round_report import RoundReport
 from eris.seeds import Seed, private_root
+from eris.storage.mapped import require_room
 from eris.transport.authority import Authority
 from eris.transport.control import load_grpc
 from eris.transport.credentials import Credentials
@@ -65,7 +65,7 @@ class Case:
         """The peers."""
         return [f"peer-{number}" for number in range(self.peers)]
 
-    def federation(self, address: tuple[str, int]) -> Federation:
+    def federation(self, address: tuple[str, int]) -> FederationFile:
         """Return what the peers share."""
         document = {
             "method": "eris+dsc",
@@ -75,7 +75,7 @@ class Case:
             "compression": {"keep": KEEP, "shared_reference": True},
         }
         where = {"name": "big", "coordinator": f"{address[0]}:{address[1]}", "peers": self.names}
-        return Federation(where | {"round": 7200.0, "idle": 600.0}, load_config(document))
+        return FederationFile(where | {"round": 7200.0, "idle": 600.0}, load_config(document))
 
     def need(self) -> dict[str, int]:
         """Return what one peer keeps on disk."""
@@ -197,7 +197,7 @@ def play(case: Case, folder: Path, deadline: float) -> dict[str, Any]:
 
 
 def run_coordinator(pipe: Connection, case: Case, folder: Path) -> None:
-    node = CoordinatorNode(
+    node = CoordinatorService(
         case.federation(("127.0.0.1", 1)), Credentials(folder / "ca/peers/coordinator"), folder / "coordinator",
         listen=("127.0.0.1", 0),
     )  # fmt: skip
@@ -212,11 +212,20 @@ def run_peer(pipe: Connection, case: Case, folder: Path, number: int, address: t
     pipe.send(resident("VmRSS"))
     highest = Highest()
 
-    def report(done: RoundReport) -> None:
-        missing = sum(case.peers - len(shard.contributors) for shard in done.verdict.shards)
+    decided: list[VerdictWritten] = []
+
+    @hears(VerdictWritten, RoundEnded)
+    def report(event: Event) -> None:
+        if isinstance(event, VerdictWritten):
+            decided[:] = [event]
+            return
+        assert isinstance(event, RoundEnded)
+        missing = sum(case.peers - len(shard.contributors) for shard in decided[0].verdict.shards)
         sent = sum(acknowledged(int(entry.name)) for entry in Path("/proc/self/fd").iterdir())
         now = time.monotonic()
-        pipe.send({"time": now, "seconds": done.seconds, "sent": sent, "missing": missing, "own": highest.value})
+        pipe.send(
+            {"time": now, "seconds": event.seconds["round"], "sent": sent, "missing": missing, "own": highest.value}
+        )
 
     settings = NodeSettings(
         name, listen=("127.0.0.1", 0), advertise="127.0.0.1", patience=7200.0, folder=folder,
@@ -224,7 +233,7 @@ def run_peer(pipe: Connection, case: Case, folder: Path, number: int, address: t
     )  # fmt: skip
     node = Node(
         case.federation(address), Credentials(folder / "ca" / "peers" / name), MadeUpTask(case.peers, case.n),
-        private_root(0, number), settings, on_round=report,
+        private_root(0, number), settings, listeners=[report],
     )  # fmt: skip
     pipe.send(time.monotonic())
     node.run()

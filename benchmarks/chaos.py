@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from eris.config import Config, load_config
-from eris.peer.federation import Federation
+from eris.peer.federation_file import FederationFile
 from eris.simulate.run import run
 from eris.transport.authority import Authority
 
@@ -56,7 +56,7 @@ class Troupe:
             "round": deadline,
             "checkpoint_every": 1,
         }
-        (folder / "FEDERATION.toml").write_text(Federation(table, config).dump(), encoding="utf-8")
+        (folder / "FEDERATION.toml").write_text(FederationFile(table, config).dump(), encoding="utf-8")
         self.notices: queue.Queue[tuple[str, Notice]] = queue.Queue()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -121,13 +121,13 @@ class Chaos:
                 name, notice = self._troupe.notices.get(timeout=0.5)
             except queue.Empty:
                 continue
-            if notice["event"] == "round":
+            if notice["event"] == "RoundEnded":
                 round = notice["round"]
                 self.seconds[round] = max(self.seconds.get(round, 0.0), notice["seconds"]["round"])
                 if round > done:
                     done = round
                     self._after(round)
-            elif notice["event"] == "end" and name != COORDINATOR:
+            elif notice["event"] == "RunEnded" and name != COORDINATOR:
                 self.ends[name] = notice
         return True
 

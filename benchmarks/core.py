@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from eris.aggregate import Contribution, Mean
+from eris.aggregate import Contribution, WeightedMean
 from eris.local.spec import Vector
 from eris.seeds import private_root, public_root
 from eris.shards.plan import ShardPlan, scattered
@@ -88,7 +88,7 @@ def stages(vector: Vector, block: int) -> list[tuple[str, Stage]]:
         ("split", lambda: plan.split(vector, out=buffer)),
         ("encode_dense", encoding(vector, plan, chain())),
         ("encode_dsc_1_percent", encoding(vector, plan, chain(shift(rand_k(0.01))))),
-        ("aggregate", lambda: Mean().fold(given, mean)),
+        ("aggregate", lambda: WeightedMean().fold(given, mean)),
         ("reassemble", lambda: plan.reassemble(parts, out=out)),
         ("step_fedavg", stepping("fedavg", vector)),
         ("step_fedadam", stepping("fedadam", vector)),

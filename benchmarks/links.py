@@ -32,7 +32,7 @@ from eris.transport import tls_stream
 from eris.transport.authority import Authority
 from eris.transport.credentials import Credentials
 from eris.transport.link import Link, LinkLimits
-from eris.transport.listener import Listener
+from eris.transport.link_listener import LinkListener
 from eris.transport.tls_link import Plaintext, dial
 
 LIMITS = LinkLimits(header_size=160, max_payload=1 << 30, connect=60.0, handshake=60.0, idle=60.0)
@@ -91,8 +91,8 @@ def one_link(folder: Path, size: int, repeats: int) -> dict[str, Any]:
 
 
 def receiving_ways(folder: Path, control: Connection) -> dict[str, Receive]:
-    tls = Listener(credentials(folder, 0), ("127.0.0.1", 0), limits=LIMITS)
-    plain = Listener(Plaintext("peer-0"), ("127.0.0.1", 0), limits=LIMITS)
+    tls = LinkListener(credentials(folder, 0), ("127.0.0.1", 0), limits=LIMITS)
+    plain = LinkListener(Plaintext("peer-0"), ("127.0.0.1", 0), limits=LIMITS)
     bare = socket.create_server(("127.0.0.1", 0))
     control.send([tls.address, plain.address, bare.getsockname()])
     links = [tls.accept(60), plain.accept(60)]
@@ -196,7 +196,7 @@ def run_peer(
     tls_stream.CHUNK = chunk
     own = credentials(folder, peer)
     others = [(peer + step) % peers for step in range(1, peers)]
-    with Listener(own, ("127.0.0.1", 0), limits=LIMITS) as listener:
+    with LinkListener(own, ("127.0.0.1", 0), limits=LIMITS) as listener:
         control.send(listener.address)
         addresses = control.recv()
         dialled = {o: dial(tuple(addresses[o]), own, expected=f"peer-{o}", limits=LIMITS) for o in others}

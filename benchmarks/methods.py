@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from eris.config import Config, load_config
-from eris.methods import settled
+from eris.methods import with_defaults
 from eris.simulate.comparison import arm
 from eris.simulate.method_run import MethodRun
 from eris.simulate.run import Engines
@@ -45,20 +45,20 @@ CLAIMED = {  # what the paper makes a claim about
     "eris": "eris",
     "eris+dsc": "eris+dsc:compression.keep=0.0323",
     "eris+dsc independent": "eris+dsc:compression.keep=0.0323,compression.masks=independent",
-    "priprune": "priprune:baselines.prune=0.01",
+    "priprune": "priprune:options.priprune.prune=0.01",
     "shatter": f"shatter:{SELDOM}",
-    "shatter, own starts": f"shatter:baselines.start=own,{SELDOM}",
+    "shatter, own starts": f"shatter:options.shatter.start=own,{SELDOM}",
     "fedavg-dpsgd": f"fedavg-dpsgd:{NOISE}",
 }
 BESIDE = {  # as long as there is time
     "soteriafl": f"soteriafl:{NOISE},privacy.unit=sample",
-    "priprune 10 %": "priprune:baselines.prune=0.1",
+    "priprune 10 %": "priprune:options.priprune.prune=0.1",
     "qdpsgd": f"qdpsgd:{NOISE},privacy.unit=sample,{SELDOM}",
     "ako": f"ako:{SELDOM}",
     "fedavg-ldp": f"fedavg-ldp:{NOISE}",
-    "gossip": f"gossip:baselines.degree=4,{SELDOM}",
+    "gossip": f"gossip:options.gossip.degree=4,{SELDOM}",
     "cdp-sgd": f"cdp-sgd:{NOISE},privacy.unit=sample",
-    "priprune pseudo": "priprune-pseudo:baselines.prune=0.01",
+    "priprune pseudo": "priprune-pseudo:options.priprune-pseudo.prune=0.01",
 }
 ARMS = CLAIMED | BESIDE
 
@@ -114,14 +114,15 @@ def runs(options: argparse.Namespace, out: Path) -> Iterator[tuple[str, int, dic
 def measure(name: str, seed: int, rounds: int, folder: Path, engines: Engines) -> dict[str, Any]:
     """Run one method from one seed, or go on with it, and return its summary and its last round."""
     config = settings(name, seed, rounds)
-    run = MethodRun(config, folder, engines.for_config(config))
+    engine = engines.for_config(config)
+    run = MethodRun(engine.facts.compose(config), folder, engine)
     return {"summary": run.run(resume=True), "last": run.folder.rounds()[-1]}
 
 
 def settings(name: str, seed: int, rounds: int) -> Config:
     chosen = arm(ARMS[name])
     changes = [*SETTINGS, f"seed={seed}", f"rounds={rounds}", f"method={chosen.method}", *chosen.changes]
-    return settled(load_config(changes=changes), chosen.method)
+    return with_defaults(load_config(changes=changes), chosen.method)
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """How fast a real network of peers is, and how much memory a peer needs: all duties of a round, mutual TLS, loopback.
 
-    python benchmarks/network.py [--cases 62k 11.7M …] [--seconds 300] [--without grpc gloo]
+    python benchmarks/network.py [--cases 62k 62k-relay 11.7M …] [--seconds 300] [--without grpc gloo]
 
 Prints one JSON object; progress goes to stderr. Every peer and the coordinator are processes of their own, driven by
-the same `Node` and `CoordinatorNode` as `eris up`. The task returns a fixed vector, so a round is nothing but the
+the same `Node` and `CoordinatorService` as `eris up`. The task returns a fixed vector, so a round is nothing but the
 protocol: plan, cut, send, stage, check, fold, hash, sign, publish, report, verdict, step. A round lasts from the moment
 the last peer is through one verdict until the last is through the next; medians are over the rounds after two to warm
 up. Beside each case, in the same run and of the same number of bytes or values:
@@ -14,6 +14,8 @@ up. Beside each case, in the same run and of the same number of bytes or values:
     flower Flower's gRPC server with TLS and K clients that return a vector, in an environment of its own (notice if it
            cannot be installed); up to 512 MB a message, which is as long as it lets be
     gloo   torch.distributed's all-reduce of n values among K processes: no encryption, all alive or all dead
+
+A case NAME-relay is NAME with peers that open no port: every link goes by one relay, one more process on this machine.
 
 Bytes come from the kernel's counters (TCP_INFO) of all sockets of a peer. Memory is a peer's peak over what it had when
 everything was imported and nothing built. The authors' C++ in plain text is what was measured on two idle cores before.
@@ -43,20 +45,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flower_environment import FLOWER, flower_environment, why_not
+from environments import FLOWER, flower_environment, why_not
 
 from eris.config import load_config
+from eris.events import Event, VerdictWritten, hears
 from eris.local.spec import ModelSpec, TensorSpec, Vector
 from eris.local.task import LocalResult
-from eris.peer.coordinate import CoordinatorNode
-from eris.peer.federation import Federation
+from eris.peer.coordinator_service import CoordinatorService
+from eris.peer.federation_file import FederationFile
 from eris.peer.node import Node
 from eris.peer.node_settings import NodeSettings
-from eris.peer.round_report import RoundReport
 from eris.seeds import Seed, private_root
 from eris.transport.authority import Authority
 from eris.transport.control import load_grpc
 from eris.transport.credentials import CERTIFICATE, KEY, ROOT, Credentials
+from eris.transport.relay import RelayServer
 
 WARM_UP = 2
 MESSAGE = 1 << 20
@@ -76,6 +79,7 @@ class Case:
     authors: float | None = None  # seconds a round of the authors' C++ in plain text
     block: int = 1024
     dsc: bool = False
+    relayed: bool = False  # no peer opens a port: all links go by one relay, a process of its own
 
     @property
     def sent(self) -> int:
@@ -110,6 +114,7 @@ CASES = {
     **DENSE,
     **{f"{name}-dsc": replace(case, dsc=True, rounds=max(10, case.rounds)) for name, case in DENSE.items()},
     "11.7M-coordinates": replace(DENSE["11.7M"], block=1),
+    **{f"{name}-relay": replace(DENSE[name], relayed=True, authors=None) for name in ("62k", "1.65M", "11.7M")},
 }
 
 
@@ -128,20 +133,21 @@ def main() -> None:
         case = CASES[name] if options.rounds is None else replace(CASES[name], rounds=options.rounds)
         results[name] = measure(name, case, options.seconds, options.without)
         say(f"{name}: {json.dumps(results[name])}")
-    print(json.dumps({"machine": machine(), "results": results, "dense / DSC": compare(results)}, indent=1))
+    compared = {"dense / DSC": ratios(results, "", "-dsc"), "relay / direct": ratios(results, "-relay", "")}
+    print(json.dumps({"machine": machine(), "results": results, **compared}, indent=1))
 
 
 def machine() -> dict[str, Any]:
     return {"cpus": os.cpu_count(), "platform": platform.platform(), "load": os.getloadavg(), "numpy": np.__version__}
 
 
-def compare(results: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """Return how many times faster a round with DSC is than the dense one."""
-    pairs = {name: (results.get(name, {}), results.get(f"{name}-dsc", {})) for name in DENSE}
+def ratios(results: dict[str, dict[str, Any]], above: str, below: str) -> dict[str, float]:
+    """Return how many times longer a round of one kind takes than the same of another, for the cases with both."""
+    pairs = {name: (results.get(name + above, {}), results.get(name + below, {})) for name in DENSE}
     return {
-        name: round(dense["seconds"] / dsc["seconds"], 2)
-        for name, (dense, dsc) in pairs.items()
-        if "seconds" in dense and "seconds" in dsc
+        name: round(long["seconds"] / short["seconds"], 2)
+        for name, (long, short) in pairs.items()
+        if "seconds" in long and "seconds" in short
     }
 
 
@@ -149,12 +155,14 @@ def measure(name: str, case: Case, seconds: float, without: list[str]) -> dict[s
     say(f"{name}: {case.peers} peers, {case.aggregators} aggregators, n = {case.n:,}")
     with tempfile.TemporaryDirectory() as folder:
         authority = Authority.create(Path(folder) / "ca", "bench")
-        for peer in ("coordinator", *names(case)):
+        for peer in ("coordinator", "relay", *names(case)):
             authority.issue(peer)
         try:
             result = federation_round(case, Path(folder), seconds)
         except TimeoutError as error:
             return {"notice": str(error)}
+        if case.relayed:  # stands beside the same case with direct links
+            return result
         if "grpc" not in without:
             result["grpc"] = beside(result["seconds"], lambda: grpc_stream(case, Path(folder), seconds))
         if "calls" not in without:
@@ -221,7 +229,7 @@ def names(case: Case) -> list[str]:
     return [f"peer-{number}" for number in range(case.peers)]
 
 
-def federation(case: Case, address: tuple[str, int]) -> Federation:
+def federation(case: Case, address: tuple[str, int]) -> FederationFile:
     document = {
         "method": "eris+dsc" if case.dsc else "eris",
         "members": case.peers,
@@ -231,7 +239,7 @@ def federation(case: Case, address: tuple[str, int]) -> Federation:
         "compression": {"keep": KEEP},
     }
     where = {"name": "bench", "coordinator": f"{address[0]}:{address[1]}", "peers": names(case)}
-    return Federation(where, load_config(document))
+    return FederationFile(where, load_config(document))
 
 
 def federation_round(case: Case, folder: Path, seconds: float) -> dict[str, Any]:
@@ -239,7 +247,12 @@ def federation_round(case: Case, folder: Path, seconds: float) -> dict[str, Any]
     deadline = time.monotonic() + seconds
     with process(run_coordinator, case, folder) as control, contextlib.ExitStack() as stack:
         address = control.recv()
-        peers = [stack.enter_context(process(run_peer, case, folder, number, address)) for number in range(case.peers)]
+        relay = stack.enter_context(process(run_relay, case, folder)) if case.relayed else None
+        relays = [relay.recv()] if relay is not None else []
+        peers = [
+            stack.enter_context(process(run_peer, case, folder, number, address, relays))
+            for number in range(case.peers)
+        ]
         idle = [hear(pipe, deadline, "peers did not start") for pipe in peers]
         for pipe in peers:
             pipe.send("go")
@@ -251,6 +264,8 @@ def federation_round(case: Case, folder: Path, seconds: float) -> dict[str, Any]
         spent = control.recv() - before
         ends = [hear(pipe, deadline, "peers did not leave") for pipe in peers]
         control.send("end")
+        if relay is not None:
+            relay.send("end")
     return summary(case, idle, rounds, ends, spent)
 
 
@@ -284,14 +299,23 @@ def summary(
 def run_coordinator(pipe: Connection, case: Case, folder: Path) -> None:
     shared = federation(case, ("127.0.0.1", 1))
     credentials = Credentials(folder / "ca" / "peers" / "coordinator")
-    node = CoordinatorNode(shared, credentials, folder / "coordinator", listen=("127.0.0.1", 0))
+    node = CoordinatorService(shared, credentials, folder / "coordinator", listen=("127.0.0.1", 0))
     pipe.send(node.address)
     while pipe.recv() != "end":
         pipe.send(time.process_time())
     node.close()
 
 
-def run_peer(pipe: Connection, case: Case, folder: Path, number: int, address: tuple[str, int]) -> None:
+def run_relay(pipe: Connection, case: Case, folder: Path) -> None:
+    credentials = Credentials(folder / "ca" / "peers" / "relay")
+    with RelayServer(credentials, ("127.0.0.1", 0), listed=[*names(case), "coordinator"]) as relay:
+        pipe.send(relay.address)
+        pipe.recv()
+
+
+def run_peer(
+    pipe: Connection, case: Case, folder: Path, number: int, address: tuple[str, int], relays: list[tuple[str, int]]
+) -> None:
     load_grpc()
     shared, name = federation(case, address), names(case)[number]
     credentials = Credentials(folder / "ca" / "peers" / name)
@@ -299,14 +323,17 @@ def run_peer(pipe: Connection, case: Case, folder: Path, number: int, address: t
     pipe.recv()
     marks = (WARM_UP - 1, WARM_UP + case.rounds - 2)  # after the last round others may have left
 
-    def report(done: RoundReport) -> None:
-        sent = bytes_sent() if done.plan.round in marks else 0
-        missing = sum(case.peers - len(shard.contributors) for shard in done.verdict.shards)
+    @hears(VerdictWritten)
+    def report(event: Event) -> None:
+        assert isinstance(event, VerdictWritten)
+        sent = bytes_sent() if event.round in marks else 0
+        missing = sum(case.peers - len(shard.contributors) for shard in event.verdict.shards)
         pipe.send({"time": time.monotonic(), "processor": time.process_time(), "sent": sent, "missing": missing})
 
     task = FixedTask(case.peers, number, case.n)
-    settings = NodeSettings(name, listen=("127.0.0.1", 0), advertise="127.0.0.1")
-    node = Node(shared, credentials, task, private_root(0, number), settings, on_round=report)
+    listen = None if relays else ("127.0.0.1", 0)
+    settings = NodeSettings(name, listen=listen, relays=tuple(relays), advertise="127.0.0.1")
+    node = Node(shared, credentials, task, private_root(0, number), settings, listeners=[report])
     node.run()
     pipe.send({"peak": resident("VmHWM"), "digest": node.model_digest()})
 

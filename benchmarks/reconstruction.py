@@ -37,12 +37,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from eris.audit.inversion import Sight, inversion_by_name
-from eris.audit.inversion.public_model import PublicModel
-from eris.audit.inversion.sigmoid_lenet import SigmoidLeNet
-from eris.audit.likeness import Perceptual, identification, mse, pattern_distance, psnr, ssim
-from eris.audit.prior.ggl import GGL
-from eris.audit.prior.two_convolutions import TwoConvolutions
+from eris.audit.reconstruction import UpdateObservation, reconstruction_attack
+from eris.audit.reconstruction.ggl import GGL
+from eris.audit.reconstruction.public_model import PublicModel
+from eris.audit.reconstruction.small_networks import SigmoidLeNet, TwoConvolutions
+from eris.audit.similarity import Perceptual, identification, mse, pattern_distance, psnr, ssim
 from eris.data import Images, load
 from eris.models.lenet import LeNet5
 from eris.seeds import Seed, public_root
@@ -140,7 +139,7 @@ class Measurement:
         self.labels = images.labels[places[:count]].copy()
         self.groups = self.labels if setting.people else np.arange(count)
         self.generates = setting.inversion == "ggl"
-        self._inversion = inversion_by_name(setting.inversion, **setting.options)
+        self._reconstruction = reconstruction_attack(setting.inversion, **setting.options)
         self._seed = public_root(0).child("reconstruction", attack)
         self._perceptual = {f"lpips_{name}": Perceptual(name) for name in ("alexnet", "vgg16")}
 
@@ -165,22 +164,24 @@ class Measurement:
         seed = self._seed.child(str(case), number)
         label = self.labels[number : number + 1]
         if case.kind == "random latents":
-            assert isinstance(self._inversion, GGL)
-            return self._inversion.blind(self.public, label, seed).images[0], int(label[0])
-        sight = self._sight(case, number, seed)
+            assert isinstance(self._reconstruction, GGL)
+            return self._reconstruction.blind(self.public, label, seed).images[0], int(label[0])
+        observation = self._observation(case, number, seed)
         mode = "zero-filled" if case.kind == "zero-filled" else "mask-aware"
         known = label if case.kind == "random values" else None  # chance must not suffer from a wrong label
-        result = self._inversion.recover(sight, self.public, mode=mode, seed=seed.child("attack"), labels=known)
+        result = self._reconstruction.recover(
+            observation, self.public, mode=mode, seed=seed.child("attack"), labels=known
+        )
         return result.images[0], int(result.labels[0])
 
-    def _sight(self, case: Case, number: int, seed: Seed) -> Sight:
+    def _observation(self, case: Case, number: int, seed: Seed) -> UpdateObservation:
         picture = torch.from_numpy(self.originals[number : number + 1]).to(self.public.dtype)
         label = torch.from_numpy(self.labels[number : number + 1])
         update = self.public.update(picture, label).detach().numpy().astype(np.float32)
         plan = scattered(self.public.n, case.aggregators, seed=public_root(0).child("plan"))
         seen = plan.coordinates(number % case.aggregators)
-        sight = Sight(self.vector, seen, update[seen])
-        return sight.randomised(seed.child("values")) if case.kind == "random values" else sight
+        observation = UpdateObservation(self.vector, seen, update[seen])
+        return observation.randomised(seed.child("values")) if case.kind == "random values" else observation
 
     def scores(self, recovered: Pictures) -> dict[str, NDArray[np.float64]]:
         """Return every score of every picture."""

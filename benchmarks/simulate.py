@@ -1,13 +1,13 @@
-"""How fast the simulator is, against hand-written loops and Flower, in one run on one machine.
+"""How fast the simulator is, against hand-written loops, Flower and pfl-research, in one run on one machine.
 
-    python benchmarks/simulate.py [--rounds 30] [--repeats 9] [--without-flower]
+    python benchmarks/simulate.py [--rounds 30] [--repeats 9] [--without flower pfl]
 
-50 members × LeNet-5 × 16 samples × one full-batch step. Prints one JSON object: rounds a second of every loop (median
-of the repeats, which take turns so that a noisy machine treats all alike) and the ratios that matter. A ratio is the
-median of the ratios of all turns: a shared machine is a third slower from one minute to the next, for both sides of a
-turn. Every turn of a loop is a new process, as its user would start it: what one leaves behind in the allocator would
-help the next. Beside it 100 participants a round out of 100 and out of 1,000 members: time and memory should not
-differ much.
+50 members × LeNet-5 × 16 samples × one full-batch step; all loops train the same network on the same samples. Prints
+one JSON object: rounds a second of every loop (median of the repeats, which take turns so that a noisy machine treats
+all alike) and the ratios that matter. A ratio is the median of the ratios of all turns: a shared machine is a third
+slower from one minute to the next, for both sides of a turn. Every turn of a loop is a new process, as its user would
+start it: what one leaves behind in the allocator would help the next. Beside it 100 participants a round out of 100 and
+out of 1,000 members: time and memory should not differ much.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from flower_environment import flower_environment, why_not
+from environments import flower_environment, pfl_environment, why_not
 
 from eris.simulate.worker_process import worker_environment
 
 MEMBERS, SAMPLES, LEARNING_RATE = 50, 16, 0.01
 WORKERS = 2
 COHORT = 13  # four of them, two for each of two workers
-FLOWER_TURNS = 3  # half a minute each
+RAY = "simulation"  # Flower's extra for it
+OTHERS = ("flower", "pfl")
+OTHERS_TURNS = 3  # each beside one of ours; half a minute for Flower
 KEEPING = "_keeping_memory"  # with the allocator's settings that our workers have, which one would not write by hand
 
 SETTINGS = [
@@ -48,16 +49,16 @@ def main() -> None:
     for _ in range(options.repeats):
         for name in LOOPS:
             measured[name].append(in_a_process(name, options.rounds))
-    flower = [] if options.without_flower else flower_turns(options.rounds)
+    others = {name: [] if name in options.without else turns_of(name, options.rounds) for name in OTHERS}
     crowd = {str(members): many(members) for members in (100, 1000)}
-    print(json.dumps({**_report(measured, flower, options), "hundred_of": crowd}, indent=2))
+    print(json.dumps({**_report(measured, others, options), "hundred_of": crowd}, indent=2))
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--without-flower", action="store_true")
+    parser.add_argument("--without", nargs="+", choices=OTHERS, default=[], help="frameworks to leave out")
     parser.add_argument("--loop", choices=list(LOOPS), help="time this one here and now, and print its rounds a second")
     return parser.parse_args()
 
@@ -71,28 +72,30 @@ def in_a_process(name: str, rounds: int) -> float:
 
 
 def _report(
-    measured: dict[str, list[float]], flower: list[tuple[float, float]], options: argparse.Namespace
+    measured: dict[str, list[float]], others: dict[str, list[tuple[float, float]]], options: argparse.Namespace
 ) -> dict[str, object]:
-    speed = {name: statistics.median(values) for name, values in measured.items()}
+    speed: dict[str, float | None] = {name: statistics.median(values) for name, values in measured.items()}
     pairs = [
-        *(("eris", "sequential"), ("eris", "sequential_our_network"), ("eris", "sequential_keeping_memory")),
-        *(("eris", "vmap"), ("eris_cohorts", "eris"), ("eris_1_worker", "sequential"), ("eris_dsc", "eris")),
+        *(("eris", "sequential"), ("eris", "sequential_keeping_memory"), ("eris", "vmap")),
+        *(("eris_cohorts", "eris"), ("eris_1_worker", "sequential"), ("eris_dsc", "eris")),
     ]
     turns = {
         f"{one}_to_{other}": [a / b for a, b in zip(measured[one], measured[other], strict=True)]
         for one, other in pairs
     }
-    turns["eris_to_flower"] = [ours / theirs for ours, theirs in flower]
+    for name, pairs_of_speeds in others.items():
+        speed[name] = statistics.median(theirs for _, theirs in pairs_of_speeds) if pairs_of_speeds else None
+        turns[f"eris_to_{name}"] = [ours / theirs for ours, theirs in pairs_of_speeds]
     ratios = {name: statistics.median(values) if values else None for name, values in turns.items()}
-    aims = {"eris_to_sequential": 1.6, "eris_to_flower": 10.0, "eris_dsc_to_eris": 0.8}
+    aims = {"eris_to_sequential": 1.2, "eris_to_flower": 8.0, "eris_dsc_to_eris": 0.8}
     met = {name: None if (ratio := ratios[name]) is None else ratio >= aim for name, aim in aims.items()}
     return {
         "case": {"members": MEMBERS, "samples": SAMPLES, "model": "lenet5", "local_steps": 1, "workers": WORKERS},
         "rounds": options.rounds,
         "repeats": options.repeats,
-        "rounds_per_second": {**speed, "flower": statistics.median(theirs for _, theirs in flower) if flower else None},
+        "rounds_per_second": speed,
         "ratios": ratios,
-        "turns": {name: [round(value, 2) for value in values] for name, values in turns.items() if name in aims},
+        "turns": {name: [round(value, 2) for value in values] for name, values in turns.items()},
         "aims": aims,
         "met": met,
     }
@@ -148,31 +151,15 @@ def _digits() -> tuple[object, object]:
     return torch.stack([torch.from_numpy(x) for x, _ in pairs]), torch.stack([torch.from_numpy(y) for _, y in pairs])
 
 
-def textbook_network() -> Any:
-    """Return LeNet-5 of torch's own layers, as one would write it by hand; ours has a faster first layer."""
-    from torch import nn
-
-    return nn.Sequential(
-        *(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.AvgPool2d(2)),
-        *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten()),
-        *(nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)),
-    )
-
-
-def our_network() -> Any:
-    """Return the LeNet-5 that our members train."""
-    from eris.models.registry import model_by_name
-
-    return model_by_name("lenet5")
-
-
-def sequential_loop(network: Callable[[], Any]) -> Callable[[int], float]:
+def sequential_loop() -> Callable[[int], float]:
     """Write the leanest loop there is: one network, one gradient a member, one running mean, one thread."""
     import torch
     from torch.nn import functional
 
+    from eris.models.registry import model_by_name
+
     images, labels = _digits()
-    model = network()
+    model = model_by_name("lenet5")
     parameters = list(model.parameters())
 
     def one_round() -> None:
@@ -194,8 +181,10 @@ def vmap_loop() -> Callable[[int], float]:
     from torch.func import functional_call, grad, vmap
     from torch.nn import functional
 
+    from eris.models.registry import model_by_name
+
     images, labels = _digits()
-    model = our_network()
+    model = model_by_name("lenet5")
     parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
 
     def loss(weights: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -224,32 +213,39 @@ def _timed(one_round: Callable[[], None]) -> Callable[[int], float]:
     return loop
 
 
-def flower_turns(rounds: int) -> list[tuple[float, float]]:
-    """Return rounds a second of ERIS and Flower, turn by turn; none if Flower cannot be installed.
-
-    Flower has an environment of its own.
-    """
+def turns_of(name: str, rounds: int) -> list[tuple[float, float]]:
+    """Return rounds a second of ERIS and of another framework, turn by turn; none if it cannot be installed or run."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            python = flower_environment(Path(folder), extra="simulation")
-            return [(in_a_process("eris", rounds), _flower_speed(python)) for _ in range(FLOWER_TURNS)]
+            python = pfl_environment(Path(folder)) if name == "pfl" else flower_environment(Path(folder), extra=RAY)
+            program = pfl_program(python, rounds) if name == "pfl" else [python, _beside("flower_loop.py")]
+            return [(in_a_process("eris", rounds), speed_of(program)) for _ in range(OTHERS_TURNS)]
         except (subprocess.SubprocessError, OSError, ValueError, IndexError) as error:
-            print(why_not(error), file=sys.stderr)
+            print(why_not(error, name), file=sys.stderr)
             return []
 
 
-def _flower_speed(python: str) -> float:
-    program = Path(__file__).with_name("flower_loop.py")
-    done = subprocess.run([python, program], capture_output=True, text=True, timeout=900, check=True)
+def pfl_program(python: str, rounds: int) -> list[str]:
+    """Return how pfl-research is started: as many processes as we have workers, which share the members."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(WORKERS)]
+    return [python, *launcher, _beside("pfl_loop.py"), str(rounds)]
+
+
+def speed_of(program: list[str]) -> float:
+    """Return the rounds a second that a program prints."""
+    done = subprocess.run(program, capture_output=True, text=True, timeout=900, check=True)
     return float(done.stdout.split("rounds per second: ")[1].split()[0])
 
 
+def _beside(name: str) -> str:
+    return str(Path(__file__).with_name(name))
+
+
 LOOPS: dict[str, Callable[[int], float]] = {
-    "sequential": lambda rounds: sequential_loop(textbook_network)(rounds),
+    "sequential": lambda rounds: sequential_loop()(rounds),
     "eris": lambda rounds: ours("eris", WORKERS, rounds),
     "eris_dsc": lambda rounds: ours("eris+dsc", WORKERS, rounds),
-    "sequential_our_network": lambda rounds: sequential_loop(our_network)(rounds),
-    f"sequential{KEEPING}": lambda rounds: sequential_loop(textbook_network)(rounds),
+    f"sequential{KEEPING}": lambda rounds: sequential_loop()(rounds),
     "vmap": lambda rounds: vmap_loop()(rounds),
     "eris_1_worker": lambda rounds: ours("eris", 1, rounds),
     "eris_cohorts": lambda rounds: ours("eris", WORKERS, rounds, f"local.cohort={COHORT}"),

@@ -35,11 +35,11 @@ from network import FixedTask
 
 from eris.cli.networking.allocator import keep_few_arenas
 from eris.config import Config, load_config
-from eris.peer.coordinate import CoordinatorNode
-from eris.peer.federation import Federation
+from eris.events import Event, VerdictWritten, hears
+from eris.peer.coordinator_service import CoordinatorService
+from eris.peer.federation_file import FederationFile
 from eris.peer.node import Node
 from eris.peer.node_settings import NodeSettings
-from eris.peer.round_report import RoundReport
 from eris.protocol.floor import Floor
 from eris.seeds import private_root
 from eris.transport.authority import Authority
@@ -92,10 +92,12 @@ def play(number: int, name: str, credentials: Path, place: str, given: argparse.
     chance, scales = random.Random(number), Scales(given.rounds)
     cuts = lost = 0
 
-    def after(report: RoundReport) -> None:
+    @hears(VerdictWritten)
+    def after(event: Event) -> None:
         nonlocal cuts, lost
-        done, every = report.plan.round + 1, max(1, given.rounds // max(1, given.reconnects))
-        lost += len(report.verdict.lost_shards)
+        assert isinstance(event, VerdictWritten)
+        done, every = event.round + 1, max(1, given.rounds // max(1, given.reconnects))
+        lost += len(event.verdict.lost_shards)
         if done % every == 0 and done // every % given.peers == number and done // every <= given.reconnects:
             cuts += _cut_a_link(node, chance)
         scales.after(done)
@@ -107,7 +109,7 @@ def play(number: int, name: str, credentials: Path, place: str, given: argparse.
         FixedTask(given.peers, number, given.n),
         private_root(1, number),
         NodeSettings(name, listen=LOCAL, advertise="127.0.0.1", floor=Floor(min_contributors=1)),
-        on_round=after,
+        listeners=[after],
     )
     node.run()
     main.send(Outcome(name, node.model_digest(), cuts, lost, scales.measured))
@@ -118,7 +120,7 @@ def soak(folder: Path, given: argparse.Namespace) -> tuple[list[Outcome], dict[i
     keep_few_arenas()  # as `eris coordinator` does
     authority, names = Authority.create(folder / "certs", "soak"), _names(given)
     own = {name: authority.issue(name) for name in ("coordinator", *names)}
-    coordinator = CoordinatorNode(
+    coordinator = CoordinatorService(
         _federation("127.0.0.1:1", given), Credentials(own["coordinator"]), folder / "state", listen=LOCAL
     )
     place = f"127.0.0.1:{coordinator.address[1]}"
@@ -143,8 +145,8 @@ def soak(folder: Path, given: argparse.Namespace) -> tuple[list[Outcome], dict[i
 
 
 def _cut_a_link(node: Node, chance: random.Random) -> int:
-    couriers = list(node._couriers._couriers.values())
-    links = [courier._link for courier in couriers if courier._link is not None]
+    clients = list(node.clients._clients.values())
+    links = [client._link for client in clients if client._link is not None]
     if links:
         chance.choice(links)._stream.wake()
     return min(1, len(links))
@@ -154,8 +156,8 @@ def _names(given: argparse.Namespace) -> list[str]:
     return [f"peer-{number}" for number in range(given.peers)]
 
 
-def _federation(place: str, given: argparse.Namespace) -> Federation:
-    return Federation({"name": "soak", "coordinator": place, "peers": _names(given)}, _config(given))
+def _federation(place: str, given: argparse.Namespace) -> FederationFile:
+    return FederationFile({"name": "soak", "coordinator": place, "peers": _names(given)}, _config(given))
 
 
 def _config(given: argparse.Namespace) -> Config:

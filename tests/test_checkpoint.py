@@ -5,7 +5,7 @@ import pytest
 
 from eris.checkpoint import load_checkpoint, save_checkpoint
 from eris.errors import CheckpointError
-from eris.local.mapped import is_mapped
+from eris.storage.mapped import is_mapped
 
 
 def vectors(value):

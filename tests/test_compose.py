@@ -14,6 +14,9 @@ FLAT = ModelSpec.flat(50)
 WITH_BUFFERS = ModelSpec.of({"w": np.zeros(9, np.float32), "m": np.zeros(3, np.float32)}, roles={"m": "buffer"})
 
 
+FIXED, LEVELS = "server.encoding=fixed", "compression.options={levels=4}"
+
+
 def composed(*changes, method="eris", spec=FLAT, samples=None):
     config = load_config(changes=[f"method={method}", *changes])
     return compose(config, spec, samples or [1] * config.members)
@@ -32,13 +35,22 @@ def composed(*changes, method="eris", spec=FLAT, samples=None):
         ("eris", ["server.optimizer=sgd"], "no server optimizer 'sgd'"),
         ("eris", ["server.optimizer_options={speed=3.0}"], "speed"),
         ("eris+dsc", ["compression.compressor=top_k"], "biased"),
-        ("eris+dsc", ["compression.compressor=rand_j"], "did you mean 'rand_k'"),
+        ("eris+dsc", ["compression.compressor=rand_j"], "did you mean rand_k"),
         ("eris+dsc", ["compression.compressor=bernoulli", "compression.masks=independent"], "has no masks that differ"),
         ("eris+dsc", ["compression.options={q=1}"], "takes no parameter 'q'"),
         ("eris", ["privacy.noise_multiplier=1.0"], "updates are not clipped"),
         ("eris", ["shards.capacities=[1.0, 2.0]"], "2 capacities for 10 aggregators"),
         ("eris", ["shards.schedule=rotate", f"shards.capacities={[1.0] * 10}"], "rotating shards are weighted"),
         ("eris", ["faults.slow_members=0.04"], "nobody would be slow"),
+        ("eris", [FIXED, "server.rule=median"], "an aggregator has only their sum"),
+        ("eris", [FIXED, "server.limit=0.3"], "use a power of two"),
+        ("eris", ["server.limit=0.5"], "floats have no limit"),
+        ("eris+ldp", [FIXED], "cut the tail off its noise"),
+        ("priprune", [FIXED], "keeps coordinates that depend on the values"),
+        ("gossip", [FIXED], "server.encoding does not go with"),
+        ("fedavg+compression", [FIXED, "compression.compressor=qsgd", LEVELS], "symbols cannot be added up"),
+        ("fedavg+compression", [FIXED, "compression.compressor=top_k"], "keeps coordinates that depend on the values"),
+        ("eris+dsc", [FIXED, "compression.masks=independent"], "lets members keep different coordinates"),
     ],
 )
 def test_refused(method, changes, says):
@@ -50,6 +62,8 @@ def test_refused(method, changes, says):
     ("changes", "key"),
     [
         (["server.rule=krum"], "server.rule"),
+        (["server.encoding=fixed", "server.limit=3.0"], "server.limit"),
+        (["server.encoding=fixed", "server.rule=median"], "server.encoding"),
         (["server.rule=median", "method=eris+dsc"], "server.rule"),
         (["server.optimizer=sgd"], "server.optimizer"),
         (["server.schedule=cosine"], "server.schedule"),
@@ -77,6 +91,13 @@ def test_the_settings_of_every_method_are_checked_without_a_model():
 def test_a_schedule_of_a_file_moves_the_step():
     made = composed("server.schedule=stepwise", "server.schedule_options={every=10, factor=0.5}")
     assert [made.recipe.optimizer_at(round).lr for round in (9, 10, 25)] == [1.0, 0.5, 0.25]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "eris", "eris+dsc", "fedavg-dpsgd"])
+@pytest.mark.parametrize("compressor", ["rand_k", "bernoulli", "stratified_rand_k", "identity"])
+def test_what_is_on_the_list_of_fixed_point(method, compressor):
+    changes = [FIXED, f"compression.compressor={compressor}", "server.optimizer=fedyogi", "compression.gamma=diana"]
+    assert composed(*changes, method=method).recipe.encoding is not None
 
 
 def test_noise_and_buffers_are_refused():

@@ -63,7 +63,7 @@ def test_the_starter_file_is_the_defaults():
         ("data.alpa=3", "there is no key data.alpa [key=data.alpa, value=3]: did you mean data.alpha?"),
         (
             "zzz.bar=1",
-            "there is no key zzz [key=zzz, value={'bar': 1}]: use one of aggregators, baselines, compression, data",
+            "there is no key zzz [key=zzz, value={'bar': 1}]: use one of aggregators, compression, data",
         ),
         ("members=ten", "members cannot be 'ten' [key=members]: use a whole number"),
         ("members=0", "members cannot be 0 [key=members]: use a number greater than or equal to 1"),
@@ -124,9 +124,16 @@ def test_whoever_says_adam_means_no_momentum():
 
 def test_the_digest_says_what_decides_the_result():
     config = load_config()
-    for same in ("workers=7", "engine=ray", "network.ray=auto"):
+    for same in ("workers=7", "engine=ray", "network.ray=auto", "local.device=auto"):
         assert load_config(changes=[same]).digest == config.digest
-    for other in ("seed=2", "rounds=3", "local.lr=0.5", "faults.link_failure=0.1"):
+    for other in (
+        "seed=2",
+        "rounds=3",
+        "local.lr=0.5",
+        "local.precision=bf16",
+        "local.loss=mse",
+        "faults.link_failure=0.1",
+    ):
         assert load_config(changes=[other]).digest != config.digest
 
 

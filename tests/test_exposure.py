@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from eris.errors import CheckpointError
 from eris.events import RoundStarted, Sent
 from eris.exposure import BitRows, ExposureLedger
 from eris.view import view_of
@@ -69,9 +70,9 @@ def test_the_ledger_is_the_sum_of_the_views(method, changes, tmp_path):
             assert row["largest_share_per_round"][place] == pytest.approx(max(map(len, pair), default=0) / n)
             assert row["values_over_rounds"][place] == sum(map(len, pair))
             assert row["union_over_rounds"][place] == pytest.approx(len(set().union(*pair)) / n)
-    rounds = {number for number, _, _ in views}
-    most = [max(len(seen) for (at, _, _), seen in views.items() if at == number) for number in rounds]
-    assert summary["values_over_rounds"] == sum(most)
+    pairs = {(member, observer) for _, member, observer in views}
+    got = [sum(len(seen) for (_, *pair), seen in views.items() if tuple(pair) == each) for each in pairs]
+    assert summary["values_over_rounds"] == max(got)  # of the best placed single observer
 
 
 def test_closed_forms(tmp_path):
@@ -101,6 +102,37 @@ def test_own_masks_show_what_only_one_member_kept(tmp_path):
     assert summary["published_share_per_round"] == pytest.approx(p * alone, rel=0.1)
 
 
+@pytest.mark.parametrize("schedule", ["fixed", "redraw"])
+def test_what_was_published_alone_stays_seen_by_everybody(tmp_path, schedule):
+    """Over T rounds a coordinate outside the shard was shown with probability 1 − (1 − p(1 − p)^(K−1))^T."""
+    p, A, K, T = 0.1, 6, 6, 6
+    changes = ["members=6", "aggregators=6", f"compression.keep={p}", "compression.masks=independent"]
+    changes.append(f"shards.schedule={schedule}")
+    summary, views, n, ledger = watched(tmp_path, *changes, method="eris+dsc", n=6000, rounds=T)
+    once = p * (1 - p) ** (K - 1)
+    inside, outside = 1 - (1 - p) ** T, 1 - (1 - once) ** T
+    if schedule == "fixed":
+        assert summary["union_over_rounds"] == pytest.approx(inside / A + (1 - 1 / A) * outside, rel=0.05)
+    seen = {}
+    for (_, member, observer), coordinates in views.items():
+        seen.setdefault((member, observer), set()).update(coordinates)
+    assert summary["union_over_rounds"] > 1.5 * max(map(len, seen.values())) / n
+    again = ExposureLedger(ledger._recipe, 6, tmp_path / "ledger", server=False)
+    again.load(ledger.state())
+    assert again.summary() == summary
+
+
+def test_the_values_are_those_of_one_observer(tmp_path):
+    """Not of whoever was best placed in each round: under a redrawn plan these are different ones."""
+    changes = ["members=5", "aggregators=4", "shards.schedule=redraw", "compression.keep=0.3"]
+    summary, views, _, _ = watched(tmp_path, *changes, method="eris+dsc", rounds=6)
+    pairs, rounds = {}, {}
+    for (round, member, observer), seen in views.items():
+        pairs[member, observer] = pairs.get((member, observer), 0) + len(seen)
+        rounds[round] = max(rounds.get(round, 0), len(seen))
+    assert summary["values_over_rounds"] == max(pairs.values()) < sum(rounds.values())
+
+
 def test_a_mean_of_one_is_that_member_for_everybody(tmp_path):
     changes = ["server.min_contributors=1", "participation=0.1", "aggregators=3"]
     summary = watched(tmp_path, *changes)[0]
@@ -113,6 +145,14 @@ def test_going_on_keeps_the_account(tmp_path):
     again = ExposureLedger(ledger._recipe, 7, tmp_path / "ledger", server=False)
     again.load(ledger.state())
     assert again.summary() == ledger.summary()
+
+
+def test_an_account_of_an_earlier_version_is_refused(tmp_path):
+    *_, ledger = watched(tmp_path)
+    state = ledger.state()
+    del state["by_round"]
+    with pytest.raises(CheckpointError, match="earlier version: run again"):
+        ledger.load(state)
 
 
 @pytest.mark.parametrize("budget", [0, 1000])

@@ -39,7 +39,7 @@ def test_the_core_is_light(module: str) -> None:
 
 def test_the_command_line_answers_without_the_heavy_libraries() -> None:
     loaded = loaded_after("import eris.cli\neris.cli._register()")
-    assert not HEAVY & loaded
+    assert not (HEAVY | {"numpy", "pydantic"}) & loaded  # else `eris --help` would take half as long again
 
 
 def test_a_heavy_import_would_be_noticed() -> None:

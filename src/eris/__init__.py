@@ -1,30 +1,38 @@
 """Federated learning without a server."""
 
-from eris.aggregate import Mean, Median, Rule, TrimmedMean
-from eris.errors import (
-    CheckpointError,
-    ConfigError,
-    DataError,
-    DiskError,
-    ErisError,
-    FloorError,
-    InputError,
-    MissingExtra,
-    PlanError,
-    Reason,
-    Refused,
-    RunStopped,
-    SpecError,
-    TaskError,
-)
-from eris.federation import Federation
-from eris.local.spec import ModelSpec, TensorSpec
-from eris.local.task import BlockResult, BlockTask, LocalResult, Task
-from eris.seeds import Seed, private_root, private_root_from_os, public_root
-from eris.shards.plan import ShardPlan
-from eris.shards.policy import ShardPolicy
-from eris.step import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedNova, FedYogi, ServerOptimizer
-from eris.transforms import Transform, chain, clip_by_norm, identity, rand_k, shift
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from eris.aggregate import Median, Rule, TrimmedMean, WeightedMean
+    from eris.errors import (
+        CheckpointError,
+        ConfigError,
+        DataError,
+        DiskError,
+        ErisError,
+        FloorError,
+        InputError,
+        MissingExtra,
+        ModelError,
+        PlanError,
+        Reason,
+        Refused,
+        RunStopped,
+        SpecError,
+        TaskError,
+    )
+    from eris.federation import Federation
+    from eris.local.spec import ModelSpec, TensorSpec
+    from eris.local.task import BlockResult, BlockTask, LocalResult, Task
+    from eris.methods import Method, MethodFacts, MethodOptions
+    from eris.seeds import Seed, private_root, private_root_from_os, public_root
+    from eris.shards.plan import ShardPlan
+    from eris.shards.policy import ShardPolicy
+    from eris.step import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedNova, FedYogi, ServerOptimizer
+    from eris.transforms import Transform, chain, clip_by_norm, identity, rand_k, shift
 
 __all__ = [
     "BlockResult",
@@ -44,9 +52,12 @@ __all__ = [
     "FloorError",
     "InputError",
     "LocalResult",
-    "Mean",
     "Median",
+    "Method",
+    "MethodFacts",
+    "MethodOptions",
     "MissingExtra",
+    "ModelError",
     "ModelSpec",
     "PlanError",
     "Reason",
@@ -63,6 +74,7 @@ __all__ = [
     "TensorSpec",
     "Transform",
     "TrimmedMean",
+    "WeightedMean",
     "chain",
     "clip_by_norm",
     "identity",
@@ -72,3 +84,31 @@ __all__ = [
     "rand_k",
     "shift",
 ]
+
+_HOMES = (
+    "eris.errors",  # the lightest first: who catches an error loads nothing else
+    "eris.aggregate",
+    "eris.federation",
+    "eris.local.spec",
+    "eris.local.task",
+    "eris.methods",
+    "eris.seeds",
+    "eris.shards.plan",
+    "eris.shards.policy",
+    "eris.step",
+    "eris.transforms",
+)
+
+
+def __getattr__(name: str) -> object:
+    """Fetch a public name from its home when it is first asked for: a command that needs no numpy loads none."""
+    if name not in __all__:
+        raise AttributeError(f"module 'eris' has no attribute {name!r}")
+    homes = map(importlib.import_module, _HOMES)
+    value = next(getattr(home, name) for home in homes if name in home.__all__)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

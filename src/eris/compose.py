@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from eris.aggregate.choose import check_rule, rule_by_name
+from eris.aggregate.encoding import FixedPoint, check_fixed_point
 from eris.aggregate.rule import Rule
-from eris.config import Config, concerning
+from eris.config import Config, Server, concerning
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec
-from eris.methods import Method, method_by_name, settled
+from eris.methods import Method, check_options, method_by_name, with_defaults
 from eris.methods.noise_budget import SampleNoise, on_steps, on_update
 from eris.methods.own_model import own_model
 from eris.protocol.recipe import Recipe
-from eris.protocol.round_plan import RosterEntry
+from eris.protocol.roster import RosterEntry
 from eris.seeds import Seed, public_root
 from eris.shards.policy import ShardPolicy
 from eris.step.choose import optimizer_by_name
@@ -59,6 +60,7 @@ class _Ingredients(NamedTuple):
     rule: Rule
     optimizer: ServerOptimizer
     schedule: Schedule
+    encoding: FixedPoint | None
 
 
 def check_settings(config: Config) -> None:
@@ -69,8 +71,9 @@ def check_settings(config: Config) -> None:
     names = config.methods
     if twice := [name for place, name in enumerate(names) if name in names[:place]]:
         raise ConfigError(f"method {twice[0]!r} is named twice", fix="name each once", key="method")
+    check_options(config)
     for name in names:
-        chosen = settled(config, name)
+        chosen = with_defaults(config, name)
         method = method_by_name(name)
         _check(chosen, method, config.members)
         _ingredients(chosen, method)
@@ -81,12 +84,12 @@ def compose(config: Config, spec: ModelSpec, samples: list[int]) -> Composition:
     if len(config.methods) != 1:
         raise ConfigError(f"method is {list(config.methods)}", fix="compose one method at a time", key="method")
     method = method_by_name(config.methods[0])
-    config = method.settle(config)
+    config = method.completed(config)
     _check(config, method, len(samples))
     public = public_root(config.seed)
     if method.exchange is not None:
         _check_buffers(config, spec)
-        with concerning("baselines"):
+        with concerning(f"options.{method.name}"):
             method.exchange(config, spec, public)  # refuses graphs and partitions that cannot be
     noise = on_steps(config, samples)
     policy, ingredients = _policy(config, method, spec, public), _ingredients(config, method)
@@ -121,6 +124,8 @@ def _check(config: Config, method: Method, members: int) -> None:
     _check_counts(config, method, members)
     if method.exchange is not None:
         _check_own_models(config)
+    if method.check is not None:
+        method.check(config)
     _check_replicas(config)
     _check_slow_members(config)
 
@@ -135,7 +140,18 @@ def _ingredients(config: Config, method: Method) -> _Ingredients:
         optimizer = optimizer_by_name(server.optimizer, **server.optimizer_options)
     with concerning("server.schedule"):
         schedule = schedule_by_name(server.schedule, **server.schedule_options)
-    return _Ingredients(chain, rule, optimizer, schedule)
+    return _Ingredients(chain, rule, optimizer, schedule, _encoding(server, rule, chain))
+
+
+def _encoding(server: Server, rule: Rule, chain: Chain) -> FixedPoint | None:
+    if server.encoding == "float":
+        if server.limit != "auto":
+            raise ConfigError("floats have no limit", fix="set server.encoding = 'fixed' too", key="server.limit")
+        return None
+    with concerning("server.encoding"):
+        check_fixed_point(rule, chain)
+    with concerning("server.limit"):
+        return FixedPoint(None if server.limit == "auto" else server.limit)
 
 
 def _check_counts(config: Config, method: Method, members: int) -> None:
@@ -196,6 +212,7 @@ def _check_own_models(config: Config) -> None:
         "local.send": config.local.send != "delta",
         "server.rule": server.rule != "mean",
         "server.optimizer": server.optimizer != "fedavg" or bool(server.optimizer_options),
+        "server.encoding": server.encoding != "float",
     }
     for key in (key for key, found in impossible.items() if found):
         raise ConfigError(
@@ -230,6 +247,8 @@ def _policy(config: Config, method: Method, spec: ModelSpec, public: Seed) -> Sh
 
 def _chain(config: Config, method: Method) -> Chain:
     transforms: list[Transform] = [] if method.exchange is None else [own_model()]
+    if method.transforms is not None:
+        transforms += method.transforms(config)
     if config.server.optimizer == "fednova":
         transforms.append(normalise_steps())
     transforms += on_update(config)

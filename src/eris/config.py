@@ -30,7 +30,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from eris.errors import ConfigError
 
 __all__ = [
-    "Baselines",
     "Compression",
     "Config",
     "Data",
@@ -41,6 +40,7 @@ __all__ = [
     "Privacy",
     "Server",
     "Shards",
+    "allowed_by",
     "commented_config",
     "concerning",
     "dump_config",
@@ -53,6 +53,19 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Options = dict[str, str | int | float | bool]
 
+# Where the settings of the former table [baselines] are now: its key → (method, option).
+_MOVED: dict[str, tuple[tuple[str, str], ...]] = {
+    "prune": (("priprune", "prune"), ("priprune-pseudo", "prune")),
+    "soteria_keep": (("soteriafl", "keep"), ("cdp-sgd", "keep")),
+    "virtual_nodes": (("shatter", "virtual_nodes"),),
+    "virtual_degree": (("shatter", "virtual_degree"),),
+    "partitions": (("ako", "partitions"),),
+    "ako_combine": (("ako", "combine"),),
+    "degree": (("gossip", "degree"), ("qdpsgd", "degree")),
+    "consensus": (("qdpsgd", "consensus"),),
+    "levels": (("qdpsgd", "levels"),),
+    "start": tuple((method, "start") for method in ("gossip", "shatter", "ako", "qdpsgd")),
+}
 _FOLLOWING = {"aggregators", "momentum"}  # their defaults follow another setting, as long as nobody says them
 _IN_WORDS = (  # pydantic's words, in the order of trying, and ours
     (r"Input should be a valid dictionary.*", "a table"),
@@ -64,6 +77,7 @@ _IN_WORDS = (  # pydantic's words, in the order of trying, and ours
     (r"Input should be ((greater|less) than .*)", r"a number \1"),
     (r"Input should be (.*)", r"\1"),
     (r"(?:Tuple|List) should have (.*) after validation, not .*", r"a list with \1"),
+    (r"String should match pattern '\^\(auto.*", "auto, cpu, cuda, cuda:1 (or another number) or mps"),
     (r"String should have (.*)", r"a string with \1"),
 )
 
@@ -75,10 +89,13 @@ class _Table(BaseModel):
 class Data(_Table):
     """Which data, and who has which part of it."""
 
-    name: str = Field(default="mnist-sample", description="a data set by name (`eris data list`)")
-    partition: Literal["iid", "dirichlet", "label-skew", "quantity-skew", "natural"] = Field(
-        default="iid", description="how samples are divided"
+    name: str = Field(
+        default="mnist-sample", description="a data set by name (`eris list datasets`), or package.module:function"
     )
+    partition: str = Field(
+        default="iid", description="how samples are divided: iid, dirichlet, label-skew, quantity-skew, natural"
+    )
+    partition_options: Options = Field(default_factory=dict, description="arguments of a partition of one's own")
     alpha: Positive = Field(default=0.5, description="Dirichlet parameter: small is uneven")
     classes_per_member: Count = Field(default=2, description="for label-skew")
     samples: Annotated[int, Field(ge=0)] = Field(
@@ -118,8 +135,26 @@ class Local(_Table):
     refresh: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None, description="for svrg: chance of a new snapshot"
     )
+    correction: str = Field(
+        default="", description="what is added to every local gradient, by name (`eris list corrections`)"
+    )
+    correction_options: Options = Field(default_factory=dict, description="arguments of the correction")
     buffers: Literal["average", "local", "frozen"] = Field(
         default="average", description="running statistics of the model"
+    )
+    loss: Annotated[str, Field(min_length=1)] = Field(
+        default="cross-entropy",
+        description="cross-entropy, mse, bce, tokens, next-token, model, or package.module:function",
+    )
+    metrics: tuple[str, ...] = Field(default=(), description="further figures, each as package.module:function")
+    keep: tuple[str, ...] = Field(
+        default=(), description='tensors that stay with their member, by pattern: ["head.*", "*.bn*"]'
+    )
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:[0-9]+)?)$")] = Field(
+        default="cpu", description="where this machine trains: auto, cpu, cuda, cuda:1, mps"
+    )
+    precision: Literal["float32", "bf16", "fp16"] = Field(
+        default="float32", description="of what is computed in training; weights stay float32"
     )
     cohort: Count = Field(
         default=1, description="members trained in one vectorised call: faster, but not the bits of a real peer"
@@ -158,7 +193,7 @@ class Shards(_Table):
 class Compression(_Table):
     """What `+dsc` methods compress with, and how references move."""
 
-    compressor: str = Field(default="rand_k", description="a compressor by name")
+    compressor: str = Field(default="rand_k", description="a compressor by name (`eris list compressors`)")
     keep: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.2, description="kept share p of a sparsifier (ω = 1/p − 1)"
     )
@@ -173,14 +208,16 @@ class Compression(_Table):
     gamma_schedule: str = Field(
         default="constant", description="γ_t over the rounds: constant, cosine, inverse_sqrt, stepwise"
     )
-    gamma_schedule_options: dict[str, float] = Field(default_factory=dict, description="arguments of that schedule")
+    gamma_schedule_options: Options = Field(default_factory=dict, description="arguments of that schedule")
 
 
 class Privacy(_Table):
     """What is done to an update for privacy's sake, before compression."""
 
     clip: NotNegative = Field(default=0.0, description="ℓ2 bound of an update; 0: off")
-    noise_multiplier: NotNegative = Field(default=0.0, description="noise σ in units of the clipping bound; 0: off")
+    noise_multiplier: NotNegative = Field(
+        default=0.0, description="noise σ in units of the sensitivity (a member's 2C, a sample's C); 0: off"
+    )
     epsilon: Literal["auto", "none"] | Positive = Field(
         default="auto", description="noise by its ε instead; auto: 10 where noise makes the method; none: no noise"
     )
@@ -193,45 +230,30 @@ class Privacy(_Table):
     )
 
 
-class Baselines(_Table):
-    """Settings of the methods that ERIS is compared with; the defaults are those of its paper."""
-
-    prune: Annotated[float, Field(gt=0, lt=1)] = Field(default=0.01, description="PriPrune: withheld share p")
-    soteria_keep: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.05, description="SoteriaFL and CDP-SGD: kept share"
-    )
-    virtual_nodes: Count = Field(default=2, description="Shatter: virtual nodes l of a member")
-    virtual_degree: Count = Field(default=4, description="Shatter: neighbours r of a virtual node")
-    partitions: Count = Field(default=5, description="Ako: partitions p of a gradient")
-    ako_combine: Literal["mean", "sum"] = Field(
-        default="mean", description="Ako: weigh every gradient by 1/K, or add them up"
-    )
-    degree: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="gossip and Q-DPSGD-1: neighbours of a member; 0: all"
-    )
-    consensus: Annotated[float, Field(gt=0, le=1)] = Field(default=0.9, description="Q-DPSGD-1: step ε_c of a round")
-    levels: Count = Field(default=31, description="Q-DPSGD-1: quantisation levels on each side of zero")
-    start: Literal["same", "own"] = Field(
-        default="same", description="members with models of their own begin with the same one, or each with its own"
-    )
-
-
 class Server(_Table):
     """What aggregators make of contributions, and how every peer then steps."""
 
-    rule: str = Field(default="mean", description="mean, median or trimmed_mean")
-    rule_options: dict[str, float] = Field(default_factory=dict, description="arguments of the rule")
+    rule: str = Field(default="mean", description="mean, median, trimmed_mean, or another (`eris list rules`)")
+    rule_options: Options = Field(default_factory=dict, description="arguments of the rule")
     weights: Literal["samples", "uniform"] = Field(default="samples", description="what a member counts")
     optimizer: str = Field(default="fedavg", description="a server optimizer by name")
-    optimizer_options: dict[str, float] = Field(default_factory=dict, description="arguments of the optimizer")
+    optimizer_options: Options = Field(default_factory=dict, description="arguments of the optimizer")
     schedule: str = Field(
         default="constant", description="λ_t over the rounds: constant, cosine, inverse_sqrt, stepwise"
     )
-    schedule_options: dict[str, float] = Field(default_factory=dict, description="arguments of the schedule")
+    schedule_options: Options = Field(default_factory=dict, description="arguments of the schedule")
     normalisation: Literal["contributors", "participation", "none"] = Field(
         default="contributors", description="how a mean treats missing members"
     )
     min_contributors: Count = Field(default=3, description="a shard with fewer is not published")
+    encoding: Literal["float", "fixed"] = Field(
+        default="float",
+        description="what members send: floats, or whole numbers whose sum does not depend on the order",
+    )
+    limit: Literal["auto"] | Positive = Field(
+        default="auto",
+        description="for fixed: largest |value| sent, a power of two; auto: follows what moved the model",
+    )
 
 
 class Faults(_Table):
@@ -300,13 +322,15 @@ class Config(_Table):
     evaluate_every: Count = Field(default=1, description="rounds between two evaluations")
     gradient_norm: bool = Field(default=False, description="measure ‖∇f‖² over all training data at every evaluation")
 
+    options: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="the methods' own settings, a table for each: [options.NAME]"
+    )
     data: Data = Data()
     model: Model = Model()
     local: Local = Local()
     shards: Shards = Shards()
     compression: Compression = Compression()
     privacy: Privacy = Privacy()
-    baselines: Baselines = Baselines()
     server: Server = Server()
     faults: Faults = Faults()
     network: Network = Network()
@@ -338,9 +362,10 @@ class Config(_Table):
     def digest(self) -> str:
         """A sha256 of everything that decides the result.
 
-        How the work is spread over processes does not, so it is left out.
+        How the work is spread over processes and devices does not, so it is left out.
         """
-        plain = self.model_dump(mode="json", exclude={"workers": True, "engine": True, "network": {"ray"}})
+        spread: Any = {"workers": True, "engine": True, "network": {"ray"}, "local": {"device"}}
+        plain = self.model_dump(mode="json", exclude=spread)
         return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -349,6 +374,7 @@ def load_config(source: Path | str | Mapping[str, Any] | None = None, *, changes
     data = _read(Path(source)) if isinstance(source, str | Path) else _copied(source or {})
     for change in changes:
         _apply(data, change)
+    data = _with_baselines_moved(data)
     try:
         return Config.model_validate(_tuples(data))
     except ValidationError as error:
@@ -382,7 +408,8 @@ def commented_config() -> str:
     """Return the defaults as TOML with a comment on every line: what `eris init` writes."""
     lines = ["# A run of eris. Every setting has its default here; leave out what you do not change."]
     plain = Config().model_dump(mode="json")
-    tables = [name for name, value in plain.items() if isinstance(value, dict)]
+    tables = [name for name, value in plain.items() if isinstance(value, dict) and name != "options"]
+    plain.pop("options")  # methods say their own: `eris.methods.commented_options`
     lines += _commented(Config, {name: value for name, value in plain.items() if name not in tables})
     for table in tables:
         kind = Config.model_fields[table].annotation
@@ -445,6 +472,26 @@ def _apply(data: dict[str, Any], change: str) -> None:
     data[name] = _value(text.strip())
 
 
+def _with_baselines_moved(data: dict[str, Any]) -> dict[str, Any]:
+    """Read the former table [baselines] as what it says about each method; what the new tables say goes first."""
+    if not isinstance(former := data.get("baselines", {}), Mapping):
+        raise ConfigError("baselines is not a table", fix="use [options.METHOD] tables", key="baselines")
+    options = _copied(data.get("options", {})) if isinstance(data.get("options", {}), Mapping) else data["options"]
+    for key, value in former.items():
+        if key not in _MOVED:
+            fix = _close(key, [f"{method}.{name}" for places in _MOVED.values() for method, name in places])
+            raise ConfigError(f"there is no key baselines.{key}", fix=fix, key=f"baselines.{key}", value=value)
+        for method, name in _MOVED[key]:
+            options.setdefault(method, {}).setdefault(name, value)
+    plain = {key: value for key, value in data.items() if key != "baselines"}
+    return {**plain, "options": options} if options else plain
+
+
+def _close(key: str, known: list[str]) -> str:
+    near = [place for place in known if difflib.get_close_matches(key, [place.partition(".")[2]], n=1)]
+    return f"methods have tables of their own: use [options.{'METHOD'}], e.g. options.{(near or known)[0]}"
+
+
 def _value(text: str) -> Any:
     """Read a value as TOML would; what is not TOML is taken as a string, so that quotes may be left out."""
     try:
@@ -485,6 +532,12 @@ def _looked_up(data: Any, path: list[str]) -> Any:
 def _allowed(error: ValidationError, path: list[str]) -> str:
     """Say what pydantic says about this key, all branches of a union together."""
     messages = [entry["msg"] for entry in error.errors(include_url=False) if _path(entry["loc"]) == path]
+    return "use " + ", or ".join(dict.fromkeys(_in_words(message) for message in messages))
+
+
+def allowed_by(error: ValidationError, name: str) -> str:
+    """Say what pydantic says about one field of a table of options."""
+    messages = [entry["msg"] for entry in error.errors(include_url=False) if entry["loc"][:1] == (name,)]
     return "use " + ", or ".join(dict.fromkeys(_in_words(message) for message in messages))
 
 

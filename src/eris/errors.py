@@ -8,6 +8,7 @@
     ├── Refused            a message or plan was rejected; carries a typed `Reason`
     ├── FloorError         a round plan asks for more than this member is willing to show
     ├── DataError          a data set is missing, damaged or not what it claims to be
+    ├── ModelError         a network cannot be trained on its data, or not at all
     ├── TaskError          the user's own training code failed
     ├── CheckpointError    saved state is missing, damaged or belongs to another run
     ├── DiskError          a disk has too little room for what must lie on it
@@ -34,6 +35,7 @@ __all__ = [
     "FloorError",
     "InputError",
     "MissingExtra",
+    "ModelError",
     "PlanError",
     "Reason",
     "Refused",
@@ -87,6 +89,7 @@ class Reason(StrEnum):
     DUPLICATE = "duplicate"  # the same contribution again: harmless, the same receipt is given
     CONFLICT = "conflict"  # a different contribution from a member that is already in
     LATE = "late"  # the shard was cut before it was complete
+    WRONG_VERSION = "wrong-version"  # of the wire: one of the two sides must be updated
     WRONG_RUN = "wrong-run"
     WRONG_EPOCH = "wrong-epoch"
     WRONG_ROUND = "wrong-round"
@@ -98,6 +101,7 @@ class Reason(StrEnum):
     WRONG_SPEC = "wrong-spec"
     NOT_A_MEMBER = "not-a-member"  # the sender is not a participant of this round
     NON_FINITE = "non-finite"
+    OUT_OF_RANGE = "out-of-range"  # a value or a sum that no member within the limit of fixed point can cause
     MALFORMED = "malformed"
     NO_ROOM = "no-room"  # the receiver's disk is full
     TOO_FEW = "too-few"  # fewer contributors than min_contributors
@@ -122,6 +126,10 @@ class FloorError(ErisError):
 
 class DataError(ErisError):
     """A data set is missing, damaged or not what it claims to be."""
+
+
+class ModelError(ErisError):
+    """A network cannot be trained on its data, or not at all."""
 
 
 class TaskError(ErisError):

@@ -1,16 +1,18 @@
 """The ledger of exposure: which share of a member's update an observer learned, broadcasts counted.
 
 An observer is a peer that aggregates (or the server). It sees a member's values on the shards that it owns. What is
-published is a mean and counts as nobody's, except where a mean has one contributor: there everybody sees that
-member's own value, so it counts for every observer.
+published is a mean and counts as nobody's, except where one member alone is in it (no other contributed the shard, or
+under masks of their own no other kept the coordinate): there everybody sees that member's own value, so it counts for
+every observer, in the round and in the union. Secret masks hide whose value it is; it is counted all the same.
 
 Two figures come of it. The **largest share of a round**: over all members and observers, the most that one learned of
 one update. The **union over rounds**: of which coordinates an observer has seen a value at some time; with a fixed plan
 it stays what it was in the first round (without compression), with a redrawn one it grows to everything.
 
-Beside them stands the number that the paper's Theorem 3.2 multiplies by C_max: how many **values** one observer got of
-one member in all rounds together, T·p·n/A if all is even. In federations of up to a hundred members all three are also
-given member by member, for each observer.
+Beside them stands the number that the paper's Theorem 3.2 multiplies by C_max: how many **values** the best placed
+observer got of one member in all rounds together, T·p·n/A if all is even. In federations of up to a hundred members all
+three are also given member by member, for each observer; beyond, the number of values is an upper bound (the most that
+any observer got in each round, added up member by member).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.atomic_file import writing
+from eris.errors import CheckpointError
 from eris.events import Event, RoundStarted, Sent, ShardPublished, VerdictWritten
 from eris.protocol.recipe import Recipe
 from eris.shards.plan import Coordinates, ShardPlan
@@ -90,8 +93,11 @@ class ExposureLedger:
         self._n = recipe.spec.n
         self._moving = recipe.policy.schedule != "fixed"
         self._rows = BitRows(folder / "seen.bits", self._n)
+        self._sole_rows = BitRows(folder / "sole.bits", self._n)
+        self._sole: set[int] = set()  # members of whom something was published that is theirs alone
         self._observers: list[int] = []
-        self._largest, self._sum, self._count, self._published, self._shares = 0.0, 0.0, 0, 0.0, 0.0
+        self._largest, self._sum, self._count, self._published = 0.0, 0.0, 0, 0.0
+        self._by_round = np.zeros(members)  # of each member, the most that one observer got in each round, added up
         self._whole: set[int] = set()  # members of whom all was seen: nothing more can come
         pairs = members if members <= _MOST_MEMBERS else 0
         self._most, self._values = np.zeros((2, pairs, members + 1))  # by member and observer, in coordinates
@@ -123,7 +129,9 @@ class ExposureLedger:
             "published_share_per_round": self._published,
             "union_over_rounds": max(union.values(), default=0.0),
             "union_by_observer": {"server" if self._server else str(peer): share for peer, share in union.items()},
-            "values_over_rounds": round(self._shares * self._n),
+            "values_over_rounds": round(
+                float(self._values.max() if self._values.size else self._by_round.max(initial=0.0))
+            ),
             "side_scalars": ["weight", "steps", *(["norm"] if self._norms else [])],
             **({"by_member": self._by_member(seen)} if self._most.size else {}),
         }
@@ -131,13 +139,15 @@ class ExposureLedger:
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint must keep (the rows of bits keep themselves)."""
         self._rows.flush()
+        self._sole_rows.flush()
         return {
             "observers": self._observers,
             "largest": self._largest,
             "sum": self._sum,
             "count": self._count,
             "published": self._published,
-            "shares": self._shares,
+            "by_round": self._by_round.tolist(),
+            "sole": sorted(self._sole),
             "whole": sorted(self._whole),
             "most": self._most.tolist(),
             "values": self._values.tolist(),
@@ -145,9 +155,14 @@ class ExposureLedger:
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
-        self._observers, self._whole = list(state["observers"]), set(state["whole"])
+        if "by_round" not in state:
+            raise CheckpointError(
+                "this checkpoint's exposure was counted by an earlier version", fix="run again from the beginning"
+            )
+        self._observers, self._whole, self._sole = list(state["observers"]), set(state["whole"]), set(state["sole"])
         self._largest, self._sum = state["largest"], state["sum"]
-        self._count, self._published, self._shares = state["count"], state["published"], state["shares"]
+        self._count, self._published = state["count"], state["published"]
+        self._by_round[:] = state["by_round"]
         for name, table in (("most", self._most), ("values", self._values)):
             table[:] = np.array(state[name]).reshape(table.shape)
 
@@ -186,7 +201,6 @@ class ExposureLedger:
         largest = max((seen for seen, _ in shares), default=0.0)
         self._largest = max(self._largest, largest)
         self._published = max(self._published, max((published for _, published in shares), default=0.0))
-        self._shares += largest
         self._sum += sum(seen for seen, _ in shares)
         self._count += len(shares)
         self.of_round[current.round] = largest
@@ -197,12 +211,15 @@ class ExposureLedger:
         alone, learned = current.alone(member), current.learned(member, self._members)
         if (published := int(alone.sum())) > 0:
             learned += published - current.by_observer(alone, self._members)  # not again what it has seen itself
+            self._sole_rows.add(member, current.alone_bits(member))
+            self._sole.add(member)
         if not self._server:
             learned[member] = 0
         if self._most.size:
             row = learned[: self._most.shape[1]]
             np.maximum(self._most[member], row, out=self._most[member])
             self._values[member] += row
+        self._by_round[member] += learned.max()
         return float(learned.max()) / self._n, published / self._n
 
     def _by_member(self, seen: Sequence[Mapping[int, int]]) -> dict[str, Any]:
@@ -241,21 +258,31 @@ class ExposureLedger:
         return union
 
     def _seen_of(self, member: int) -> dict[int, int]:
-        """Return how many of a member's coordinates each observer has ever seen."""
+        """Return how many of a member's coordinates each observer has ever seen, as its own or published alone."""
         if self._moving:
-            rows = {observer: self._rows.row(self._row(member, observer)) for observer in self._observers}
+            alone = self._sole_rows.row(member)
+            rows = {observer: self._rows.row(self._row(member, observer)) | alone for observer in self._observers}
             return {observer: int(np.bitwise_count(row).sum()) for observer, row in rows.items()}
         policy, peers = self._recipe.policy, list(range(self._recipe.policy.shards))
-        counts, total = self._seen_by_shard(member), np.zeros(max(*peers, *self._observers, 0) + 1)
+        counts, sole = self._seen_by_shard(member), self._sole_by_shard(member)
+        total = np.full(max(*peers, *self._observers, 0) + 1, float(sole.sum()))
         for owners in filter(None, (policy.assignment(0, peers), policy.witnesses(0, peers))):
-            total += np.bincount(owners, counts, total.size)
+            total += np.bincount(owners, counts - sole, total.size)  # what was published alone has been counted
         return {observer: int(total[observer]) for observer in self._observers}
+
+    def _sole_by_shard(self, member: int) -> Counts:
+        if member not in self._sole:
+            return np.zeros(self._recipe.layout(0).shards, np.int64)
+        return self._by_shard(self._sole_rows.row(member))
 
     def _seen_by_shard(self, member: int) -> Counts:
         layout = self._recipe.layout(0)
         if member in self._whole:
             return layout.trainable.sizes + layout.buffers.sizes
-        seen = np.unpackbits(self._rows.row(member), count=self._n)
+        return self._by_shard(self._rows.row(member))
+
+    def _by_shard(self, bits: Bits) -> Counts:
+        layout, seen = self._recipe.layout(0), np.unpackbits(bits, count=self._n)
         trainable, buffers = seen[: layout.trainable.n], seen[layout.trainable.n :]
         return _per_shard(layout.trainable, trainable) + _per_shard(layout.buffers, buffers)
 
@@ -329,6 +356,23 @@ class _Round:
             published = [shard for shard, members in self.contributors.items() if member in members]
             counts[published] = np.maximum(counts[published], owners[published])
         return counts
+
+    def alone_bits(self, member: int) -> Bits:
+        """Return, as bits, which of a member's coordinates were published with no other in the mean."""
+        layout, support = self.layout, self.supports.get(member, self.mask)
+        coordinates = np.arange(layout.trainable.n, dtype=np.int64) if support is None else support
+        owners = layout.trainable.owners_of(coordinates)
+        whole, published = np.zeros((2, layout.shards), bool)
+        whole[self._alone.get(member, [])] = True
+        whole &= self.seen[member] > 0
+        published[[shard for shard, members in self.contributors.items() if member in members]] = True
+        sole = whole[owners]
+        if member in self.supports:
+            sole |= published[owners] & (self.times[coordinates] == 1)
+        bits = np.zeros(layout.n, bool)
+        bits[coordinates[sole]] = True
+        bits[layout.trainable.n :] = whole[layout.buffers.owners_of(np.arange(layout.buffers.n, dtype=np.int64))]
+        return np.packbits(bits)
 
     def bits(self, observer: int | None, support: Coordinates | None, owned: NDArray[np.bool_], *, keep: bool) -> Bits:
         """Return, as bits, which coordinates of a message lie in the owned shards; the usual case is computed once."""

@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import isfunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eris.config import Config
     from eris.events import Listener
+    from eris.interop.trackers import MakeTracker
     from eris.local.task import Task
+    from eris.methods import Method
     from eris.simulate.run import RunResult
 
 __all__ = ["Federation"]
 
-Arrays = tuple[Any, ...]
+Metrics = Mapping[str, Callable[[Any, Any], Any]] | Sequence[str | Callable[[Any, Any], Any]]
 
 
 class Federation:
@@ -32,10 +35,20 @@ class Federation:
     `model` is a name (``"lenet5"``), an import path (``"package.module:Class"``) or anything that returns a
     `torch.nn.Module` when called; `data` a name, or two pairs of arrays ``((inputs, labels), (inputs, labels))`` to
     train and to test on. A third array beside the first pair says whom each sample comes from, by number or by name;
-    with ``changes=["data.partition=natural"]`` these stay whole. Both may be tables of settings too. Instead of both,
-    `task` may be a learning problem of one's own (`eris.Task`). All other settings are those of a configuration file,
-    tables as dictionaries (``local={"lr": 0.1}``) or as `changes` in the words of ``eris run --set``
-    (``["data.alpha=0.2"]``).
+    with ``changes=["data.partition=natural"]`` these stay whole. Instead of a pair of arrays there may be a dictionary
+    of columns, a torch `Dataset`, a `Dataset` of the Hugging Face library, or a list of samples, which `collate` puts
+    together; instead of two of them, a function of the member that returns its own. Model and data may be tables of
+    settings too.
+
+    `loss` is a name (``"mse"``) or a function of what the model answers and the targets; `metrics` are further figures,
+    by name ``{"recall": function}`` or just the functions.
+
+    Instead of all these, `task` may be a learning problem of one's own (`eris.Task`). All other settings are those of a
+    configuration file, tables as dictionaries (``local={"lr": 0.1}``) or as `changes` in the words of
+    ``eris run --set`` (``["data.alpha=0.2"]``).
+
+    Whatever has a name may be an object: a method (`eris.Method`), and in the tables a compressor, rule, optimizer,
+    schedule, partition or correction (``server={"rule": MyRule()}``).
 
     Names are trained in worker processes; objects of one's own in this process.
     """
@@ -43,27 +56,40 @@ class Federation:
     def __init__(
         self,
         model: str | dict[str, Any] | Callable[[], Any] | None = None,
-        data: str | dict[str, Any] | tuple[Arrays, Arrays] | None = None,
-        method: str | Sequence[str] = "eris",
+        data: str | dict[str, Any] | tuple[Any, Any] | Callable[..., Any] | None = None,
+        method: str | Method | Sequence[str | Method] = "eris",
         *,
+        loss: str | Callable[[Any, Any], Any] | None = None,
+        metrics: Metrics | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
         task: Task | None = None,
         changes: Sequence[str] = (),
         **settings: Any,
     ) -> None:
         from eris.config import load_config
+        from eris.local.task import rehearse
 
-        plain: dict[str, Any] = {"method": method if isinstance(method, str) else list(method), **settings}
+        plain, lent = _with_names(method, settings)
         _require_maker(model)
         for table, given in (("model", model), ("data", data)):
             if isinstance(given, dict):
                 plain[table] = given
             elif given is not None:
                 plain[table] = {"name": given if isinstance(given, str) else "own"}
+        if loss is not None:
+            plain["local"] = {**plain.get("local", {}), "loss": loss if isinstance(loss, str) else "own"}
+        if metrics is not None and all(isinstance(each, str) for each in metrics) and not isinstance(metrics, Mapping):
+            plain["local"] = {**plain.get("local", {}), "metrics": list(metrics)}
+            metrics = None
         self.config: Config = load_config(plain, changes=changes)
+        if lent:
+            self.config = self.config.model_copy(update={"workers": 1})  # a worker process would not know them
         if task is not None:
             _require_nothing_else(self.config)
             self.config = _with_names_of_its_own(self.config)
-        self.task = task or self._own_task(model, data)
+            rehearse(task)
+        own = {"loss": loss if callable(loss) else None, "metrics": metrics, "collate": collate}
+        self.task = task or self._own_task(model, data, own)
 
     def __repr__(self) -> str:
         config = self.config
@@ -71,16 +97,32 @@ class Federation:
         return f"Federation({config.members} members, {methods}, {config.model.name} on {config.data.name})"
 
     def run(
-        self, out: str | Path | None = None, *, listeners: Sequence[Listener] = (), report: bool = True
+        self,
+        out: str | Path | None = None,
+        *,
+        listeners: Sequence[Listener] = (),
+        report: bool = True,
+        track: str | MakeTracker | Sequence[str | MakeTracker] = (),
     ) -> RunResult:
         """Train, write the run's folder (default: runs/<time>-<method>) and return what came of it.
 
-        Whoever runs many and reads only figures saves a second each with ``report=False``.
+        Whoever runs many and reads only figures saves a second each with ``report=False``. `track` names trackers of
+        the figures (``"tensorboard"``), or gives what makes one.
         """
+        from eris.interop.trackers import Tracking
         from eris.simulate.run import run
+        from eris.simulate.stamped_folder import stamped_folder
 
-        result = run(self.config, None if out is None else Path(out), task=self.task, listeners=listeners)
-        return _reported(result) if report else result
+        trackers = [track] if isinstance(track, str) or callable(track) else list(track)
+        if out is None and trackers:
+            out = stamped_folder(self.config.methods[0])
+        with Tracking(trackers, Path(out or ""), self.config) as tracking:
+            listening: list[Listener] = [*listeners, *([tracking] if trackers else [])]
+            result = run(self.config, None if out is None else Path(out), task=self.task, listeners=listening)
+            result = _reported(result) if report else result
+            if (page := result.path / "report.html").exists():
+                tracking.artefact(page)
+        return result
 
     def resume(self, out: str | Path, *, listeners: Sequence[Listener] = (), report: bool = True) -> RunResult:
         """Go on with a run that was stopped or killed."""
@@ -89,13 +131,47 @@ class Federation:
         result = resume(Path(out), task=self.task, listeners=listeners)
         return _reported(result) if report else result
 
-    def _own_task(self, model: Any, data: Any) -> Task | None:
+    def _own_task(self, model: Any, data: Any, own: dict[str, Any]) -> Task | None:
         own_data = data is not None and not isinstance(data, str | dict)
-        if not callable(model) and not own_data:
+        if not callable(model) and not own_data and all(value is None for value in own.values()):
             return None
         from eris.tasks import own_task
 
-        return own_task(self.config, model if callable(model) else None, data if own_data else None)
+        return own_task(self.config, model if callable(model) else None, data if own_data else None, **own)
+
+
+def _with_names(method: Any, settings: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return settings in which objects go by names of their own, and whether there were any."""
+    from eris.aggregate.choose import RULES
+    from eris.data.partition import PARTITIONS
+    from eris.local.correction import CORRECTIONS
+    from eris.methods import METHODS, Method
+    from eris.registry import Ready, Registry
+    from eris.step.choose import OPTIMIZERS
+    from eris.step.schedule import SCHEDULES
+    from eris.transforms.named import COMPRESSORS
+
+    doors: dict[tuple[str, str], Registry[Any]] = {
+        ("compression", "compressor"): COMPRESSORS,
+        ("compression", "gamma_schedule"): SCHEDULES,
+        ("server", "rule"): RULES,
+        ("server", "optimizer"): OPTIMIZERS,
+        ("server", "schedule"): SCHEDULES,
+        ("data", "partition"): PARTITIONS,
+        ("local", "correction"): CORRECTIONS,
+    }
+    several = [method] if isinstance(method, str | Method) or not isinstance(method, Sequence) else list(method)
+    names = [each if isinstance(each, str) else METHODS.lend(each) for each in several]
+    plain: dict[str, Any] = {"method": names[0] if several == [method] else names, **settings}
+    lent = any(not isinstance(each, str) for each in several)
+    for (table, key), registry in doors.items():
+        given = plain[table].get(key) if isinstance(plain.get(table), dict) else None
+        if given is None or isinstance(given, str):
+            continue
+        made = not isinstance(given, type) and not (isfunction(given) and registry not in (SCHEDULES, CORRECTIONS))
+        name = registry.lend(Ready(given) if made else given)  # a function makes one; of schedules it is one
+        plain[table], lent = {**plain[table], key: name}, True
+    return plain, lent
 
 
 def _require_maker(model: Any) -> None:

@@ -1,54 +1,95 @@
-"""Configuration → the learning problem: a model, data, and who has which part of it."""
+"""Configuration → the learning problem: a model, a loss, data, and who has which part of it.
+
+Everything that is built here is tried out on a dry batch first (`eris.local.dry_batch`), in whatever process it is
+built: what is wrong with data or model is said before anything is written.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib.util
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eris.config import Config, concerning, load_config
-from eris.errors import ConfigError, InputError
+from eris.errors import ConfigError, DataError, InputError, MissingExtra
+from eris.local.correction import corrected
 from eris.local.task import Task
-from eris.methods import settled
+from eris.methods import with_defaults
 from eris.methods.noise_budget import on_steps
+from eris.registry import Registry, imported
 from eris.seeds import Seed, public_root
 
 if TYPE_CHECKING:
     from eris.local.numpy_task import Descent
     from eris.local.torch_gradient import LocalGradient
+    from eris.local.torch_objective import Objective
     from eris.local.torch_work import LocalWork
 
-__all__ = ["OWN", "build_task", "check_task", "own_task", "task_at_home"]
+__all__ = ["OWN", "TASKS", "as_asked", "build_task", "check_task", "own_task", "task_at_home"]
 
-Arrays = tuple[Any, ...]  # inputs, targets and, perhaps, ids
-OWN = "own"  # the name of what has none: a model or data given as objects
+Loss = str | Callable[[Any, Any], Any]
+Metrics = Mapping[str, Callable[[Any, Any], Any]] | Sequence[str | Callable[[Any, Any], Any]]
+OWN = "own"  # the name of what has none: a model, data or a loss given as objects
 
 _UNUSED_ALWAYS = (
     *("data.partition", "data.validation", "model.name"),
     *("local.steps", "local.optimizer", "local.weight_decay", "local.send", "local.estimator", "local.refresh"),
+    *("local.loss", "local.metrics", "local.keep", "local.device", "local.precision"),
 )
 _UNUSED = {  # what made-up tasks do not look at
     "synthetic-clouds": (*_UNUSED_ALWAYS, "model.options"),
     "synthetic-quadratic": (*_UNUSED_ALWAYS, "data.samples", "data.test_samples", "local.epochs", "local.batch"),
 }
 _TESTS = 200  # rows that synthetic-clouds has to test on
-_TRUE_ANYWAY = {"data.validation": (0.0,), "local.steps": (0, 1), "local.batch": ("full",)}
+_TRUE_ANYWAY = {
+    "data.validation": (0.0,),
+    "local.steps": (0, 1),
+    "local.batch": ("full",),
+    "local.device": ("auto",),
+}
+_PAIRS = (
+    "give ((inputs, targets), (test inputs, test targets)), two datasets to train and to test on, "
+    "or a function of the member; ids may come third in the first pair"
+)
 
 
-def build_task(config: Mapping[str, Any]) -> Task:
-    """Build the task that plain configuration data describes; a worker process calls this too."""
+TASKS: Registry[Callable[..., Task]] = Registry(
+    "task",
+    "eris.tasks",
+    {},
+    refuses=lambda thing: "" if callable(thing) else "it cannot be called with a configuration and a peer's number",
+)
+
+
+def build_task(config: Mapping[str, Any], *, dry: bool = True) -> Task:
+    """Build the task that plain configuration data describes; a worker process calls this too.
+
+    Whoever only wants to know the model's size spares the dry batch with ``dry=False``.
+    """
     resolved = load_config(config)
     if len(resolved.methods) == 1:
-        resolved = settled(resolved, resolved.methods[0])  # a method may ask for noise in every local step
+        resolved = with_defaults(resolved, resolved.methods[0])  # a method may ask for noise in every local step
     check_task(resolved)
     if build := {"synthetic-quadratic": _quadratics, "synthetic-clouds": _clouds}.get(resolved.data.name):
-        return build(resolved, public_root(resolved.data.fold).child("synthetic"))
-    return _torch_task(resolved)
+        return as_asked(resolved, build(resolved, public_root(resolved.data.fold).child("synthetic")))
+    return as_asked(resolved, _torch_task(resolved, given=_data_elsewhere(resolved), dry=dry))
+
+
+def as_asked(config: Config, task: Task) -> Task:
+    """Return a task whose local gradients are corrected as a configuration of one method asks."""
+    with concerning("local.correction"):
+        return (
+            corrected(task, config.local.correction, config.local.correction_options)
+            if config.local.correction
+            else task
+        )
 
 
 def check_task(config: Config) -> None:
     """Refuse what no task of one method can be, before any data is read."""
-    from eris.data.built_in import BUILT_IN
-    from eris.data.catalogue import entry_by_name
+    from eris.data.catalogue import DATASETS
+    from eris.data.partition import PARTITIONS
     from eris.models.registry import model_factory
 
     name = config.data.name
@@ -56,99 +97,266 @@ def check_task(config: Config) -> None:
         _require_no_sample_noise(config, f"{name} has no gradients of single samples")
         _require_used(config, _UNUSED[name])
         return
-    if OWN in (name, config.model.name):
+    named = {"data.name": name, "model.name": config.model.name, "local.loss": config.local.loss}
+    if own := [key for key, value in named.items() if value == OWN]:
         raise ConfigError(
-            "this run has a model, arrays or a task of its own, which were given in Python",
+            "this run has a model, data, a loss or a task of its own, which were given in Python",
             fix="go on with it there: Federation(…).resume(folder), with the same arguments",
-            key="data.name" if name == OWN else "model.name",
+            key=own[0],
         )
-    if name not in BUILT_IN:
-        with concerning("data.name"):
-            entry_by_name(name)
+    with concerning("data.name"):
+        DATASETS.find(name)
+    with concerning("data.partition"):
+        PARTITIONS.find(config.data.partition)
+    _require_torch()
     model_factory(config.model.name)
     _work(config)
+    _objective(config)
 
 
-def own_task(config: Config, model: Callable[[], Any] | None, data: tuple[Arrays, Arrays] | None) -> Task:
-    """Build a task with a model or arrays of one's own in place of what the configuration names.
+def own_task(
+    config: Config,
+    model: Callable[[], Any] | None,
+    data: Any,
+    *,
+    loss: Loss | None = None,
+    metrics: Metrics | None = None,
+    collate: Callable[[list[Any]], Any] | None = None,
+) -> Task:
+    """Build a task with a model, data or a loss of one's own in place of what the configuration names.
 
-    Arrays are (inputs, targets), or (inputs, targets, ids) for a natural partition.
+    Data are what to train and what to test on (None: nothing): each a pair of arrays (inputs, targets), with ids as a
+    third for a natural partition; a dictionary of columns; or anything that has samples by number. Or they are a
+    function of the member, which returns what that member trains on, or that and what it is tested on.
     """
-    from eris.data import ArrayExamples, Dataset
-
+    _require_torch()
+    if data is None and config.data.name in _UNUSED:
+        raise ConfigError(f"{config.data.name} has a model of its own", fix="name no model", key="data.name")
+    objective = _objective(config, loss, metrics)
     if data is None:
-        if config.data.name in _UNUSED:
-            raise ConfigError(f"{config.data.name} has a model of its own", fix="name no model", key="data.name")
-        return _torch_task(config, model)
-    _require_pairs(data)
-    arrays = [ArrayExamples(*_ready(*part)) for part in data]
-    return _torch_task(config, model, Dataset("own", "given as arrays", (), *arrays))
+        data = _data_elsewhere(config)
+    return _torch_task(config, model, data, objective=objective, collate=collate)
 
 
-def task_at_home(config: Config, model: Callable[[], Any], train: Arrays, test: Arrays | None = None) -> Task:
-    """Build the task of one peer from inputs and labels it has at home; it knows nothing of what others have.
+def task_at_home(
+    config: Config,
+    model: Callable[[], Any],
+    train: Any,
+    test: Any = None,
+    *,
+    loss: Loss | None = None,
+    metrics: Metrics | None = None,
+    collate: Callable[[list[Any]], Any] | None = None,
+) -> Task:
+    """Build the task of one peer from what it has at home; it knows nothing of what others have.
 
-    This is what `eris join --task` needs for a torch model: call it with the configuration that is handed in.
+    This is what `eris join --task` needs for a torch model: call it with the configuration that is handed in. `train`
+    and `test` are arrays (inputs, labels), a dictionary of columns, or anything that has samples by number.
     """
+    _require_torch()
     import numpy as np
 
-    from eris.data import ArrayExamples
     from eris.local.torch_task import TorchTask
 
     _require_no_sample_noise(config, "a task of one's own is trained as it is")
-    everything = np.arange(len(train[0]))
-    return TorchTask(
+    examples = _examples(train, collate)
+    task = TorchTask(
         model,
-        ArrayExamples(*_ready(*train)),
-        [everything] * config.members,  # whatever this peer's number is
-        test=ArrayExamples(*_ready(*test)) if test is not None else None,
+        examples,
+        [np.arange(len(examples))] * config.members,  # whatever this peer's number is
+        test=None if test is None else _examples(test, collate),
         work=_work(config),
+        objective=_objective(config, loss, metrics),
     )
+    task.rehearse([0])
+    return task
 
 
-def _require_pairs(data: tuple[Any, ...]) -> None:
-    """Refuse anything but what to train and what to test on, each inputs with their targets."""
-    if len(data) != 2 or not all(isinstance(part, tuple | list) and len(part) in (2, 3) for part in data):
-        raise InputError(
-            "data are two pairs of arrays, to train and to test on",
-            fix="give ((inputs, targets), (test inputs, test targets)); ids may come third in the first pair",
-        )
+def _data_elsewhere(config: Config) -> Any:
+    """Return data that a path or an installed package gives; None where the set is one of ours."""
+    from eris.data.catalogue import DATASETS, is_ours
+
+    if is_ours(config.data.name):
+        return None
+    with concerning("data.name"):
+        return DATASETS.find(config.data.name)
 
 
-def _ready(inputs: Any, targets: Any, ids: Any = None) -> Arrays:
-    """Return arrays as a network takes them: real numbers as float32, class numbers as int64."""
+def _require_torch() -> None:
+    """Refuse a network where there is no torch, before a worker process stumbles over it."""
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtra("torch", "torch", "training a network")
+
+
+def _examples(part: Any, collate: Callable[[list[Any]], Any] | None) -> Any:
+    """Return one split of data of one's own as what a task takes."""
+    from eris.data import ArrayExamples
+    from eris.local.own_examples import Columns, Items, array_of, is_items
+
+    if isinstance(part, Mapping):
+        return Columns(part)
+    if _are_arrays(part):
+        if isinstance(part[0], Mapping):
+            return Columns({**part[0], "labels": part[1]})
+        arrays = [array_of(what, each) for what, each in zip(("inputs", "targets"), part, strict=False)]
+        return ArrayExamples(*arrays, *(_ids(part[2]) if len(part) == 3 else ()))
+    if not is_items(part) or isinstance(part, tuple) or hasattr(part, "dtype"):
+        raise InputError("data are two pairs of arrays, to train and to test on", fix=_PAIRS)
+    return Items(part, collate)
+
+
+def _ids(ids: Any) -> tuple[Any]:
     import numpy as np
 
-    inputs, targets = np.asarray(inputs), np.asarray(targets)
-    for what, array in (("inputs", inputs), ("targets", targets)):
-        if array.dtype.kind not in "fiub":
-            raise InputError(
-                f"the {what} are {array.dtype}, not numbers", fix="give numpy arrays of numbers, all rows equally long"
-            )
-    inputs, targets = (
-        part.astype(np.float32, copy=False) if part.dtype.kind == "f" else part for part in (inputs, targets)
-    )
-    targets = targets if targets.dtype.kind == "f" else targets.astype(np.int64, copy=False)
-    return (inputs, targets) if ids is None else (inputs, targets, np.asarray(ids))
+    return (np.asarray(ids),)
 
 
-def _torch_task(config: Config, model: Callable[[], Any] | None = None, dataset: Any = None) -> Task:
-    from eris.data import load
-    from eris.models.assembly import divide, torch_task
+def _are_arrays(part: Any) -> bool:
+    """Return whether something is inputs with their targets, and perhaps ids."""
+    if not isinstance(part, tuple | list) or len(part) not in (2, 3):
+        return False
+    inputs, targets = part[0], part[1]
+    return (_is_array(inputs) or isinstance(inputs, Mapping)) and _is_array(targets)
 
-    if dataset is None:
-        with concerning("data.name"):
-            dataset = load(config.data.name)
-    shares = divide(dataset, config.members, _data_seed(config), **_division(config))
-    return torch_task(
+
+def _is_array(part: Any) -> bool:
+    listed = isinstance(part, list) and bool(part) and not isinstance(part[0], tuple | Mapping)
+    return listed or (hasattr(part, "dtype") and hasattr(part, "shape") and len(part.shape) > 0)
+
+
+def _torch_task(
+    config: Config,
+    model: Callable[[], Any] | None = None,
+    given: Any = None,
+    *,
+    objective: Objective | None = None,
+    collate: Callable[[list[Any]], Any] | None = None,
+    dry: bool = True,
+) -> Task:
+    from eris.models.assembly import torch_task
+
+    dataset, shares = _divided(config, given, collate)
+    task = torch_task(
         dataset,
         shares,
         model or config.model.name,
         config.model.options,
         work=_work(config),
         gradient=_gradient(config, [len(part) for part in shares.train]),
+        objective=objective or _objective(config),
         test_samples=config.data.test_samples or None,
     )
+    if dry:
+        task.rehearse()
+    return task
+
+
+def _divided(config: Config, given: Any, collate: Callable[[list[Any]], Any] | None) -> tuple[Any, Any]:
+    """Return the data, by name or as they were given, and who has which of them."""
+    from eris.data import Dataset, load
+    from eris.models.assembly import divide
+
+    if callable(given) and not hasattr(given, "__getitem__"):
+        if _takes_a_member(given):
+            return _of_members(config, given, collate)
+        with concerning("data.name"):
+            given = given()
+    if given is None:
+        with concerning("data.name"):
+            dataset = load(config.data.name)
+    elif isinstance(given, Dataset):
+        dataset = given
+    else:
+        if not isinstance(given, tuple | list) or len(given) != 2 or _are_arrays(given):
+            raise InputError("data are two pairs of arrays, to train and to test on", fix=_PAIRS)
+        train, test = _examples(given[0], collate), None if given[1] is None else _examples(given[1], collate)
+        dataset = Dataset(OWN, "given", (), train, test)
+    return dataset, divide(dataset, config.members, _data_seed(config), **_division(config))
+
+
+def _takes_a_member(make: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(make).parameters.values()
+    return any(each.default is each.empty and each.kind is not each.VAR_KEYWORD for each in parameters)
+
+
+def _of_members(config: Config, make: Callable[[int], Any], collate: Any) -> tuple[Any, Any]:
+    """Return the data of members that each have their own: nothing is divided, some is held back for validation."""
+    import numpy as np
+
+    from eris.data import Dataset, Partition
+    from eris.local.own_examples import JoinedExamples
+
+    if config.data.partition != "iid":
+        raise ConfigError(
+            f"data.partition is {config.data.partition!r}, but every member has data of its own",
+            fix="leave it out",
+            key="data.partition",
+        )
+    splits = [_split(make(member), member) for member in range(config.members)]
+    train = JoinedExamples([_examples(own, collate) for own, _ in splits])
+    tests = [_examples(test, collate) for _, test in splits if test is not None]
+    test: Any = JoinedExamples(tests) if tests else None
+    shares = []
+    for member in range(config.members):
+        own = np.arange(train.starts[member], train.starts[member + 1])
+        if not len(own):
+            raise DataError(
+                f"member {member} has no samples", fix="give it some, or leave it out", key="members", peer=member
+            )
+        order = own[_data_seed(config).child("member", member).permutation(len(own))]
+        most = max(1, int(len(order) / (1 + config.data.validation) + 1e-9))
+        count = min(config.data.samples or most, most)
+        held = int(count * config.data.validation + 1e-9)
+        shares.append((np.sort(order[:count]), np.sort(order[count : count + held])))  # in the order it has at home
+    return Dataset(OWN, "given by member", (), train, test), Partition(
+        "natural", tuple(own for own, _ in shares), tuple(held for _, held in shares)
+    )
+
+
+def _split(made: Any, member: int) -> tuple[Any, Any]:
+    if isinstance(made, tuple) and len(made) == 2 and not _are_arrays(made):
+        return made
+    if made is None or isinstance(made, int | float | str):
+        raise InputError(
+            f"the data of member {member} are {made!r}",
+            fix="return inputs and targets, a dataset, or a pair of what to train and to test on",
+        )
+    return made, None
+
+
+def _objective(config: Config, loss: Loss | None = None, metrics: Metrics | None = None) -> Objective | None:
+    """Return what is minimised; None where the default will do, which the data may know better."""
+    chosen = config.local.loss if loss is None else loss
+    named = _metrics(config.local.metrics if metrics is None else metrics)
+    if chosen == "cross-entropy" and not named:
+        return None
+    from eris.local.torch_losses import objective_of
+
+    if isinstance(chosen, str) and ":" in chosen:
+        chosen = _imported(chosen, "local.loss")
+    if not isinstance(chosen, str) and not callable(chosen):
+        raise ConfigError(f"the loss is a {type(chosen).__name__}", fix="give a function or a name", key="local.loss")
+    return objective_of(chosen, named)
+
+
+def _metrics(metrics: Metrics) -> dict[str, Callable[[Any, Any], Any]]:
+    if isinstance(metrics, Mapping):
+        return dict(metrics)
+    found = [_imported(each, "local.metrics") if isinstance(each, str) else each for each in metrics]
+    for each in found:
+        if not callable(each):
+            raise ConfigError(
+                f"a metric is a {type(each).__name__}", fix="give functions of answers and targets", key="local.metrics"
+            )
+    return {str(getattr(each, "__name__", type(each).__name__)): each for each in found}
+
+
+def _imported(path: str, key: str) -> Any:
+    """Return what an import path names."""
+    if ":" not in path:
+        raise ConfigError(f"{key} is {path!r}", fix="write package.module:function", key=key)
+    with concerning(key):
+        return imported(path, key)
 
 
 def _gradient(config: Config, samples: list[int]) -> LocalGradient | None:
@@ -196,6 +404,7 @@ def _division(config: Config) -> dict[str, Any]:
         "kind": data.partition,
         "alpha": data.alpha,
         "classes_per_member": data.classes_per_member,
+        "options": data.partition_options,
         "samples": data.samples or None,
         "validation": data.validation,
     }
@@ -204,7 +413,7 @@ def _division(config: Config) -> dict[str, Any]:
 def _work(config: Config) -> LocalWork:
     from eris.local.torch_work import LocalWork
 
-    local = config.local.model_dump(exclude={"cohort"})
+    local = config.local.model_dump(exclude={"cohort", "loss", "metrics", "correction", "correction_options"})
     return LocalWork(**{**local, "steps": local["steps"] or None})
 
 

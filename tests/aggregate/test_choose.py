@@ -2,7 +2,7 @@
 
 import pytest
 
-from eris.aggregate import RULES, Contribution, Mean, TrimmedMean, check_rule, rule_by_name
+from eris.aggregate import RULES, Contribution, TrimmedMean, WeightedMean, check_rule, rule_by_name
 from eris.errors import ConfigError
 from eris.local.spec import Vector
 from eris.transforms import chain, clip_by_norm, rand_k, shift
@@ -39,7 +39,7 @@ def test_rules_over_whole_updates_are_refused_with_the_reason(name: str) -> None
     ("name", "params", "what"),
     [
         ("average", {}, "no rule 'average'"),
-        ("mean", {"beta": 0.1}, "does not take"),
+        ("mean", {"beta": 0.1}, "takes no parameter"),
         ("trimmed_mean", {"beta": 0.5}, "beta is 0.5"),
         ("trimmed_mean", {"beta": -0.1}, "beta is -0.1"),
         ("trimmed_mean", {"beta": float("nan")}, "beta is nan"),
@@ -70,4 +70,4 @@ def test_every_rule_goes_with_dense_messages(name: str) -> None:
 
 def test_the_mean_goes_with_all() -> None:
     for sent_as in (PLAIN, SPARSE, SHIFTED):
-        check_rule(Mean(), aggregators=7, chain=sent_as)
+        check_rule(WeightedMean(), aggregators=7, chain=sent_as)

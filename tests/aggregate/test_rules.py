@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from eris.aggregate import RULES, Contribution, Mean, Median, Rule, TrimmedMean
+from eris.aggregate import RULES, Contribution, Median, Rule, TrimmedMean, WeightedMean
 from eris.aggregate.ordered import BLOCK
 from eris.errors import ErisError, InputError
 from eris.seeds import public_root
@@ -76,7 +76,7 @@ def slow_trimmed_mean(values: Matrix, drop: int) -> NDArray[np.float32]:
 class TestAgainstPlainLoops:
     def test_mean(self, members: int) -> None:
         values, shares = matrix(members, 300), weights(members)
-        assert np.array_equal(fold(Mean(), contributions(values, shares), 300), slow_mean(values, shares))
+        assert np.array_equal(fold(WeightedMean(), contributions(values, shares), 300), slow_mean(values, shares))
 
     def test_median(self, members: int) -> None:
         values = matrix(members, 300)
@@ -163,7 +163,7 @@ class TestMean:
     def test_a_weight_that_rounds_to_zero_counts_nothing(self) -> None:
         values = np.array([[1, 2], [30, 40]], np.float32)
         given_ = [Contribution(0, np.float32(1), values[0]), Contribution(1, np.float32(0), values[1])]
-        assert fold(Mean(), given_, 2).tolist() == [1, 2]
+        assert fold(WeightedMean(), given_, 2).tolist() == [1, 2]
 
     @settings(max_examples=40, deadline=None)
     @given(
@@ -174,8 +174,8 @@ class TestMean:
         """A.6.5: at most (K−1)·2⁻²³·Σ|w_k v_k|, because then the order of the sum changes."""
         values, shares = np.array(rows, np.float32), weights(len(rows), seed)
         order = np.random.default_rng(seed).permutation(len(rows))
-        folded = fold(Mean(), contributions(values, shares), 4)
-        renamed = fold(Mean(), contributions(values[order], shares[order]), 4)
+        folded = fold(WeightedMean(), contributions(values, shares), 4)
+        renamed = fold(WeightedMean(), contributions(values[order], shares[order]), 4)
         products = np.abs((shares[:, None] * values).astype(np.float64))
         bound = (len(rows) - 1) * 2.0**-23 * products.sum(axis=0)
         assert (np.abs(folded.astype(np.float64) - renamed) <= bound).all()
@@ -197,13 +197,13 @@ class TestMean:
                 if sparse
                 else Contribution(member, shares[member], dense[member])
             )
-        expected = fold(Mean(), contributions(dense, shares), n)
-        assert np.array_equal(fold(Mean(), given_, n), expected)
+        expected = fold(WeightedMean(), contributions(dense, shares), n)
+        assert np.array_equal(fold(WeightedMean(), given_, n), expected)
 
     def test_refuses_positions_outside_the_shard(self) -> None:
         wrong = Contribution(0, np.float32(1), np.ones(1, np.float32), np.array([4]))
         with pytest.raises(InputError, match="outside a shard of 4"):
-            fold(Mean(), [wrong], 4)
+            fold(WeightedMean(), [wrong], 4)
 
 
 class TestRobustRules:
@@ -222,7 +222,7 @@ class TestRobustRules:
         values[2] = 1e30
         for rule in (Median(), TrimmedMean(0.2)):
             assert fold(rule, contributions(values), 3).tolist() == [1, 1, 1]
-        assert fold(Mean(), contributions(values), 3)[0] > 1e28
+        assert fold(WeightedMean(), contributions(values), 3)[0] > 1e28
 
     def test_sparse_contributions_cannot_be_ranked(self) -> None:
         sparse = Contribution(1, np.float32(0.5), np.ones(1, np.float32), np.array([2]))
@@ -237,7 +237,7 @@ class TestWrongWaysToFold:
     values, shares = matrix(10, 4_096, exponents=3), weights(10)
 
     def right(self) -> NDArray[np.float32]:
-        return fold(Mean(), contributions(self.values, self.shares), self.values.shape[1])
+        return fold(WeightedMean(), contributions(self.values, self.shares), self.values.shape[1])
 
     def test_a_sum_over_an_axis_depends_on_the_shape(self) -> None:
         products = self.shares[:, None] * self.values
@@ -263,7 +263,7 @@ class TestWrongWaysToFold:
         def clipped_mean(values: Matrix) -> NDArray[np.float32]:
             norms = np.sqrt((values.astype(np.float64) ** 2).sum(axis=1))
             factors = np.minimum(1, 50 / norms).astype(np.float32)
-            return fold(Mean(), contributions(factors[:, None] * values, self.shares), values.shape[1])
+            return fold(WeightedMean(), contributions(factors[:, None] * values, self.shares), values.shape[1])
 
         plan = scattered(4_096, 4, public_root(1))
         parts = [clipped_mean(np.stack([plan.gather(row, shard) for row in self.values])) for shard in range(4)]

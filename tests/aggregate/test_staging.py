@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eris.aggregate import Contents, Mean, Staging, all_finite
+from eris.aggregate import Contents, Staging, WeightedMean, all_finite
 from eris.aggregate.coverage import Coverage
-from eris.aggregate.shelf import Shelf
 from eris.errors import InputError, Reason, Refused
 from eris.local.spec import Vector
+from eris.storage.buffer_pool import BufferPool
 
 WEIGHTS = {k: np.float32(0.25) for k in range(4)}
 
@@ -51,7 +51,7 @@ class TestWhatArrives:
         given_ = staging.contributions(WEIGHTS)
         assert [contribution.member for contribution in given_] == [0, 1, 2, 3]
         out, direct = np.empty(50, np.float32), np.zeros(50, np.float32)
-        Mean().fold(given_, out)
+        WeightedMean().fold(given_, out)
         for member in range(4):
             direct += WEIGHTS[member] * values_of(member)
         assert np.array_equal(out, direct)
@@ -66,14 +66,14 @@ class TestWhatArrives:
 
     @pytest.mark.parametrize("budget", [1 << 30, 0])
     def test_uploads_of_ever_other_lengths_do_not_fill_the_shelf(self, budget: int, tmp_path: Path) -> None:
-        limit, shelf = 3_000_000, Shelf(tmp_path)
+        limit, pool = 3_000_000, BufferPool(tmp_path)
         for total in range(8, limit + 1, limit // 97):
-            staging = Staging([3], limit=limit, budget=budget, shelf=shelf)
+            staging = Staging([3], limit=limit, budget=budget, pool=pool)
             staging.write(3, 0, b"1234", total=total)
             assert staging.space.in_memory + staging.space.spilled == total
             staging.forget(3)
             assert staging.space.in_memory + staging.space.spilled == 0
-        kept = [memory.size for shelved in (shelf._free, shelf._files) for free in shelved.values() for memory in free]
+        kept = [memory.size for shelved in (pool._free, pool._files) for free in shelved.values() for memory in free]
         assert kept
         assert sum(kept) <= 3 * limit  # all powers of two below it, and itself
         assert max(kept) <= limit
@@ -291,3 +291,87 @@ class TestCoverage:
             assert {i for a, b in coverage.stretches for i in range(a, b)} == there
             assert coverage.complete == (len(there) == 40)
             assert all(b < c for (_, b), (c, _) in pairwise(coverage.stretches))
+
+
+class TestFoldingOnArrival:
+    """Where the order does not matter, a contribution is added up when it is complete, and its bytes go."""
+
+    def setup_method(self) -> None:
+        self.total = np.zeros(50, np.uint32)
+        self.staging = self.folding(range(4))
+
+    def folding(self, members, n: int = 50, total: np.ndarray | None = None, **options) -> Staging:
+        into = self.total if total is None else total
+
+        def fold(member: int, contents: Contents) -> None:
+            np.add(into, contents.values, out=into)
+
+        def read(member: int, payload: np.ndarray) -> Contents:
+            return Contents(payload.view(np.uint32))
+
+        return Staging(members, size=4 * n, read=read, fold=fold, **options)
+
+    @settings(max_examples=40, deadline=None)
+    @given(chunks=arrivals())
+    def test_any_chunks_in_any_order_add_up_to_the_same(self, chunks: list[tuple[int, int, int]]) -> None:
+        total = np.zeros(50, np.uint32)
+        staging = self.folding(range(4), total=total)
+        for member, start, stop in chunks:
+            if member not in staging.complete:
+                staging.write(member, start, values_of(member).tobytes()[start:stop], total=200)
+        assert staging.cut() == (0, 1, 2, 3)
+        assert np.array_equal(total, sum(values_of(member).view(np.uint32) for member in range(4)))
+        assert staging.space.in_memory == 0
+
+    def test_nothing_is_added_before_all_of_it_is_there(self) -> None:
+        data = values_of(0).tobytes()
+        assert not self.staging.write(0, 0, data[:196], total=200)
+        assert not self.total.any()
+        self.staging.forget(0)
+        assert not self.staging.write(0, 4, data[4:], total=200)  # begins again
+        assert self.staging.write(0, 0, data[:4], total=200)
+        assert np.array_equal(self.total, values_of(0).view(np.uint32))
+
+    @pytest.mark.parametrize("cut", [False, True])
+    def test_the_same_again_is_a_duplicate_another_a_conflict_and_neither_is_added(self, cut: bool) -> None:
+        data = values_of(0).tobytes()
+        self.staging.write(0, 0, data, total=200)
+        before = self.total.copy()
+        if cut:
+            self.staging.cut()
+        assert refused(self.staging, 0, 0, data, 200) is Reason.DUPLICATE
+        assert not self.staging.write(0, 0, data[:100], total=200)  # in chunks: known again by the last one
+        assert refused(self.staging, 0, 100, data[100:], 200) is Reason.DUPLICATE
+        assert refused(self.staging, 0, 0, values_of(1).tobytes(), 200) is Reason.CONFLICT
+        with pytest.raises(Refused, match="on their way"):
+            self.staging.adopt(0, np.frombuffer(data, np.uint8))
+        assert np.array_equal(self.total, before)
+        assert self.staging.complete == (0,)
+        assert self.staging.space.in_memory == 0
+
+    def test_what_cannot_be_read_is_not_added_and_may_be_sent_again(self) -> None:
+        def read(member: int, payload: np.ndarray) -> Contents:
+            raise Refused(Reason.MALFORMED, "not today")
+
+        staging = Staging([0], size=200, read=read, fold=lambda member, contents: None)
+        assert refused(staging, 0, 0, bytes(200), 200) is Reason.MALFORMED
+        assert (staging.complete, staging.space.in_memory) == ((), 0)
+
+    def test_memory_does_not_grow_with_the_members(self) -> None:
+        """Of 20 members one after another: 20 messages are staged for floats, one for whole numbers."""
+        n, members = 250_000, 20
+
+        def peak(staging: Staging) -> int:
+            data = np.ones(n, np.float32).data.cast("B")
+            tracemalloc.start()
+            for member in range(members):
+                staging.write(member, 0, data, total=4 * n)
+            _, most = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert len(staging.cut()) == members
+            return most
+
+        floats = peak(Staging(range(members), size=4 * n))
+        whole = peak(self.folding(range(members), n, total=np.zeros(n, np.uint32)))
+        assert floats > members * 4 * n
+        assert whole < 2 * 4 * n

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from eris.audit.canaries import Problem, plant_in
+from eris.audit.canaries import PlantedTask, plant_in
 from eris.audit.membership import MembershipAudit
 from eris.audit.observer import Observer, parse_observer
-from eris.audit.transcript import Recorder, RoundRecord
+from eris.audit.transcript import RoundTranscript, TranscriptRecorder
 from eris.compose import Composition, compose
 from eris.config import Config, load_config
 from eris.events import Event, RoundStarted, Sent, ShardPublished
 from eris.local.numpy_task import Descent, LogisticTask
 from eris.local.spec import Vector
-from eris.methods import settled
+from eris.methods import with_defaults
 from eris.simulate.clock import links_of
 from eris.simulate.decentralised import DecentralisedSimulation
 from eris.simulate.inline_engine import InlineEngine
@@ -31,7 +31,7 @@ MEMBERS = 5
 @dataclass
 class Audited:
     composition: Composition
-    problem: Problem
+    problem: PlantedTask
     events: list[Event]
     simulation: Simulation | DecentralisedSimulation
     updates: dict[tuple[int, int], Vector]  # (round, member) → g, which no observer is given
@@ -42,9 +42,9 @@ class Audited:
             audit(event)
         return audit
 
-    def records(self) -> list[RoundRecord]:
-        found: list[RoundRecord] = []
-        recorder = Recorder(self.composition.recipe, found.append)
+    def records(self) -> list[RoundTranscript]:
+        found: list[RoundTranscript] = []
+        recorder = TranscriptRecorder(self.composition.recipe, found.append)
         for event in self.events:
             recorder(event)
         return found
@@ -61,15 +61,22 @@ def train(
     seed: int = 1,
 ) -> Audited:
     """Train softmax regression with canaries and keep every event."""
-    few = ["data.name=synthetic-clouds", f"members={MEMBERS}", "rounds=3", f"seed={seed}", "workers=1"]
-    config = settled(load_config(changes=[*few, f"method={method}", *changes]), method)
+    few = [
+        "data.name=synthetic-clouds",
+        f"members={MEMBERS}",
+        "rounds=3",
+        f"seed={seed}",
+        "workers=1",
+        f"local.lr={lr}",
+    ]
+    config = with_defaults(load_config(changes=[*few, f"method={method}", *changes]), method)
     rows = [_noise(samples, features, 100 * seed + member) for member in range(config.members)]
-    task = LogisticTask(rows, _noise(10, features, 7), classes=3, descent=Descent(lr, momentum))
+    task = LogisticTask(rows, _noise(60, features, 7), classes=3, descent=Descent(lr, momentum))
     problem = plant_in(task, config.seed)
     return play(folder, config, problem)
 
 
-def play(folder: Path, config: Config, problem: Problem) -> Audited:
+def play(folder: Path, config: Config, problem: PlantedTask) -> Audited:
     """Train what the problem says and keep every event."""
     counts = [problem.task.samples(member) for member in range(config.members)]
     composition = compose(config, problem.task.spec, counts)
@@ -123,7 +130,8 @@ def scrambled(events, audit, victim, observer, *, supports=False):
     With `supports` it is hidden too where the unseen values were kept.
     """
     generator, found, owners = np.random.default_rng(0), [], ()
-    (watcher,) = audit.watch.watchers[observer][victim]
+    (place,) = audit.places[observer][victim]
+    watcher = place.estimator
     for event in events:
         if isinstance(event, RoundStarted):
             owners = (event.assignment, event.witnesses)

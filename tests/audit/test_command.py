@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from eris.audit.canaries import plant_in
-from eris.audit.sweep import SIZES, SWEEPS, configurations
+from eris.audit.membership_sweep import SIZES, SWEEPS, configurations
 from eris.config import load_config
 from eris.errors import ConfigError, InputError
-from eris.methods import settled
-from eris.peer.federation import Federation
+from eris.methods import with_defaults
+from eris.peer.federation_file import FederationFile
 from eris.seeds import public_root
 from eris.tasks import build_task
 
@@ -28,7 +28,7 @@ def test_an_audit_ends_with_a_table_a_file_and_a_picture(invoke, tmp_path):
     written = json.loads((tmp_path / "first" / "membership.json").read_text())
     assert [trial["method"] for trial in written["trials"]] == ["fedavg", "eris", "eris+dsc"]
     for trial in written["trials"]:
-        assert [result["attack"] for result in trial["results"]] == ["adaptive", "paper"]
+        assert [result["attack"] for result in trial["results"]] == ["whitened", "paper"]
         for result in trial["results"]:
             assert result["figures"]["auc"]["chance"] == pytest.approx(0.5, abs=0.03)
     assert (tmp_path / "first" / "membership.png").read_bytes().startswith(b"\x89PNG")
@@ -49,6 +49,39 @@ def test_several_observers_and_one_attack_as_json(invoke):
     assert trial["results"][1]["visible_share"] == 0.0
 
 
+def test_several_seeds_end_with_means_and_intervals_over_them(invoke, tmp_path):
+    options = [*FAST, "--set", "method=eris", "--views", "1", "--seeds", "3", "--out", "many"]
+    done = invoke("audit", "membership", *options)
+    assert done.exit_code == 0
+    for phrase in (
+        "Mean over 3 seeds (a statement takes 10), 9 to 11",
+        "Attack: whitened, the best of",
+        "not measurable",
+    ):
+        assert phrase in done.output
+    written = json.loads((tmp_path / "many" / "membership.json").read_text())
+    assert [trial["seed"] for trial in written["trials"]] == [9, 10, 11]
+    (together,) = written["over_seeds"]
+    auc = together["results"][0]["figures"]["auc"]
+    values = [trial["results"][0]["figures"]["auc"]["value"] for trial in written["trials"]]
+    assert auc["values"] == values
+    assert len(set(values)) > 1
+    assert auc["value"] == pytest.approx(np.mean(values))
+    reach = 4.30265 * np.std(values, ddof=1) / np.sqrt(3)
+    assert (auc["low"], auc["high"]) == pytest.approx((max(0, auc["value"] - reach), min(1, auc["value"] + reach)))
+    bounds = [trial["results"][0]["epsilon"]["lower_bound"] for trial in written["trials"]]
+    assert together["results"][0]["epsilon"]["values"] == bounds
+    again = json.loads(invoke("audit", "membership", *options, "--json").stdout)  # from what lies there
+    assert again["over_seeds"] == written["over_seeds"]
+    assert (tmp_path / "many" / "runs" / "seed-9" / "eris" / "scores.npz").exists()
+
+
+def test_one_run_is_called_one_run(invoke):
+    done = invoke("audit", "membership", *FAST, "--set", "method=eris", "--views", "1", "--out", "one")
+    assert "One run (seed 1)" in done.output
+    assert "Mean over" not in done.output
+
+
 def test_a_finished_run_gives_its_settings(invoke, tmp_path):
     from eris.simulate.run import run
 
@@ -62,9 +95,9 @@ def test_a_finished_run_gives_its_settings(invoke, tmp_path):
 
 def test_a_run_of_real_processes_gives_its_settings_too(invoke, tmp_path):
     """What eris up trains, eris run trains to the same bits."""
-    config = settled(load_config(changes=[*FEW, "method=eris"]), "eris")
+    config = with_defaults(load_config(changes=[*FEW, "method=eris"]), "eris")
     peers = [f"peer-{number}" for number in range(5)]
-    federation = Federation({"name": "local", "coordinator": "127.0.0.1:1", "peers": peers}, config)
+    federation = FederationFile({"name": "local", "coordinator": "127.0.0.1:1", "peers": peers}, config)
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "FEDERATION.toml").write_text(federation.dump())
     options = ["--views", "1", "--json", "--out"]
@@ -116,7 +149,7 @@ def test_whoever_interrupts_is_told_how_to_go_on(invoke, monkeypatch, what):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    for place in ("eris.audit.trial.run", "eris.audit.gaussianity.run"):
+    for place in ("eris.audit.membership_run.run", "eris.audit.gaussianity.run"):
         monkeypatch.setattr(place, interrupted)
     done = invoke("audit", *what, *FAST, "--out", "here")
     assert done.exit_code == 130

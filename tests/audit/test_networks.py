@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from eris.audit import networks
-from eris.audit.networks import Network, get_network, load_network, network_is_here
+from eris.audit.networks import PretrainedNetwork, get_network, load_network, network_is_here
 from eris.data.packages import Package
 from eris.errors import DataError
 
@@ -36,9 +36,9 @@ def small_world(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(client.parent))
     monkeypatch.setenv("ERIS_DATA", str(tmp_path / "cache"))
     monkeypatch.setitem(sys.modules, "small_maker", sys.modules[__name__])
-    fetched = Network("fetched", "a test", "small_maker:read_small", Package("npm", "small", "1", 1))
+    fetched = PretrainedNetwork("fetched", "a test", "small_maker:read_small", Package("npm", "small", "1", 1))
     monkeypatch.setitem(networks.NETWORKS, "fetched", fetched)
-    monkeypatch.setitem(networks.NETWORKS, "trained", Network("trained", "a test", "small_maker:train_small"))
+    monkeypatch.setitem(networks.NETWORKS, "trained", PretrainedNetwork("trained", "a test", "small_maker:train_small"))
 
 
 def test_fetched_once_then_loaded():

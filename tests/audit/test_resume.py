@@ -9,11 +9,9 @@ import sys
 
 import pytest
 
-from eris.audit.attack import ATTACKS
-from eris.audit.attempt import Attempt, Plan
+from eris.audit.membership_run import AuditedRun, AuditPlan, audit_membership
+from eris.audit.membership_sweep import run_sweep, sweep_by_name
 from eris.audit.observer import parse_observer
-from eris.audit.sweep import run_sweep, sweep_by_name
-from eris.audit.trial import audit_membership
 from eris.config import load_config
 from eris.errors import CheckpointError, ConfigError, RunStopped
 from eris.events import RoundEnded, RunEnded
@@ -21,7 +19,7 @@ from eris.simulate.run import resume, run
 
 FEW = ["data.name=synthetic-clouds", "data.samples=16", "members=5", "rounds=3", "workers=1"]
 OBSERVERS = (parse_observer("aggregator"),)
-PLAN = Plan(OBSERVERS, (ATTACKS["adaptive"],), views=2, tosses=19, resamples=5)
+PLAN = AuditPlan(OBSERVERS, ("adaptive",), views=2, tosses=19)
 
 
 def configured(*changes):
@@ -62,8 +60,7 @@ def test_what_was_finished_is_not_trained_again(tmp_path, method, left):
 
 KILLED = """
 import functools, os, pathlib, signal, sys
-import eris.audit.trial as trial
-from eris.audit.attack import ATTACKS
+import eris.audit.membership_run as audit
 from eris.audit.observer import parse_observer
 from eris.config import load_config
 from eris.events import MemberTrained
@@ -73,9 +70,9 @@ def kill(event):
         os.kill(os.getpid(), signal.SIGKILL)
 
 out, observer, *changes = sys.argv[1:]
-trial.run = functools.partial(trial.run, checkpoint_seconds=float(os.environ["SECONDS_BETWEEN"]))
-plan = trial.Plan((parse_observer(observer),), (ATTACKS["adaptive"],), views=2, tosses=19, resamples=5)
-trial.audit_membership(load_config(changes=changes), pathlib.Path(out), plan, listeners=[kill])
+audit.run = functools.partial(audit.run, checkpoint_seconds=float(os.environ["SECONDS_BETWEEN"]))
+plan = audit.AuditPlan((parse_observer(observer),), ("adaptive",), views=2, tosses=19)
+audit.audit_membership(load_config(changes=changes), pathlib.Path(out), plan, listeners=[kill])
 """
 
 
@@ -95,7 +92,7 @@ trial.audit_membership(load_config(changes=changes), pathlib.Path(out), plan, li
 def test_who_is_killed_in_the_middle_of_a_round_comes_to_the_same(tmp_path, observer, changes, left):
     """A real process is killed; what it had heard, and every observer's running estimates, are in the checkpoint."""
     settings = [*FEW, "rounds=7", *changes]
-    plan = Plan((parse_observer(observer),), PLAN.attacks, views=2, tosses=19, resamples=5)
+    plan = AuditPlan((parse_observer(observer),), PLAN.attacks, views=2, tosses=19)
     whole, part, config = tmp_path / "whole", tmp_path / "part", load_config(changes=settings)
     audit_membership(config, whole, plan)
     process = subprocess.run(
@@ -113,7 +110,7 @@ def test_who_is_killed_in_the_middle_of_a_round_comes_to_the_same(tmp_path, obse
 
 def test_a_listener_that_was_not_there_from_the_beginning_is_told_so(tmp_path):
     config, few = configured("method=eris"), Rounds(most=2)
-    attempt = Attempt(config, tmp_path / "audited", PLAN)
+    attempt = AuditedRun(config, tmp_path / "audited", PLAN)
     run(config, tmp_path / "plain", task=attempt.task, listeners=[few], stopped=few.stopped)
     with pytest.raises(CheckpointError, match="not there from the first round"):
         resume(tmp_path / "plain", task=attempt.task, listeners=[attempt])
@@ -123,7 +120,7 @@ def test_another_attack_needs_no_training(tmp_path):
     config = configured("method=eris")
     audit_membership(config, tmp_path, PLAN)
     listener = Rounds()
-    other = Plan(OBSERVERS, (ATTACKS["paper"],), views=2, tosses=19, resamples=5)
+    other = AuditPlan(OBSERVERS, ("paper",), views=2, tosses=19)
     (trial,) = audit_membership(config, tmp_path, other, listeners=[listener])
     assert listener.done == 0
     assert trial.results[0].attack == "paper"
@@ -133,7 +130,7 @@ def test_other_settings_are_refused(tmp_path):
     audit_membership(configured("method=eris"), tmp_path, PLAN)
     for config, plan in (
         (configured("method=eris", "seed=9"), PLAN),
-        (configured("method=eris"), Plan(OBSERVERS, PLAN.attacks, views=1)),
+        (configured("method=eris"), AuditPlan(OBSERVERS, PLAN.attacks, views=1)),
     ):
         with pytest.raises(ConfigError, match="other settings"):
             audit_membership(config, tmp_path, plan)
@@ -149,7 +146,10 @@ def test_a_run_that_is_no_audit_is_left_alone(tmp_path):
 
 def test_a_sweep_goes_on(tmp_path):
     sweep, few = sweep_by_name("rotation"), Rounds(most=4)
-    options = {"views": 1, "tosses": 19, "resamples": 5}
+    options = {
+        "views": 1,
+        "tosses": 19,
+    }
     with pytest.raises(RunStopped):
         run_sweep(sweep, FEW, tmp_path, PLAN.attacks, listeners=[few], stopped=few.stopped, **options)
     again = Rounds()
@@ -164,8 +164,8 @@ def test_fewer_rounds_can_be_asked_about(tmp_path):
     """The scores of the first rounds are those of a shorter training."""
     short, long = (configured("method=eris", f"rounds={rounds}") for rounds in (2, 3))
     for config, name in ((short, "short"), (long, "long")):
-        attempt = Attempt(config, tmp_path / name, PLAN)
+        attempt = AuditedRun(config, tmp_path / name, PLAN)
         run(config, tmp_path / name, task=attempt.task, listeners=[attempt])
-    found = [Attempt(config, tmp_path / name, PLAN) for config, name in ((short, "short"), (long, "long"))]
+    found = [AuditedRun(config, tmp_path / name, PLAN) for config, name in ((short, "short"), (long, "long"))]
     assert found[1].results(2)[0].by_round == found[0].results()[0].by_round
     assert found[1].results(2)[0].rounds == 2

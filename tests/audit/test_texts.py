@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eris.audit.attack import ATTACKS
+from eris.audit.attack import ATTACKS, attacks_on, offered, require
 from eris.audit.canaries import plant_in
-from eris.audit.filling import MaskFiller, NextFiller, SpanFiller, filler_of, gaps, perturbed
+from eris.audit.observation import CanaryProbe, Observation
 from eris.audit.observer import parse_observer
-from eris.audit.variation import TextScorer, varied
+from eris.audit.text_copies import MaskFiller, NextFiller, SpanFiller, filler_of, gaps, perturbed, perturbed_copies
 from eris.config import load_config
 from eris.data import Dataset, Texts
 from eris.errors import ConfigError, InputError
@@ -82,7 +82,9 @@ def summarising(folder, encoder, language, *changes, method="fedavg"):
     )  # fmt: skip
     config = load_config(changes=[f"members={MEMBERS}", "rounds=3", "workers=1", f"method={method}", *changes])
     problem = plant_in(task, config.seed)
-    return play(folder, config, replace(problem, copies=varied(problem.probe, filler_of(encoder), SEED, copies=4)))
+    return play(
+        folder, config, replace(problem, copies=perturbed_copies(problem.probe, filler_of(encoder), SEED, copies=4))
+    )
 
 
 @given(st.integers(1, 80), st.integers(0, 1000), st.floats(0.05, 0.6), st.integers(1, 4), st.integers(0, 3))
@@ -182,23 +184,21 @@ def test_trained_texts_fall_further(tmp_path, encoder, language):
     audited = summarising(tmp_path, encoder, language)
     server = parse_observer("server")
     audit = audited.audit("server")
-    found = {
-        name: audit.result(server, ATTACKS[name], tosses=99, resamples=0).figures["auc"]
-        for name in ("spv", "loss", "paper")
-    }
+    found = {name: audit.result(server, name, tosses=99).figures["auc"] for name in ("spv", "loss", "paper")}
     assert found["spv"].value > 0.8
     assert found["loss"].value > 0.8
     assert found["spv"].p_value <= 0.02
+    assert {attack.name for attack in attacks_on(audited.problem)} == {"loss", "calibrated", "paper", "spv"}
     for name in ("adaptive", "dot"):
         with pytest.raises(ConfigError, match="use one of"):
-            ATTACKS[name].check(audit.scores(server))
+            require(ATTACKS[name], offered(audited.problem))
 
 
 def test_the_score_is_the_difference_of_two_variations(tmp_path, encoder, language):
     audited = summarising(tmp_path, encoder, language, "rounds=1")
     problem, record = audited.problem, audited.records()[0]
-    watcher = audited.audit("server").watch.watchers[parse_observer("server")][1][0]
-    scores = TextScorer(problem.probe, problem.copies, 1, record.model).scores(watcher.follow(record))
+    estimator = audited.audit("server", events=[]).places[parse_observer("server")][1][0].estimator
+    seen = Observation(record.round, estimator.follow(record), CanaryProbe(problem, 1, record.model))
     target = record.model.copy()
     target -= audited.updates[0, 1]
 
@@ -206,7 +206,9 @@ def test_the_score_is_the_difference_of_two_variations(tmp_path, encoder, langua
         losses, around = problem.probe.sample_losses(1, model), problem.copies.sample_losses(1, model).reshape(-1, 4)
         return np.exp(-around).mean(axis=1) - np.exp(-losses)
 
-    assert scores["spv"] == pytest.approx(-(variation(target) - variation(record.model)), abs=1e-6)
+    assert seen.probe.variation - seen.variation == pytest.approx(
+        -(variation(target) - variation(record.model)), abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("observer", ["aggregator", "broadcast"])
@@ -220,9 +222,9 @@ def test_what_is_not_seen_changes_no_text_score_by_a_bit(tmp_path, encoder, lang
 
 def test_only_texts_with_summaries_are_perturbed(tmp_path, encoder):
     with pytest.raises(InputError, match="summaries"):
-        varied(train(tmp_path, "rounds=1").problem.probe, filler_of(encoder), SEED)
+        perturbed_copies(train(tmp_path, "rounds=1").problem.probe, filler_of(encoder), SEED)
 
 
 def test_without_a_filler_there_is_no_variation():
     with pytest.raises(ConfigError, match="--filler"):
-        ATTACKS["spv"].check(("loss", "calibrated", "paper"))
+        require(ATTACKS["spv"], {"gradients"})

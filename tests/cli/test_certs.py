@@ -76,6 +76,6 @@ def test_the_commands_of_the_document_work_as_they_stand(run, tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     for words in commands:
         run(*words)
-    assert len(commands) == 8
+    assert len(commands) == 11
     for word in Refusal:
         assert f"`{word.value}`" in document

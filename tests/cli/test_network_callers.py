@@ -63,4 +63,4 @@ def test_the_coordinator_asks_before_the_peers_where_it_may(grove: Path) -> None
 
 def test_the_commands_ask_so(grove: Path) -> None:
     assert "who asks goes on record" in eris("leave", cwd=grove, code=2)
-    assert "cannot connect" in eris("stop", cwd=grove, code=10)
+    assert "cannot connect" in eris("stop", "--yes", cwd=grove, code=10)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from eris.peer.federation import load_federation
+from eris.peer.federation_file import load_federation
 from eris.transport.authority import Authority
+from eris.transport.calls import Overview
 from eris.transport.control_client import ControlClient
 from eris.transport.credentials import Credentials
 from eris.transport.link import LinkError
@@ -58,7 +59,7 @@ def test_a_federation_from_its_first_join_to_its_end(grove: Path) -> None:
         }
         clock = start(stack, grove, "coordinator", "--listen", _address(grove), log="clock.log")
         status = _wait_for_round(grove, 3)
-        assert [(p["name"], p["here"], p["aggregates"]) for p in status["peers"]] == [
+        assert [(p.name, p.here, p.aggregates) for p in status.peers] == [
             ("amber", True, False), ("birch", True, True), ("cedar", True, True),
         ]  # fmt: skip
         said = eris("status", cwd=grove)
@@ -67,16 +68,20 @@ def test_a_federation_from_its_first_join_to_its_end(grove: Path) -> None:
         healthy = eris("doctor", "--peer", "amber", cwd=grove)
         for what in ("name", "certificate", "address", "port", "CA", "clock", "version", "run", "listening", "disk"):
             assert f"ok     {what}" in healthy
-        assert "the run has ended, stopped by birch" in eris("stop", "--credentials", "certs/peers/birch", cwd=grove)
+        said = eris("stop", "--yes", "--credentials", "certs/peers/birch", cwd=grove)
+        assert "the run has ended, stopped by birch" in said
         assert "stopped by birch" in clock.wait(24)
         texts = {name: peer.wait(24) for name, peer in peers.items()}
     assert "stopped by birch after" in texts["amber"]
-    notices = [json.loads(line) for line in texts["cedar"].splitlines() if line.startswith('{"event"')]
-    assert [notice["event"] for notice in notices[:2]] == ["start", "round"]
-    assert notices[-1]["how"] == "stopped by birch"
+    events = [json.loads(line) for line in texts["cedar"].splitlines() if line.startswith('{"event"')]
+    told = [event["event"] for event in events if event["event"] != "RunCourseChanged"]
+    assert told[:6] == [
+        "RunStarted", "RoundStarted", "MemberTrained", "VerdictWritten", "RoundEnded", "RoundStarted",
+    ]  # fmt: skip
+    assert events[-1]["how"] == "stopped by birch"
     folder = grove / "runs" / f"grove-{digest[:8]}"
     digests = {json.loads((folder / name / "summary.json").read_text())["model_digest"] for name in NAMES}
-    assert digests == {notices[-1]["model_digest"]}
+    assert digests == {events[-1]["model_digest"]}
     assert (folder / "amber" / "private-root").stat().st_mode & 0o777 == 0o600
     root = (folder / "amber" / "private-root").read_text()
     assert not any(root in text for text in (*texts.values(), clock.log.read_text()))
@@ -92,13 +97,13 @@ def test_one_leaves_for_good_and_the_run_goes_on_without_it(grove: Path, monkeyp
         monkeypatch.setitem(ENVIRONMENT, "https_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
         clock = start(stack, grove, "coordinator", log="clock.log")
         peers = {name: start(stack, grove, "join", "--peer", name, log=f"{name}.log") for name in names}
-        assert all(peer["here"] for peer in _wait_for_round(grove, 2)["peers"])
-        assert "the run goes on without" in eris("leave", "--peer", "dogwood", cwd=grove)
+        assert all(peer.here for peer in _wait_for_round(grove, 2).peers)
+        assert "the run goes on without" in eris("leave", "--yes", "--peer", "dogwood", cwd=grove)
         assert "left after" in peers.pop("dogwood").wait(0)
         status = _wait_for_round(grove, 0)
-        assert [peer["name"] for peer in status["peers"] if peer["here"]] == list(NAMES)
-        status = _wait_for_round(grove, status["round"] + 3)
-        assert "the run has ended" in eris("stop", "--credentials", "certs/peers/amber", cwd=grove)
+        assert [peer.name for peer in status.peers if peer.here] == list(NAMES)
+        status = _wait_for_round(grove, status.round + 3)
+        assert "the run has ended" in eris("stop", "--yes", "--credentials", "certs/peers/amber", cwd=grove)
         clock.wait(24)
         assert all("stopped by amber" in peer.wait(24) for peer in peers.values())
         proxy.setblocking(False)
@@ -148,14 +153,14 @@ def _address(grove: Path) -> str:
     return f"{host}:{port}"
 
 
-def _wait_for_round(grove: Path, round: int) -> dict:
+def _wait_for_round(grove: Path, round: int) -> Overview:
     """Wait until the coordinator is there and the run has got that far."""
     own, until = Credentials(grove / "certs/peers/coordinator"), time.monotonic() + 60
     with ControlClient(own, load_federation(grove / "FEDERATION.toml").coordinator) as client:
         while time.monotonic() < until:
             with suppress(LinkError):
                 status = client.status(seconds=5.0)
-                if status["round"] >= round:
+                if status.round >= round:
                     return status
             client.close()
             time.sleep(0.1)

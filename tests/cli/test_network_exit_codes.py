@@ -45,4 +45,4 @@ def test_only_wrong_settings_and_inputs_share_the_code_of_usage() -> None:
     kinds = [getattr(errors, name) for name in errors.__all__ if name not in ("Reason", "ErisError", "MissingExtra")]
     made = [kind(Reason.LATE, "x") if kind is Refused else kind("x") for kind in kinds]
     usage = {type(error).__name__ for error in made if code_of(error) is ExitCode.USAGE}
-    assert usage == {"ConfigError", "InputError", "SpecError", "PlanError"}
+    assert usage == {"ConfigError", "InputError", "ModelError", "PlanError", "SpecError"}

@@ -44,6 +44,7 @@ def test_the_page_walks_through_the_commands_of_the_network() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.story
 @pytest.mark.timeout(900)
 def test_every_command_works_as_it_stands(tmp_path: Path) -> None:
     examples = tmp_path / "examples" / "first-hour"
@@ -76,6 +77,7 @@ def test_every_command_works_as_it_stands(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.story
 @pytest.mark.timeout(600)
 def test_the_network_of_the_readme_ends_with_the_model_it_promises(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8").replace("\n", " ")

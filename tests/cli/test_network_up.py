@@ -123,7 +123,7 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_model(tmp_path: Path) ->
 def test_a_run_that_was_stopped_by_hand_did_not_fail(tmp_path: Path) -> None:
     process = in_its_third_round(tmp_path, *QUADRATIC, "members=2", "rounds=100000")
     assert process.stdout is not None
-    assert "stopped by coordinator" in eris("stop", "up/FEDERATION.toml", cwd=tmp_path)
+    assert "stopped by coordinator" in eris("stop", "up/FEDERATION.toml", "--yes", cwd=tmp_path)
     said = process.stdout.read()
     process.stdout.close()
     assert process.wait(60) == 24
@@ -151,10 +151,10 @@ def test_children_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None
 def test_a_peer_that_cannot_start_ends_the_rest_and_is_named(tmp_path: Path) -> None:
     words = [word for change in QUADRATIC for word in ("--set", change)]
     said = eris("up", *words, "--peers", 3, "--task", "nothing.here:Task", "--out", "up", cwd=tmp_path, code=20)
-    why = r"nothing\.here:Task cannot be imported: .*\(log: (up/peers/peer-\d/log\.jsonl)\)"
+    why = r"task 'nothing\.here:Task' cannot be imported: .*\(log: (up/peers/peer-\d/log\.jsonl)\)"
     named = re.search(rf"peer-\d(?:, peer-\d)* ended with exit code 2: {why}", said)
     assert named, said
-    assert "nothing.here:Task cannot be imported" in (tmp_path / named[1]).read_text()
+    assert "'nothing.here:Task' cannot be imported" in (tmp_path / named[1]).read_text()
     assert "exit code -" not in said
 
 

@@ -81,6 +81,7 @@ def test_settings_that_the_text_names_are_settings() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.story
 @pytest.mark.timeout(600)
 def test_every_command_works_as_it_stands(tmp_path: Path) -> None:
     (file,) = blocks("toml")
@@ -101,6 +102,7 @@ def test_every_command_works_as_it_stands(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.story
 @pytest.mark.timeout(300)
 def test_the_programs_run(tmp_path: Path) -> None:
     for program in blocks("python"):

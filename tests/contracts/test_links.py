@@ -19,7 +19,7 @@ from eris.errors import InputError, Reason, Refused
 from eris.transport.authority import Authority
 from eris.transport.credentials import Credentials
 from eris.transport.link import Link, LinkClosed, LinkError, LinkLimits, LinkTimeout
-from eris.transport.listener import Listener
+from eris.transport.link_listener import LinkListener
 from eris.transport.memory_link import memory_pair
 from eris.transport.patience import Patience
 from eris.transport.stream_link import StreamLink
@@ -61,7 +61,7 @@ def _make(kind: str, federation: Path, limits: LinkLimits) -> Pair:
         return memory_pair(limits, "alice", "bob")
     names = ("alice", "bob")
     alice, bob = (Plaintext(n) if kind == "plain" else Credentials(federation / "peers" / n) for n in names)
-    with Listener(bob, ("127.0.0.1", 0), limits=limits) as listener:
+    with LinkListener(bob, ("127.0.0.1", 0), limits=limits) as listener:
         left = dial(listener.address, alice, expected="bob", limits=limits)
         return left, listener.accept(SECONDS)
 

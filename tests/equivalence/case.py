@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from eris.aggregate.encoding import FixedPoint
 from eris.local.spec import ModelSpec, TensorSpec, Vector
+from eris.local.task import LocalResult
 from eris.seeds import Seed, public_root
 from eris.shards.policy import ShardPolicy
 
@@ -57,6 +59,7 @@ class Case:
     kept: float = 0.3
     gamma: float | None = None  # of the shift, if there is one
     exponent: int = 40  # updates lie in 2^±exponent
+    encoding: FixedPoint | None = None  # none: floats
     seed: int = 0
     arrival: int = 0  # which order messages come in, and which come twice
     lost_links: float = 0.0
@@ -109,6 +112,10 @@ class Case:
     def drift(self, round: int, member: int) -> Vector:
         """Return the part of an update that does not depend on the model."""
         return self._table[round][member]
+
+    def train(self, round: int, member: int, model: Vector) -> LocalResult:
+        """Return a member's update from a model."""
+        return LocalResult(self.drift(round, member) + PULL * model, samples=1, steps=self.steps(member))
 
     def faults(self, round: int) -> Faults:
         """Return what goes wrong in a round."""

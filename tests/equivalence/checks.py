@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 
 from eris.errors import InputError
+from eris.events import Event, RoundStarted
+from eris.local.spec import Vector
 from eris.local.task import LocalResult
 from eris.seeds import private_root, public_root
 from eris.shards.plan import contiguous
-from eris.transforms import SendContext, chain, clip_by_norm
+from eris.transforms import SendContext, State, Transform, chain, clip_by_norm
 from eris.transforms.noise import gaussian_noise
 from tests.equivalence.case import Case
 from tests.equivalence.federation import Federation
 from tests.equivalence.reference import centrally
+from tests.equivalence.simulated import simulate
 
 
 def equals_the_reference(case: Case) -> None:
@@ -22,6 +25,51 @@ def equals_the_reference(case: Case) -> None:
     outcome = federation.run()
     differences = outcome.differences(centrally(case, federation.participants))
     assert not differences, f"not what a central server would have: {differences}"
+
+
+def the_simulator_equals_the_reference(case: Case) -> None:
+    """So they are where the simulator plays all peers, without messages."""
+    outcome, participants = simulate(case)
+    assert len(participants) == case.rounds
+    differences = outcome.differences(centrally(case, participants))
+    assert not differences, f"not what a central server would have: {differences}"
+
+
+class OneAhead(Transform):
+    """Lets members train from the common model plus one."""
+
+    def start(self, model: Vector, private: State) -> None:
+        model += np.float32(1)
+
+
+def training_begins_where_the_chain_says(case: Case) -> None:
+    """Members train from what the chain makes of the common model; buffers stay, and so does the model itself."""
+    federation = Federation(case, OneAhead())
+    plan = federation.plan()
+    for member in federation.members.values():
+        member.begin(plan)
+        _is_one_ahead(member.look(), member.replica.model, case)
+        assert np.array_equal(member.replica.model, case.initial)
+
+
+def the_simulators_training_begins_there_too(case: Case) -> None:
+    """So do the members of the simulator."""
+    common: list[Vector] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, RoundStarted) and event.model is not None:
+            common.append(event.model.copy())
+
+    seen: list[Vector] = []
+    simulate(case.change(rounds=1), OneAhead(), listeners=[listen], trained=lambda model: seen.append(model.copy()))
+    assert len(seen) == case.members
+    for model in seen:
+        _is_one_ahead(model, common[0], case)
+
+
+def _is_one_ahead(model: Vector, common: Vector, case: Case) -> None:
+    assert np.array_equal(model[: case.n], common[: case.n] + np.float32(1))
+    assert np.array_equal(model[case.n :], common[case.n :])
 
 
 def equals_one_aggregator(case: Case) -> None:
@@ -82,19 +130,17 @@ def lost_shards_are_frozen(case: Case) -> None:
 def nobody_moves_before_the_verdict(case: Case) -> None:
     """Until the verdict, state is untouched at every peer, whatever it has received."""
     federation = Federation(case)
-    conclude = federation._conclude
 
-    def look_first() -> None:
-        for member in federation.members:
+    def look() -> None:
+        for member in peers:
             member.report()
         now = [(m.replica.digest(), {name: value.copy() for name, value in m.private.items()}) for m in peers]
         assert [digest for digest, _ in now] == [digest for digest, _ in earlier], "a model moved early"
         for (_, mine), (_, old) in zip(now, earlier, strict=True):
             assert all(np.array_equal(mine[name], old[name]) for name in old), "a private reference moved early"
-        conclude()
 
-    federation._conclude = look_first  # type: ignore[method-assign]
-    peers = federation.members
+    federation.before_the_verdict = look  # type: ignore[method-assign]
+    peers = list(federation.members.values())
     for _ in range(case.rounds):
         earlier = [(m.replica.digest(), {name: value.copy() for name, value in m.private.items()}) for m in peers]
         federation.round()
@@ -110,7 +156,7 @@ def noise_is_private(case: Case) -> None:
     federation = Federation(case.change(buffers=0), clip_by_norm(1.0), gaussian_noise(1.0, bound=1.0))
     round_plan = federation.coordinator.plan(0.0)
     drawn = []
-    for member in federation.members:
+    for member in federation.members.values():
         member.begin(round_plan)
         uploads = member.contribute(LocalResult(zeros, samples=1))
         drawn.append(np.concatenate([upload.part.values() for upload in uploads]))

@@ -30,6 +30,7 @@ class Outcome:
     optimizer: dict[str, Vector]
     reference: Vector | None = None  # s
     references: dict[int, Vector] = field(default_factory=dict)  # s_k
+    limit: Vector = field(default_factory=lambda: np.empty(0, F))  # R of the next round, in fixed point
 
     def differences(self, other: Outcome) -> list[str]:
         """Return the names of all vectors that are not equal, value by value."""
@@ -42,6 +43,8 @@ class Outcome:
         named = {"model": self.model, **{f"optimizer {name}": value for name, value in self.optimizer.items()}}
         if self.reference is not None:
             named["s"] = self.reference
+        if self.limit.size:
+            named["limit"] = self.limit
         return named | {f"s_{member}": value for member, value in self.references.items()}
 
 
@@ -59,6 +62,8 @@ class _Server:
         self.optimizer = {name: [F(start)] * case.n for name, start in _initial_state(case.optimizer).items()}
         self.s = [F(0)] * case.n
         self.s_k = {k: [F(0)] * case.n for k in range(case.members)}
+        self.limit = self.first_limit = self._first_limit()  # R, in fixed point
+        self.largest = 0.0  # |u| of the round
 
     def run(self, participants: list[tuple[int, ...]]) -> Outcome:
         for round, members in enumerate(participants):
@@ -69,6 +74,7 @@ class _Server:
             {name: np.array(values, F) for name, values in self.optimizer.items()},
             np.array(self.s, F) if shifted else None,
             {k: np.array(values, F) for k, values in self.s_k.items()} if shifted else {},
+            np.array([] if self.case.encoding is None else [self.limit], F),
         )
 
     def _round(self, round: int, members: tuple[int, ...]) -> None:
@@ -76,6 +82,9 @@ class _Server:
         layout = case.policy.layout(round)
         sent = {k: self._update(round, k) for k in members}
         kept, factor = self._kept(round)
+        kept_shards = set(range(case.shards)) - faults.shards
+        committed = [0, *(sum((k, shard) not in faults.links for k in members) for shard in kept_shards)]
+        self.largest = 0.0
         for i in range(case.n + case.buffers):
             trains = i < case.n
             plan, place = (layout.trainable, i) if trains else (layout.buffers, i - case.n)
@@ -85,13 +94,39 @@ class _Server:
                 continue
             given = {k: sent[k][i] for k in contributors}
             if not trains:
-                self.model[i] = self.model[i] - self._mean(given) * self._c(contributors)
+                self.model[i] = self.model[i] - self._mean_of_buffers(given) * self._c(contributors)
             elif case.gamma is None:
                 values = {k: self._compressed(value, i, kept, factor) for k, value in given.items()}
                 c = self._c(contributors) if case.rule == "mean" else F(1)  # a median lacks nothing
                 self._step(i, self._corrected(self._combine(values) * c, contributors))
             else:
                 self._shifted_step(i, given, contributors, kept, factor)
+        if max(committed) and case.encoding is not None and case.encoding.limit is None:
+            above = max(16.0, 4 * math.sqrt(max(committed))) * self.largest
+            self.limit = 2.0 ** (floor(math.log2(above)) + 1) if above else self.first_limit
+
+    # In fixed point a member limits, weighs and rounds; others know its value only as what the whole number means.
+
+    def _first_limit(self) -> float:
+        case = self.case
+        if case.encoding is None or case.encoding.limit is not None:
+            return 0.0 if case.encoding is None else case.encoding.limit
+        kept = {"": case.n, "rand_k": max(1, floor(Fraction(str(case.kept)) * case.n)), "bernoulli": case.kept * case.n}
+        return 2.0 ** ceil(math.log2(case.n / kept[case.sparsifier]))
+
+    def _whole(self, k: int, value: Number) -> int:
+        inside = F(min(max(float(value), -self.limit), self.limit))
+        return round(Fraction(float(inside * self.weight[k])) * Fraction(2) ** 30 / Fraction(self.limit))
+
+    def _meant(self, k: int, value: Number) -> Number:
+        if self.case.encoding is None:
+            return value
+        return F(self._whole(k, value)) * F(self.limit * 2.0**-30) / self.weight[k]
+
+    def _mean_of_buffers(self, given: dict[int, Number]) -> Number:
+        if self.case.encoding is None:
+            return self._mean(given)
+        return F(sum(round(float(self.weight[k]) * float(value) * 2.0**32) for k, value in given.items()) * 2.0**-32)
 
     def _update(self, round: int, member: int) -> list[Number]:
         drift = self.case.drift(round, member)
@@ -107,6 +142,7 @@ class _Server:
         gamma = F(self.case.gamma or 0)
         values = {k: self._compressed(g - self.s_k[k][i], i, kept, factor) for k, g in given.items()}
         mean = self._mean(values)
+        values = {k: self._meant(k, value) for k, value in values.items()}
         self._step(i, self._corrected(mean * self._c(contributors) + self.s[i], contributors))
         self.s[i] = self.s[i] + gamma * mean
         for k, value in values.items():
@@ -143,6 +179,8 @@ class _Server:
         return total / F(len(rest))
 
     def _mean(self, given: dict[int, Number]) -> Number:
+        if self.case.encoding is not None:
+            return F(sum(self._whole(k, value) for k, value in given.items())) * F(self.limit * 2.0**-30)
         total = F(0)
         for k in sorted(given):
             total = total + self.weight[k] * given[k]
@@ -163,6 +201,7 @@ class _Server:
 
     def _step(self, i: int, u: Number) -> None:
         name, x, state = self.case.optimizer, self.model, self.optimizer
+        self.largest = max(self.largest, abs(float(u)))
         hyper = {key: F(value) for key, value in HYPER[name].items()}
         if name in ("fedavg", "fednova"):
             x[i] = x[i] - u * hyper["lr"]

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eris.aggregate.encoding import FixedPoint
 from eris.local.task import LocalResult
+from eris.protocol.messages import Upload
 from eris.transforms import (
     Compressor,
     bernoulli,
@@ -34,13 +36,16 @@ from tests.equivalence.federation import Federation
 WEIGHTS = (1.0, 600.0, 7.0, 7.0, 2.5, 31.0, 1e6, 40.0, 3.0)
 
 
+AUTO = FixedPoint()
+
+
 @st.composite
-def cases(draw: st.DrawFn, *, faults: bool = False) -> Case:
+def cases(draw: st.DrawFn, *, faults: bool = False, fixed: bool = False) -> Case:
     n, members = draw(st.integers(1, 33)), draw(st.integers(9, 11))
     shards = draw(st.sampled_from([1, 2, 7, n]))
     schedule = draw(st.sampled_from(["fixed", "redraw", "rotate"]))
     capacities = st.none() | st.lists(st.integers(1, 9).map(float), min_size=shards, max_size=shards).map(tuple)
-    rule = draw(st.sampled_from(["mean", "mean", "mean", "median", "trimmed_mean"]))
+    rule = "mean" if fixed else draw(st.sampled_from(["mean", "mean", "mean", "median", "trimmed_mean"]))
     sparsifier, gamma = "", None
     if rule == "mean":
         sparsifier = draw(st.sampled_from(["", "rand_k", "bernoulli"]))
@@ -65,7 +70,8 @@ def cases(draw: st.DrawFn, *, faults: bool = False) -> Case:
         sparsifier=sparsifier,
         kept=draw(st.sampled_from([0.05, 0.3, 1.0])),
         gamma=gamma,
-        exponent=draw(st.sampled_from([0, 10, 40])),
+        exponent=draw(st.sampled_from([0, 10] if fixed else [0, 10, 40])),
+        encoding=AUTO if fixed else None,
         seed=draw(st.integers(0, 2**32)),
         arrival=draw(st.integers(0, 9)),
         lost_links=draw(st.sampled_from([0.0, 0.1, 0.5])) if faults else 0.0,
@@ -83,6 +89,64 @@ def test_every_cut_equals_one_aggregator_and_the_reference(case: Case) -> None:
 @given(case=cases(faults=True))
 def test_with_messages_missing_it_equals_the_reference_with_the_same_missing(case: Case) -> None:
     checks.equals_the_reference(case)
+
+
+@settings(max_examples=40)
+@given(case=cases(faults=True))
+def test_so_it_does_in_the_simulator(case: Case) -> None:
+    checks.the_simulator_equals_the_reference(case)
+
+
+# ── fixed point ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@settings(max_examples=25)
+@given(case=cases(faults=True, fixed=True))
+def test_in_fixed_point_it_equals_the_plain_loop_in_whole_numbers(case: Case) -> None:
+    checks.equals_the_reference(case)
+
+
+@settings(max_examples=25)
+@given(case=cases(faults=True, fixed=True))
+def test_so_does_the_simulator_in_fixed_point(case: Case) -> None:
+    checks.the_simulator_equals_the_reference(case)
+
+
+@pytest.mark.parametrize("sparsifier", ["", "rand_k", "bernoulli"])
+@pytest.mark.parametrize("gamma", [None, 0.25])
+def test_fixed_point_in_any_number_of_shards(sparsifier: str, gamma: float | None) -> None:
+    case = Case(
+        sparsifier=sparsifier, gamma=gamma, weights=WEIGHTS, participation=0.7, exponent=6, arrival=2,
+        optimizer="fedadam", encoding=AUTO,
+    )  # fmt: skip
+    one, *others = (Federation(case.change(shards=shards, arrival=shards)).run() for shards in (1, 2, 7, 9))
+    assert one.model[case.n :].any()  # buffers too
+    for other in others:
+        assert not one.differences(other)
+
+
+def test_fixed_point_arrives_in_any_order() -> None:
+    checks.order_of_arrival_does_not_matter(Case(weights=WEIGHTS, exponent=6, optimizer="fedadam", encoding=AUTO))
+
+
+def test_the_limit_does_not_follow_what_was_lost() -> None:
+    """On a lost shard the direction is s, times whatever other shards' steps come to; nothing moves by it."""
+    case = Case(
+        n=3, buffers=1, members=9, shards=2, gamma=0.25, optimizer="fednova", exponent=4, encoding=AUTO,
+        lost_shards=0.4, lost_links=0.1, rounds=8, normalisation="none",
+    )  # fmt: skip
+    for seed in range(6):
+        checks.equals_the_reference(case.change(seed=seed))
+        checks.the_simulator_equals_the_reference(case.change(seed=seed))
+
+
+def test_long_vectors_in_fixed_point_cross_the_edges_of_blocks_and_stretches() -> None:
+    case = Case(n=140_001, buffers=3, rounds=2, weights=WEIGHTS, arrival=1, exponent=5, encoding=AUTO)
+    one, seven = (Federation(case.change(shards=shards)).run() for shards in (1, 7))
+    assert not one.differences(seven)
+
+
+# ── every step, rule and compressor ──────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("optimizer", sorted(HYPER))
@@ -175,16 +239,14 @@ def test_one_wrong_value_in_one_aggregator_changes_exactly_that_coordinate() -> 
     """Equal digests are no accident: the smallest change shows, and shows only where it was made."""
     case = Case(rounds=1, exponent=2)
     honest, touched = Federation(case), Federation(case)
-    contribute, plan = touched._contribute, case.policy.layout(0).trainable
+    contribute, plan = touched.members[4].contribute, case.policy.layout(0).trainable
 
-    def one_off(k: int, round: int):
-        uploads = contribute(k, round)
-        if k == 4:
-            values = uploads[2].part.symbols
-            values[1] += 1
+    def one_off(result: LocalResult) -> list[Upload]:
+        uploads = contribute(result)
+        uploads[2].part.symbols[1] += 1
         return uploads
 
-    touched._contribute = one_off  # type: ignore[method-assign]
+    touched.members[4].contribute = one_off  # type: ignore[method-assign]
     different = np.flatnonzero(honest.run().model != touched.run().model)
     assert different.tolist() == [plan.coordinates(2)[1]]
 

@@ -10,7 +10,7 @@ import random
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ import numpy as np
 from eris.checkpoint import load_checkpoint
 from eris.config import Config, load_config
 from eris.local.spec import Vector
-from eris.peer.federation import Federation
+from eris.peer.federation_file import FederationFile
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
 from eris.simulate.run import run
 from eris.simulate.state_store import StateStore
 from eris.transport.authority import Authority
+from eris.wire.schema import read_plain
 from tests.faults.process import Fault, Job, main
 
 NAMES = ("amber", "birch", "cedar", "dogwood", "elder")  # the first three aggregate
@@ -47,9 +48,11 @@ _context.set_forkserver_preload(["tests.faults.process"])
 class Fleet:
     """Five peers and a coordinator; each process by its name."""
 
-    def __init__(self, folder: Path, method: str, host: str = "127.0.0.1", **federation: Any) -> None:
-        self.folder, self.state = folder, "state"
-        self.config: Config = load_config(changes=[*SETTINGS, *(METHODS | MORE_METHODS)[method]])
+    def __init__(
+        self, folder: Path, method: str, host: str = "127.0.0.1", *, changes: Sequence[str] = (), **federation: Any
+    ) -> None:
+        self.folder, self.state, self.linger = folder, "state", 5.0
+        self.config: Config = load_config(changes=[*SETTINGS, *(METHODS | MORE_METHODS)[method], *changes])
         authority = Authority.create(folder / "ca", "fleet")
         for name in ("coordinator", *NAMES):
             authority.issue(name)
@@ -57,12 +60,12 @@ class Fleet:
         where = f"[{host}]:{self.place[1]}" if ":" in host else f"{host}:{self.place[1]}"
         table = {"name": "fleet", "coordinator": where, "peers": NAMES, "round": ROUND,
                  "connect": 10.0, "idle": 10.0, "checkpoint_every": 2, **federation}  # fmt: skip
-        (folder / "FEDERATION.toml").write_text(Federation(table, self.config).dump(), encoding="utf-8")
+        (folder / "FEDERATION.toml").write_text(FederationFile(table, self.config).dump(), encoding="utf-8")
         self._processes: dict[str, Any] = {}
 
     def start(self, *names: str, fault: Fault | None = None, newer: bool = False) -> None:
         for name in names:
-            job = Job(str(self.folder), name, self.place, fault, self.state, newer)
+            job = Job(str(self.folder), name, self.place, fault, self.state, self.linger, newer)
             process = _context.Process(target=main, args=(job,), daemon=True)
             process.start()
             self._processes[name] = process
@@ -105,7 +108,7 @@ class Fleet:
         """Start again whoever ended before the run was over, as systemd would; return how often that was needed."""
         until, starts, names = time.monotonic() + seconds, 0, ("coordinator", *NAMES)
         while True:
-            over = {name for name in names if any(end["how"] == "finished" for end in self.events(name, "end"))}
+            over = self.over()
             if over == set(names):
                 return starts
             for name in set(names) - over:
@@ -114,6 +117,11 @@ class Fleet:
                     starts += 1
             assert time.monotonic() < until, "\n".join(f"{name}:\n{self.log(name)}" for name in names)
             time.sleep(0.3)
+
+    def over(self) -> set[str]:
+        """Return who has ended well."""
+        names = ("coordinator", *NAMES)
+        return {name for name in names if any(end["how"] == "finished" for end in self.events(name, "end"))}
 
     def log(self, name: str) -> str:
         path = self.folder / f"{name}.log"
@@ -129,11 +137,13 @@ class Fleet:
     def pairs(self, name: str) -> list[tuple[RoundPlan, Verdict]]:
         lines = (self.folder / "peers" / name / "verdicts.jsonl").read_text(encoding="utf-8").splitlines()
         found = [json.loads(line) for line in lines]
-        return [(RoundPlan.from_dict(line["plan"]), Verdict.from_dict(line["verdict"])) for line in found]
+        return [(read_plain(RoundPlan, line["plan"]), read_plain(Verdict, line["verdict"])) for line in found]
 
     def check(self, *alive: str) -> list[tuple[RoundPlan, Verdict]]:
         """Check that all live peers ended alike, that a replay comes to the same model, and that s = Σ w_k s_k."""
-        ends = {name: self.wait_for(name, "end", seconds=90.0) for name in alive}
+        for name in alive:
+            self.wait_for(name, "end", seconds=90.0)
+        ends = {name: self.events(name, "end")[-1] for name in alive}
         assert {end["how"] for end in ends.values()} == {"finished"}
         assert len(digests := {end["model_digest"] for end in ends.values()}) == 1
         pairs = self.pairs(alive[0])
@@ -183,8 +193,10 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def fleet(folder: Path, method: str, host: str = "127.0.0.1", **federation: Any) -> Iterator[Fleet]:
-    made = Fleet(folder, method, host, **federation)
+def fleet(
+    folder: Path, method: str, host: str = "127.0.0.1", *, changes: Sequence[str] = (), **federation: Any
+) -> Iterator[Fleet]:
+    made = Fleet(folder, method, host, changes=changes, **federation)
     try:
         yield made
     finally:

@@ -1,4 +1,4 @@
-"""One peer or the coordinator in a process of its own, with a fault that happens at a named moment."""
+"""One peer or the coordinator in a process of its own, with a fault that happens at a named point."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from eris import checkpoint
-from eris.peer.coordinate import CoordinatorNode
-from eris.peer.federation import load_federation
+from eris.events import Event, RunEnded, RunStarted, hears
+from eris.peer.coordinator_service import CoordinatorService
+from eris.peer.federation_file import load_federation
 from eris.peer.node_settings import NodeSettings
 from eris.peer.peer_folder import PeerFolder
 from eris.peer.session import Session
@@ -27,15 +28,16 @@ from eris.seeds import private_root
 from eris.tasks import build_task
 from eris.transport import greeting
 from eris.transport.credentials import Credentials
-from eris.wire import frames
+from eris.wire import frame, frames, schema, version
+from eris.wire.version import VERSION
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to a process, and when: the n-th time that a moment comes in a round."""
+    """What happens to a process, and when: the n-th time that a point is passed in a round."""
 
-    moment: str
-    do: str = "kill"  # or "stop", "cut", "drop", "leave", "end", "half", "raise", "nan"; for "return" who is to return
+    point: str
+    do: str = "kill"  # or "stop", "cut", "drop", "full", "leave", "end", "half", "raise", "nan"; who is to "return"
     round: int = 2
     nth: int = 1
 
@@ -49,7 +51,8 @@ class Job:
     place: tuple[str, int]  # where the coordinator listens; peers listen on the same host
     fault: Fault | None = None
     state: str = "state"  # the coordinator's folder
-    newer: bool = False  # of the next release, whose links are one version further
+    linger: float = 5.0  # seconds that the coordinator stays for who lacks the model
+    newer: bool = False  # of the next release, whose wire is one version further
 
 
 def main(job: Job) -> None:
@@ -59,11 +62,18 @@ def main(job: Job) -> None:
     sys.stderr = sys.stdout = (Path(job.folder) / f"{job.name}.log").open("a", buffering=1)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
     frames.__kwdefaults__["chunk"] = 64  # small models, many chunks
-    greeting.VERSION += job.newer
+    if job.newer:
+        _speak_the_next_version()
     if job.name == "coordinator":
         _coordinate(job, lines)
     else:
         _join(job, lines)
+
+
+def _speak_the_next_version() -> None:
+    for module in (version, schema, frame, greeting):
+        module.VERSION = VERSION + 1
+    schema._PREFIX = bytes((schema.MARK, VERSION + 1))
 
 
 class Lines:
@@ -77,20 +87,28 @@ class Lines:
         with self._lock:
             self._file.write(json.dumps(line).encode() + b"\n")
 
+    @hears(RunStarted, RunEnded)
+    def hear(self, event: Event) -> None:
+        """Write down that a peer has begun, or how it ended."""
+        if isinstance(event, RunEnded):
+            self({"event": "end", "how": event.how, "model_digest": event.model_digest})
+        else:
+            self({"event": "start", "pid": os.getpid()})
+
 
 class Doom:
-    """Listens to the moments of this process and strikes once."""
+    """Listens at the fault points of this process and strikes once."""
 
     def __init__(self, fault: Fault | None, lines: Lines, links: Any, client: Any = None) -> None:
         self._fault, self._lines, self._links, self._client, self._count = fault, lines, links, client, 0
         self._lock = threading.Lock()
 
-    def __call__(self, moment: str, facts: dict[str, Any]) -> None:
-        if moment in ("stepped", "written"):
-            self._lines({"event": moment, "time": time.time(), **facts})
+    def __call__(self, point: str, facts: dict[str, Any]) -> None:
+        if point in ("stepped", "written"):
+            self._lines({"event": point, "time": time.time(), **facts})
         fault = self._fault
         with self._lock:
-            if fault is None or moment != fault.moment or facts.get("round", fault.round) != fault.round:
+            if fault is None or point != fault.point or facts.get("round", fault.round) != fault.round:
                 return
             self._count += 1
             if self._count != fault.nth:
@@ -104,12 +122,22 @@ class Doom:
                 _swallow(link._stream._wire)
         elif fault.do == "half":
             _kill_coordinator_as_the_third(self._lines.path.parent)
+        elif fault.do == "full":
+            _fill_disk(self._lines.path)
         elif fault.do == "leave":  # what `eris leave` says
-            self._client.leave({"for_good": True})
+            self._client.leave(for_good=True)
         elif fault.do == "end":  # what `eris stop` says
             self._client.stop()
         else:
             os.kill(os.getpid(), signal.SIGKILL if fault.do == "kill" else signal.SIGSTOP)
+
+
+def _fill_disk(lines: Path) -> None:
+    """Let no file grow beyond this process's verdicts as they are now, as on a disk without room."""
+    import resource
+
+    size = (lines.parent / "peers" / lines.stem / "verdicts.jsonl").stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
 def _swallow(wire: Any) -> None:
@@ -133,13 +161,14 @@ def _kill_coordinator_as_the_third(folder: Path) -> None:
 
 def _coordinate(job: Job, lines: Lines) -> None:
     folder = Path(job.folder)
-    node = CoordinatorNode(
+    node = CoordinatorService(
         load_federation(folder / "FEDERATION.toml"),
         Credentials(folder / "ca/peers/coordinator"),
         folder / job.state,
         listen=job.place,
+        linger=job.linger,
     )
-    node.moments.listener = Doom(job.fault, lines, list)
+    node.fault_points.listener = Doom(job.fault, lines, list)
     lines({"event": "start", "pid": os.getpid()})
     ended = node.wait()
     node.linger()
@@ -152,9 +181,9 @@ def _join(job: Job, lines: Lines) -> None:
     federation = load_federation(folder / "FEDERATION.toml")
     number = federation.number(job.name)
     task = build_task(federation.config.model_dump(mode="json"))
-    if job.fault is not None and job.fault.moment == "train":
+    if job.fault is not None and job.fault.point == "train":
         _spoil(task, job.fault, lines)
-    elif job.fault is not None and job.fault.moment == "return":
+    elif job.fault is not None and job.fault.point == "return":
         _wait_in_training(task, job.fault, folder / "coordinator.log")
     session = Session(
         federation,
@@ -165,18 +194,18 @@ def _join(job: Job, lines: Lines) -> None:
         PeerFolder(folder / "peers" / job.name, federation, job.name),
         reproducible=True,
         evaluate=False,
-        listeners=[lines],
+        listeners=[lines.hear],
     )
     node = session.node
 
     def links() -> list[Any]:
-        dialled = [courier._link for courier in node._couriers._couriers.values() if courier._link is not None]
-        return dialled + (list(node._host._links) if node._host is not None else [])
+        dialled = [client._link for client in node.clients._clients.values() if client._link is not None]
+        return dialled + list(node.server._links)
 
-    node.moments.listener = Doom(job.fault, lines, links, node._client)
-    if job.fault is not None and job.fault.moment == "checkpoint":
+    node.fault_points.listener = Doom(job.fault, lines, links, node.control)
+    if job.fault is not None and job.fault.point == "checkpoint":
         _die_in_checkpoints(job.fault, lines)
-    elif job.fault is not None and job.fault.moment == "half a checkpoint":
+    elif job.fault is not None and job.fault.point == "half a checkpoint":
         _die_half_way_in_checkpoints(job.fault, lines)
     session.run()
 

@@ -6,25 +6,25 @@ import time
 
 import numpy as np
 
-from eris.aggregate.mean import Mean
+from eris.aggregate.mean import WeightedMean
 from eris.errors import Reason, Refused
 from eris.local.spec import ModelSpec, TensorSpec
 from eris.local.task import LocalResult
-from eris.peer import letters
-from eris.peer.desk import Desk
-from eris.peer.host import Host
+from eris.peer import framing
+from eris.peer.shard_server import ShardServer
+from eris.peer.shared_aggregator import SharedAggregator
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.floor import Floor
 from eris.protocol.member import Member
 from eris.protocol.messages import Published, Upload
 from eris.protocol.recipe import Recipe
-from eris.protocol.round_plan import Deadlines, RosterEntry, RoundPlan
+from eris.protocol.roster import RosterEntry
+from eris.protocol.round_plan import Deadlines, RoundPlan
 from eris.protocol.verdict import GENESIS
 from eris.seeds import private_root, public_root
 from eris.shards.policy import ShardPolicy
 from eris.step.plain import FedAvgM
 from eris.transforms import chain, rand_k, shift, top_k
-from eris.transport.link import LinkClosed
 from tests.faults.script import Recorder
 from tests.protocol.world import sign_as, verify
 
@@ -40,15 +40,6 @@ CHAINS = {
 MEMBERS, HOSTILE, AGGREGATOR = 4, 3, 0
 
 
-class NoListener:
-    """A listener that nobody dials."""
-
-    def accept(self, seconds: float) -> None:
-        raise LinkClosed("closed", clean=True)
-
-    def close(self) -> None: ...
-
-
 class Scene:
     """Four members, two shards; peer 0 aggregates the first one, and member 3 is hostile."""
 
@@ -57,7 +48,7 @@ class Scene:
             SPEC,
             ShardPolicy(SPEC, 2, public_root(5)),
             CHAINS[kind](),
-            Mean(),
+            WeightedMean(),
             FedAvgM(lr=1.0, beta=0.5),
             public_root(5),
         )
@@ -68,15 +59,15 @@ class Scene:
         )  # fmt: skip
         self.uploads = [self._upload(peer) for peer in range(MEMBERS)]
         self.aggregator = Aggregator(AGGREGATOR, self.recipe, sign=sign_as(AGGREGATOR))
-        self.desk = Desk(self.aggregator, lambda outcome: None)
+        self.shared = SharedAggregator(self.aggregator, lambda outcome, round: None)
         self.open()
-        self.host = Host(
-            NoListener(), self.desk, peer_of=number, find=lambda digest: None, snapshot=self.member(0).snapshot
+        self.server = ShardServer(
+            self.shared, peer_of=number, find=lambda digest: None, snapshot=self.member(0).snapshot
         )
 
     def open(self) -> None:
         """Begin the round anew."""
-        self.desk.begin(self.plan)
+        self.shared.begin(self.plan)
 
     def member(self, peer: int) -> Member:
         start = np.linspace(-1, 1, SPEC.n, dtype=np.float32)
@@ -91,11 +82,11 @@ class Scene:
     def conclude(self, *peers: int) -> Published:
         """Let honest members contribute and cut; whatever the hostile one managed to stage is in, or not."""
         for peer in peers:
-            self.desk.receive(self.uploads[peer], peer)
+            self.shared.receive(self.uploads[peer], peer)
         plan = self.plan
         self.aggregator._cut_at = time.monotonic()
-        self.desk.tick()
-        outcome = self.desk.outcome(plan.digest, 0, time.monotonic() + 1)
+        self.shared.tick()
+        outcome = self.shared.outcome(plan.digest, 0, time.monotonic() + 1)
         assert isinstance(outcome, Published)
         return outcome
 
@@ -111,19 +102,19 @@ def number(text: str) -> int | None:
 def spoken_by_member(scene: Scene) -> Recorder:
     """Return what an honest member sends: its contribution in two chunks, then questions."""
     link = Recorder()
-    letters.send_upload(link, scene.uploads[HOSTILE], scene.recipe, 0.0)
-    letters.ask(link, {"hash": "0" * 64}, 0.0)
+    framing.send_upload(link, scene.uploads[HOSTILE], scene.recipe, 0.0)
+    framing.ask(link, framing.HashQuestion("0" * 64), 0.0)
     place = {"plan": scene.plan.digest, "epoch": scene.plan.epoch, "round": scene.plan.round, "shard": 1}
-    letters.ask(link, {**place, "alone": True}, 0.0)
-    letters.ask_for_shard(link, scene.plan, 1, 0.0)
+    framing.ask(link, framing.ManifestQuestion(**place), 0.0)
+    framing.ask_for_shard(link, scene.plan, 1, 0.0)
     return link
 
 
 def spoken_by_aggregator(scene: Scene) -> Recorder:
     """Return what an honest aggregator answers: a receipt, a published shard, a snapshot, a refusal."""
     link = Recorder()
-    letters.answer(link, scene.desk.receive(scene.uploads[0], 0), 0.0)
-    letters.send_published(link, scene.conclude(1, 2), 0.0)
-    letters.send_snapshot(link, scene.member(0).snapshot(), 0.0)
-    letters.refuse(link, Refused(Reason.LATE, "too late"), 0.0)
+    framing.send_receipt(link, scene.shared.receive(scene.uploads[0], 0), 0.0)
+    framing.send_published(link, scene.conclude(1, 2), 0.0)
+    framing.send_snapshot(link, scene.member(0).snapshot(), 0.0)
+    framing.send_refusal(link, Refused(Reason.LATE, "too late"), 0.0)
     return link

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from eris.errors import CheckpointError, ConfigError, FloorError
-from eris.peer.host import Host
+from eris.peer.framing import HashQuestion
 from eris.peer.node import Node
+from eris.peer.shard_server import ShardServer
 from eris.protocol.coordinator import Coordinator
 from eris.protocol.floor import Floor
 from eris.protocol.member import Member, Snapshot
@@ -26,27 +27,27 @@ CHEAT = 1  # birch
 
 def double_dealing(node: Node) -> None:
     """Let a peer publish one mean to some members and another one, as well signed, to the rest."""
-    honest, served = Host._published, []
+    honest, served = ShardServer._published, []
 
-    def published(host: Host, link: Link, question: dict[str, object], deadline: float) -> Published:
-        found = honest(host, link, question, deadline)
-        if host is not node._host or "hash" in question:
+    def published(server: ShardServer, link: Link, question: Any, deadline: float) -> Published:
+        found = honest(server, link, question, deadline)
+        if server is not node.server or isinstance(question, HashQuestion):
             return found
         served.append(question)
         if len(served) % 2:
             return found
         values = found.values + np.float32(1)
         manifest = replace(found.manifest, hash=payload_hash(values, found.buffers), signature="")
-        return Published(replace(manifest, signature=node._sign(manifest.signed_bytes)), values, found.buffers)
+        return Published(replace(manifest, signature=node._book.sign(manifest.signed_bytes)), values, found.buffers)
 
-    Host._published = published  # type: ignore[method-assign]
+    ShardServer._published = published  # type: ignore[method-assign]
 
 
 def test_an_aggregator_that_signs_two_means_is_proved_and_excluded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = settings("members=5", "aggregators=3", "rounds=4")
-    monkeypatch.setattr(Host, "_published", Host._published)  # put back afterwards
+    monkeypatch.setattr(ShardServer, "_published", ShardServer._published)  # put back afterwards
     with town(tmp_path, config, round=20.0) as place:
         nodes = [place.node(name) for name in place.names]
         double_dealing(nodes[CHEAT])
@@ -78,7 +79,7 @@ def test_a_coordinator_that_lets_a_friend_see_more_gets_nothing(
         for name in place.names:
             with pytest.raises(FloorError):
                 place.wait(name)
-        assert all(account.sent == 0 for node in nodes.values() for account in node.dialled())
+        assert all(account.sent == 0 for node in nodes.values() for account in node.clients.accounts(place.names))
 
 
 def test_a_peer_whose_model_is_another_one_is_told_so(tmp_path: Path) -> None:
@@ -87,11 +88,11 @@ def test_a_peer_whose_model_is_another_one_is_told_so(tmp_path: Path) -> None:
         nodes = {name: place.node(name) for name in place.names}
         odd = nodes["dogwood"]
 
-        def spoil(moment: str, facts: dict[str, Any]) -> None:
-            if (moment, facts.get("round")) == ("stepped", 2):
+        def spoil(point: str, facts: dict[str, Any]) -> None:
+            if (point, facts.get("round")) == ("stepped", 2):
                 odd.member.replica.model += np.float32(1)  # as a poisoned snapshot would
 
-        odd.moments.listener = spoil
+        odd.fault_points.listener = spoil
         for name, node in nodes.items():
             place.start(name, node.run)
         with pytest.raises(CheckpointError, match="not the one that most others hold"):
@@ -113,7 +114,7 @@ def test_a_poisoned_snapshot_is_noticed_in_the_first_round(tmp_path: Path, monke
     with town(tmp_path, config, checkpoint_every=1000) as place:
         gone = threading.Event()
         nodes = {name: place.node(name) for name in place.names}
-        nodes["dogwood"].moments.listener = lambda moment, facts: gone.set() if facts.get("round") == 3 else None
+        nodes["dogwood"].fault_points.listener = lambda point, facts: gone.set() if facts.get("round") == 3 else None
         for name, node in nodes.items():
             place.start(name, node.run)
         assert gone.wait(60.0)

@@ -11,16 +11,19 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from eris.errors import Refused
-from eris.peer import host as host_module
-from eris.peer import letters
+from eris.peer import framing
+from eris.peer import shard_server as server_module
+from eris.protocol.messages import Manifest
 from eris.transport.link import LinkError
-from eris.wire import Header, Kind, decode_document, encode_document, encode_upload
+from eris.wire import Header, Kind, encode_upload
 from eris.wire.frame import HEADER_BYTES
+from eris.wire.schema import decode, encode
 from tests.faults.scene import HOSTILE, Scene, name, spoken_by_aggregator, spoken_by_member
 from tests.faults.script import mutate, scripted
 
@@ -33,7 +36,7 @@ ROOM = 10 * 2**20
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(host_module, "_BEHIND", 0.0)  # nobody will bring the plan a damaged frame asks for
+    monkeypatch.setattr(server_module, "_BEHIND", 0.0)  # nobody will bring the plan a damaged frame asks for
     logging.getLogger("eris").setLevel(logging.CRITICAL)
     yield
     logging.getLogger("eris").setLevel(logging.NOTSET)
@@ -43,7 +46,7 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def attack_host(kind: str, count: int, seed: int) -> Counter[str]:
+def attack_server(kind: str, count: int, seed: int) -> Counter[str]:
     """Feed damaged streams to an aggregator; after every few hundred, see what the honest members still get."""
     scene, chance = Scene(kind, patience=0.2), random.Random(seed)  # a question for an open shard waits for its outcome
     honest = spoken_by_member(scene)
@@ -53,7 +56,7 @@ def attack_host(kind: str, count: int, seed: int) -> Counter[str]:
         if attempt % ROUND == 0:
             scene.open()
         link, answered = scripted(mutate(bytes(honest.data), honest.frames, chance), name(HOSTILE))
-        scene.host._serve(link)
+        scene.server._serve(link)
         seen.update(_kinds(bytes(answered)))
         if attempt % ROUND == ROUND - 1:
             seen["rounds without it" if _unharmed(scene, without) else "rounds with its own lie"] += 1
@@ -87,9 +90,11 @@ def _kinds(answers: bytes) -> list[str]:
         if header.kind is Kind.RECEIPT:
             assert not payload
         elif header.kind is Kind.REFUSAL:
-            kinds.append(decode_document(payload)["reason"])
+            kinds.append(decode(framing._Refusal, payload).reason)
+        elif header.kind is Kind.MANIFEST:
+            Manifest.decode(payload)
         else:
-            decode_document(payload)
+            decode(framing._SnapshotHead, payload)
         answers = answers[HEADER_BYTES + header.length :]
     return kinds
 
@@ -103,13 +108,13 @@ def attack_courier(kind: str, count: int, seed: int) -> Counter[str]:
     for _ in range(count):
         link, _ = scripted(mutate(bytes(honest.data), honest.frames, chance))
         try:
-            letters.receive_receipt(link, 0.0)
-            published = letters.receive_published(link, scene.recipe, 0.0, round=0)
+            framing.receive_receipt(link, 0.0)
+            published = framing.receive_published(link, scene.recipe, 0.0, round=0)
             member = scene.member(1)
             member.begin(scene.plan)
             member.receive(published)
-            letters.receive_snapshot(link, sizes, 0.0)
-            letters.receive_receipt(link, 0.0)
+            framing.receive_snapshot(link, sizes, 0.0)
+            framing.receive_receipt(link, 0.0)
         except Refused as refusal:
             seen[refusal.reason.value] += 1
         except LinkError as error:
@@ -122,17 +127,17 @@ def attack_documents(count: int, seed: int) -> Counter[str]:
     """Damage bare headers and documents; both decoders refuse or return what would be written the same way."""
     chance = random.Random(seed)
     header = Header(Kind.CONTRIBUTION, total=100, length=50, symbols=20, round=3, mask_key=bytes(range(16))).encode()
-    document = encode_document({"contributors": [0, 2], "c": 1.5, "plan": "ab" * 32, "deep": {"x": [None, True]}})
+    document = encode(framing._SnapshotHead(3, "ab" * 32, {"model": 7, "momentum": 7}))
     seen: Counter[str] = Counter()
     for attempt in range(count):
-        source, decode = ((header, Header.decode), (document, decode_document))[attempt % 2]
+        source, read = ((header, Header.decode), (document, partial(decode, framing._SnapshotHead)))[attempt % 2]
         damaged = mutate(source, [0], chance)
         try:
-            value = decode(damaged)
+            value = read(damaged)
         except Refused as refusal:
             seen[refusal.reason.value] += 1
         else:
-            again = value.encode() if isinstance(value, Header) else encode_document(value)
+            again = value.encode() if isinstance(value, Header) else encode(value)
             assert again == damaged
             seen["harmless"] += 1
     return seen
@@ -140,9 +145,9 @@ def attack_documents(count: int, seed: int) -> Counter[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_streams_cost_an_aggregator_nothing(kind: str) -> None:
-    attack_host(kind, 300, seed=1)  # everything that is made once is made now
+    attack_server(kind, 300, seed=1)  # everything that is made once is made now
     before = peak_memory()
-    seen = attack_host(kind, FAST, seed=2)
+    seen = attack_server(kind, FAST, seed=2)
     assert peak_memory() - before < ROOM
     assert seen["rounds without it"] > 10
     assert {"malformed", "wrong-size", "wrong-run", "wrong-plan", "wrong-chain", "not-a-member"} & set(seen)
@@ -168,7 +173,7 @@ def test_damaged_headers_and_documents_are_refused_or_spelled_alike() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_million_damaged_streams(kind: str) -> None:
     before = peak_memory()
-    attack_host(kind, SLOW, seed=6)
+    attack_server(kind, SLOW, seed=6)
     attack_courier(kind, SLOW, seed=7)
     attack_documents(SLOW, seed=8)
     assert peak_memory() - before < ROOM
@@ -180,7 +185,7 @@ def test_values_that_are_not_finite_are_refused_before_they_are_folded(value: fl
     scene.uploads[HOSTILE].part.symbols[3] = value
     honest = spoken_by_member(scene)
     link, answered = scripted(bytes(honest.data), name(HOSTILE))
-    scene.host._serve(link)
+    scene.server._serve(link)
     assert _kinds(bytes(answered))[:2] == ["REFUSAL", "non-finite"]
     assert scene.conclude(0, 1, 2).manifest.contributors == (0, 1, 2)
 
@@ -193,7 +198,7 @@ def test_a_contribution_again_gets_the_same_receipt_and_another_one_is_refused()
     answers = []
     for stream in (first, first, second):
         link, answered = scripted(bytes(stream.data), name(HOSTILE))
-        scene.host._serve(link)
+        scene.server._serve(link)
         answers.append(_kinds(bytes(answered)))
     assert [answer[0] for answer in answers] == ["RECEIPT", "RECEIPT", "REFUSAL"]
     assert answers[2][1] == "conflict"
@@ -202,7 +207,7 @@ def test_a_contribution_again_gets_the_same_receipt_and_another_one_is_refused()
 def test_nobody_contributes_for_somebody_else() -> None:
     scene = Scene()
     link, answered = scripted(bytes(spoken_by_member(scene).data), name(1))
-    scene.host._serve(link)
+    scene.server._serve(link)
     assert _kinds(bytes(answered))[:2] == ["REFUSAL", "not-a-member"]
     assert not staged(scene)
 
@@ -216,7 +221,7 @@ def test_what_was_sent_in_another_round_or_run_is_refused(field: dict[str, objec
     scene = Scene()
     scene.uploads[HOSTILE] = replace(scene.uploads[HOSTILE], **field)
     link, answered = scripted(bytes(spoken_by_member(scene).data), name(HOSTILE))
-    scene.host._serve(link)
+    scene.server._serve(link)
     assert _kinds(bytes(answered))[:2] == ["REFUSAL", reason]
     assert not staged(scene)
 
@@ -236,7 +241,7 @@ def test_tiny_chunks_are_one_contribution_and_cost_no_memory(chunks: int) -> Non
     stream, before = b"".join(pieces), peak_memory()
     for _ in range(chunks // len(pieces) + 1):
         link, answered = scripted(stream, name(HOSTILE))
-        scene.host._serve(link)
+        scene.server._serve(link)
         assert _kinds(bytes(answered)) == ["RECEIPT"]
     assert peak_memory() - before < ROOM
     assert scene.conclude(0, 1, 2).manifest.contributors == (0, 1, 2, HOSTILE)
@@ -246,7 +251,7 @@ def test_chunks_out_of_order_are_refused_and_harm_nobody(caplog: pytest.LogCaptu
     logging.getLogger("eris").setLevel(logging.INFO)
     scene = Scene()
     link, answered = scripted(b"".join(reversed(tiny_chunks(scene)[:200])), name(HOSTILE))
-    scene.host._serve(link)
+    scene.server._serve(link)
     assert set(_kinds(bytes(answered))) <= {"REFUSAL", "malformed"}
     assert len(caplog.records) == 1
     assert scene.conclude(0, 1, 2).manifest.contributors == (0, 1, 2)
@@ -261,7 +266,7 @@ def test_an_oversized_message_is_refused_before_memory_is_spent_on_it() -> None:
     tracemalloc.start()  # also what is asked for and never used
     try:
         for link, _ in streams:
-            scene.host._serve(link)
+            scene.server._serve(link)
         assert tracemalloc.get_traced_memory()[1] < ROOM
     finally:
         tracemalloc.stop()
@@ -274,7 +279,7 @@ def test_each_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     scene.uploads[HOSTILE].part.symbols[3] = np.nan
     link, _ = scripted(bytes(spoken_by_member(scene).data[: spoken_by_member(scene).frames[1]]), name(HOSTILE))
-    scene.host._serve(link)
+    scene.server._serve(link)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "non-finite" in caplog.text
     assert name(HOSTILE) in caplog.text
@@ -284,5 +289,5 @@ def test_nothing_but_typed_errors_for_random_bytes() -> None:
     scene, chance = Scene(), random.Random(9)
     for _ in range(2000):
         link, answered = scripted(chance.randbytes(chance.randrange(400)), name(HOSTILE))
-        scene.host._serve(link)
+        scene.server._serve(link)
         assert not answered

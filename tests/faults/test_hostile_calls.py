@@ -19,10 +19,11 @@ from typing import Any
 import pytest
 
 from eris.errors import Refused
+from eris.transport.calls import NewsRequest, StatusRequest
 from eris.transport.control_client import ControlClient
 from eris.transport.credentials import CERTIFICATE, KEY, ROOT, Credentials
 from eris.transport.link import LinkClosed, LinkTimeout
-from eris.wire import encode_document
+from eris.wire.schema import encode
 from tests.faults.script import mutate
 from tests.faults.test_hostile_bytes import ROOM, peak_memory
 from tests.peer.town import Town, settings, town
@@ -42,22 +43,25 @@ def place(tmp_path: Path) -> Iterator[Town]:
 def play(place: Town) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
     """Let all play, and return what the hostile member had to say while it was honest."""
     nodes, said = {name: place.node(name) for name in place.names}, {}
-    client = nodes[HOSTILE]._client
+    client = nodes[HOSTILE].control
     honest = client._send
 
     def send(path: str, data: bytes, seconds: float) -> bytes:
-        said.setdefault((path, data[:12]), data)  # each kind of document once
+        said.setdefault((path, data[:5]), data)  # each kind of document once
         return honest(path, data, seconds)
 
     client._send = send  # type: ignore[method-assign]
     # Rounds without a pause would leave this process no time to attack itself.
-    nodes["amber"].moments.listener = lambda moment, _: time.sleep(0.2 if moment == "plan" else 0.0)
+    nodes["amber"].fault_points.listener = lambda point, _: time.sleep(0.2 if point == "plan" else 0.0)
     for name, node in nodes.items():
         place.start(name, node.run)
     wait_until(lambda: round_of(place) > 3)
     said = {key: data for key, data in said.items() if key[0] != NEWS}
-    news = encode_document({"after": -1, "board": place.coordinator.board.identity, "wait": 0.0})
-    calls = [(path, data) for (path, _), data in said.items()] + [(NEWS, news), ("/eris.Control/Status", b"{}")]
+    news = encode(NewsRequest(place.coordinator.board.identity, -1, 0.0))
+    calls = [(path, data) for (path, _), data in said.items()] + [
+        (NEWS, news),
+        ("/eris.Control/Status", encode(StatusRequest())),
+    ]
     assert {"Join", "Report", "Fetch", "Next", "Status"} == {path.rpartition("/")[2] for path, _ in calls}
     return nodes, calls
 
@@ -129,7 +133,7 @@ def test_who_says_nothing_holds_nobody_up(place: Town) -> None:
         held = round_of(place)
         with ControlClient(Credentials(place.credentials["amber"]), place.coordinator.address) as client:
             began = time.monotonic()
-            assert client.status()["round"] >= held
+            assert client.status().round >= held
             assert time.monotonic() - began < 2.0
         wait_until(lambda: round_of(place) > held + 2)
     assert peak_memory() - before < ROOM
@@ -147,11 +151,11 @@ def test_a_document_without_end_is_refused_at_its_length(place: Town) -> None:
         secure = grpc.ssl_channel_credentials(root, key, chain)
         where = "{}:{}".format(*place.coordinator.address)
         with grpc.secure_channel(where, secure, [name, ("grpc.max_send_message_length", -1)]) as channel:
-            assert channel.unary_unary("/eris.Control/Status")(b"{}", timeout=5.0)
+            assert channel.unary_unary("/eris.Control/Status")(encode(StatusRequest()), timeout=5.0)
             with pytest.raises(grpc.RpcError) as caught:
                 channel.unary_unary("/eris.Control/Status")(bytes(64 << 20), timeout=20.0)
             assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert "larger than max" in caught.value.details()
         with pytest.raises((LinkClosed, Refused)):
             client._send("/eris.Control/Status", b"{" * 1000, 5.0)
-        assert client.status()["round"] == 0
+        assert client.status().round == 0

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from eris.cli.networking.allocator import keep_few_arenas
-from eris.peer import host as host_module
-from eris.peer import letters
-from eris.peer.host import Host
+from eris.peer import framing
+from eris.peer import shard_server as server_module
+from eris.peer.shard_server import ShardServer
 from eris.transport.authority import Authority
 from eris.transport.credentials import Credentials
 from eris.transport.link import LinkError, LinkLimits
-from eris.transport.listener import Listener
+from eris.transport.link_listener import LinkListener
 from eris.transport.stream_link import StreamLink
 from eris.transport.tls_link import dial
 from eris.wire.frame import HEADER_BYTES, LONGEST_CHUNK
@@ -37,9 +37,10 @@ class Gate:
         authority = Authority.create(folder / "ca", "gate")
         self._folders = {peer: authority.issue(name(peer)) for peer in range(4)}
         self.scene = Scene(cut=3600.0, patience=5.0)  # one round, however long the attack
-        self.listener = Listener(self.credentials(0), ("127.0.0.1", 0), limits=LIMITS)
+        self.listener = LinkListener(self.credentials(0), ("127.0.0.1", 0), limits=LIMITS)
         snapshot = self.scene.member(0).snapshot
-        self.host = Host(self.listener, self.scene.desk, peer_of=number, find=lambda digest: None, snapshot=snapshot)
+        self.server = ShardServer(self.scene.shared, peer_of=number, find=lambda digest: None, snapshot=snapshot)
+        self.server.serve(self.listener)
 
     def credentials(self, peer: int) -> Credentials:
         return Credentials(self._folders[peer])
@@ -51,17 +52,17 @@ class Gate:
         """Do what an honest member does."""
         deadline = time.monotonic() + 5.0
         with self.link(peer) as link:
-            letters.send_upload(link, self.scene.uploads[peer], self.scene.recipe, deadline)
-            letters.receive_receipt(link, deadline)
+            framing.send_upload(link, self.scene.uploads[peer], self.scene.recipe, deadline)
+            framing.receive_receipt(link, deadline)
 
 
 @pytest.fixture
 def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    monkeypatch.setattr(host_module, "_BEHIND", 0.0)
+    monkeypatch.setattr(server_module, "_BEHIND", 0.0)
     logging.getLogger("eris").setLevel(logging.CRITICAL)
     made = Gate(tmp_path)
     yield made
-    made.host.close()
+    made.server.close()
     logging.getLogger("eris").setLevel(logging.NOTSET)
 
 
@@ -95,9 +96,9 @@ def test_damaged_streams_over_tls_cost_nobody_else_anything(gate: Gate, count: i
     manifest = gate.scene.conclude(0).manifest
     assert set(manifest.contributors) >= {0, 1, 2}
     until = time.monotonic() + 5.0
-    while len(gate.host._links) > 1 and time.monotonic() < until:
+    while len(gate.server._links) > 1 and time.monotonic() < until:
         time.sleep(0.05)
-    assert len(gate.host._links) <= 1
+    assert len(gate.server._links) <= 1
     assert threading.active_count() < threads + 5
 
 
@@ -131,9 +132,9 @@ def test_a_peer_has_one_link_however_often_it_dials(gate: Gate) -> None:
     links = [gate.link(HOSTILE) for _ in range(30)]
     gate.contribute(1)
     until = time.monotonic() + 5.0
-    while len(gate.host._links) > 2 and time.monotonic() < until:
+    while len(gate.server._links) > 2 and time.monotonic() < until:
         time.sleep(0.02)
-    assert len([link for link in gate.host._links if link.peer.name == name(HOSTILE)]) == 1
+    assert len([link for link in gate.server._links if link.peer.name == name(HOSTILE)]) == 1
     for link in links:
         link.close()
 
@@ -142,12 +143,12 @@ def test_who_waits_for_a_shard_and_dials_again_is_served_at_once(gate: Gate) -> 
     threads, links = threading.active_count(), []
     for _ in range(20):
         link = gate.link(HOSTILE)
-        letters.ask_for_shard(link, gate.scene.plan, 0, time.monotonic() + 5.0)  # which nobody can have yet
+        framing.ask_for_shard(link, gate.scene.plan, 0, time.monotonic() + 5.0)  # which nobody can have yet
         links.append(link)
     until = time.monotonic() + 2.0
-    while len(gate.host._links) > 1 and time.monotonic() < until:
+    while len(gate.server._links) > 1 and time.monotonic() < until:
         time.sleep(0.02)
-    assert len(gate.host._links) == 1  # the others' threads do not wait for the shard any more
+    assert len(gate.server._links) == 1  # the others' threads do not wait for the shard any more
     assert threading.active_count() <= threads + 2
     gate.contribute(HOSTILE)
     for link in links:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from eris.wire.version import VERSION
 from tests.faults.fleet import METHODS, NAMES, fleet, free_port, lost, missing
 from tests.faults.process import Fault
 
@@ -182,11 +183,17 @@ def test_a_killed_peer_comes_back_with_the_same_name(tmp_path: Path, method: str
         made.check(*NAMES)
 
 
-def test_a_peer_of_the_next_release_takes_the_place_of_its_older_self(tmp_path: Path) -> None:
+def test_a_peer_of_the_next_version_is_told_so_by_name_and_the_run_goes_on_with_its_older_self(tmp_path: Path) -> None:
     with fleet(tmp_path, "fedadam-dsc") as made:
         made.start_all(**{MEMBER: Fault("receipt"), "amber": Fault("return", MEMBER, round=ROUND + 1)})
         made.wait_dead(MEMBER)
         made.start(MEMBER, newer=True)
+        made.wait_dead(MEMBER)
+        said = f"a join request of wire version {VERSION + 1} met version {VERSION}"
+        assert said in made.log("coordinator")
+        assert said in made.log(MEMBER)
+        assert f"update eris where {VERSION} is spoken" in made.log(MEMBER)
+        made.start(MEMBER)
         made.check(*NAMES)
 
 

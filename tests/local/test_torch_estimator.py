@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from eris.data import mnist_sample, partition
-from eris.local.estimator import Mean, Saga, Svrg
+from eris.local.estimator import BatchMean, Saga, Svrg
 from eris.local.torch_task import TorchTask
 from eris.local.torch_work import LocalWork
 from eris.models import model_factory
@@ -40,14 +40,14 @@ START = np.zeros(N, np.float32)
 NEAR = START + np.float32(0.01)
 
 
-@pytest.mark.parametrize("kind", [Mean, Svrg, Saga])
+@pytest.mark.parametrize("kind", [BatchMean, Svrg, Saga])
 @pytest.mark.parametrize("batch", [None, SAMPLES])
 def test_over_all_samples_every_estimator_is_the_gradient(kind, batch):
     drawn = estimates(kind(batch), NEAR, 1, START)[0]
     np.testing.assert_allclose(drawn, full(NEAR), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("estimator", [Mean(2), Svrg(2, refresh=0.01), Saga(2)])
+@pytest.mark.parametrize("estimator", [BatchMean(2), Svrg(2, refresh=0.01), Saga(2)])
 def test_estimates_are_unbiased(estimator):
     far = START + np.float32(1)
     drawn = estimates(estimator, far, 4000, START)
@@ -58,7 +58,7 @@ def test_estimates_are_unbiased(estimator):
 
 @pytest.mark.parametrize("estimator", [Svrg(2, refresh=0.01), Saga(2)])
 def test_variance_shrinks_near_what_is_remembered(estimator):
-    plain = estimates(Mean(2), NEAR, 200).var(axis=0).max()
+    plain = estimates(BatchMean(2), NEAR, 200).var(axis=0).max()
     assert estimates(estimator, NEAR, 200, START).var(axis=0).max() < plain / 1000
 
 
@@ -72,7 +72,7 @@ def test_descent_converges_to_the_optimum_where_plain_batches_cannot(estimator, 
         return np.abs(point - optimum).max()
 
     assert distance(estimator) < 1e-4
-    assert distance(Mean(2)) > 1e-2
+    assert distance(BatchMean(2)) > 1e-2
 
 
 def test_svrg_snapshot_moves_by_its_coin():

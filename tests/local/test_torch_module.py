@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from eris.data import ArrayExamples, mnist_sample, partition
+from eris.local.torch_losses import Classification
 from eris.local.torch_module import FlatModule, spec_of, tensors_of
-from eris.local.torch_objective import Classification
 from eris.local.torch_task import TorchTask
 from eris.local.torch_work import LocalWork
 from eris.models import model_factory

@@ -10,7 +10,7 @@ from eris.config import load_config
 from eris.errors import ConfigError
 from eris.events import Sent
 from eris.local.spec import ModelSpec
-from eris.methods import METHODS, settled
+from eris.methods import METHODS, with_defaults
 from eris.transforms import noise_of
 from tests.simulate.setting import play, settings
 
@@ -93,8 +93,8 @@ def test_noise_on_the_update_has_the_stated_deviation(tmp_path):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_settling_twice_changes_nothing(name):
-    config = settled(load_config(), name)
-    assert settled(config, name) == config
+    config = with_defaults(load_config(), name)
+    assert with_defaults(config, name) == config
     assert config.methods == (name,)
 
 

@@ -9,8 +9,8 @@ import torch
 from eris.compose import compose
 from eris.config import load_config
 from eris.errors import ConfigError, InputError
+from eris.local.torch_losses import Classification
 from eris.local.torch_module import FlatModule
-from eris.local.torch_objective import Classification
 from eris.local.torch_private import PrivateGradient
 from eris.seeds import private_root, public_root
 from eris.tasks import build_task
@@ -113,7 +113,7 @@ def test_the_budget_is_for_all_rounds_unless_said():
     assert single.multiplier == pytest.approx(0.5298, abs=1e-4)
     assert single.spent(1, 1e-5).value == pytest.approx(10, abs=0.011)
     assert single.spent(140, 1e-5).value == pytest.approx(354, abs=1)
-    assert str(single.spent(140, 1e-5)).endswith("for one sample (add-remove), 140 rounds, accountant rdp")
+    assert str(single.spent(140, 1e-5)).endswith("for one sample (zero-out), 140 rounds, accountant rdp")
     assert made("local.epochs=3", "local.steps=0").spent(140, 1e-5).value <= 10  # every step counts
 
 

@@ -6,22 +6,24 @@ from eris.models.lenet import LeNet5
 
 
 @pytest.mark.parametrize(("channels", "size"), [(1, 28), (3, 32), (1, 29), (2, 14)])
-def test_the_moved_filters_are_a_convolution_and_average_pooling(channels, size):
+def test_it_is_the_textbook_network_to_the_bit(channels, size):
     torch.manual_seed(1)
-    network = LeNet5(channels=channels, size=size).double()
-    textbook = _of_torch_layers(network)
-    x = torch.randn(5, channels, size, size, dtype=torch.float64, requires_grad=True)
+    network = LeNet5(channels=channels, size=size)
+    textbook = _textbook(network)
+    x = torch.randn(5, channels, size, size, requires_grad=True)
     for ours, theirs in zip(_logits_and_slopes(network, x), _logits_and_slopes(textbook, x), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
+        assert torch.equal(ours, theirs)
 
 
-def test_the_helper_tensors_are_no_part_of_the_model():
+def test_its_parameters_are_those_of_five_layers():
     network = LeNet5()
+    names = [f"{layer}.{kind}" for layer in ("conv1", "conv2", "fc1", "fc2", "fc3") for kind in ("weight", "bias")]
+    assert list(network.state_dict()) == names
     assert sum(tensor.numel() for tensor in network.state_dict().values()) == 61_706
-    assert [name for name in network.state_dict() if name.startswith("_")] == []
+    assert list(network.buffers()) == []
 
 
-def _of_torch_layers(network: LeNet5) -> nn.Module:
+def _textbook(network: LeNet5) -> nn.Module:
     return nn.Sequential(
         *(network.conv1, nn.ReLU(), nn.AvgPool2d(2)),
         *(network.conv2, nn.ReLU(), nn.AvgPool2d(2), nn.Flatten()),

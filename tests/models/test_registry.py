@@ -56,7 +56,7 @@ def test_a_module_of_ones_own_by_import_path():
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [
-        ("lenet6", {}, "no model is named"),
+        ("lenet6", {}, "no model 'lenet6'"),
         ("lenet5", {"colours": 3}, "colours"),
         ("no_such_module:Net", {}, "cannot be imported"),
         ("torch.nn:NoSuchThing", {}, "has no"),

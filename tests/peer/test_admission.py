@@ -12,7 +12,7 @@ from eris.protocol.floor import Floor
 from eris.transport.authority import Authority
 from eris.transport.identity import Refusal
 from eris.transport.link import LinkClosed, LinkRefused
-from tests.peer.town import settings, town
+from tests.peer.town import after_rounds, settings, town
 
 THREE = ["members=3", "aggregators=2", "rounds=2"]
 
@@ -22,7 +22,7 @@ def test_a_member_that_cannot_be_dialled_is_given_no_shard(tmp_path: Path) -> No
     with town(tmp_path, settings(*THREE)) as place:
         for name in place.names:
             listen = None if name == "amber" else ("127.0.0.1", 0)
-            node = place.node(name, listen=listen, on_round=lambda report: plans.append(report.plan))
+            node = place.node(name, listen=listen, listeners=after_rounds(lambda event: plans.append(event.plan)))
             place.start(name, node.run)
         place.wait()
     assert {plan.assignment for plan in plans} == {(1, 2)}
@@ -34,7 +34,7 @@ def test_an_address_nobody_can_reach_is_given_no_shard(tmp_path: Path, caplog: p
     with town(tmp_path, settings(*THREE)) as place, caplog.at_level(logging.INFO, logger="eris"):
         for name in place.names:
             advertise = "127.0.0.2" if name == "birch" else "127.0.0.1"
-            node = place.node(name, advertise=advertise, on_round=lambda report: plans.append(report.plan))
+            node = place.node(name, advertise=advertise, listeners=after_rounds(lambda event: plans.append(event.plan)))
             place.start(name, node.run)
         place.wait()
     assert {plan.assignment for plan in plans} == {(0, 2)}
@@ -70,13 +70,13 @@ def test_a_stranger_is_refused(tmp_path: Path) -> None:
         with pytest.raises(LinkRefused) as refused:
             node.run()
         assert refused.value.reason is Refusal.UNKNOWN_CA
-        assert place.coordinator.overview()["peers"][0]["here"] is False
+        assert place.coordinator.overview().peers[0].here is False
 
 
 def test_a_peer_that_is_not_listed_is_refused(tmp_path: Path) -> None:
     with town(tmp_path, settings(*THREE)) as place:
         node = place.node("amber", credentials=place.authority.issue("zinnia"), wait=0.0)
-        with pytest.raises(Refused, match="zinnia is not listed") as refused:
+        with pytest.raises(Refused, match="zinnia may not call Join: it is not listed") as refused:
             node.run()
     assert refused.value.reason is Reason.NOT_A_MEMBER
 
@@ -98,4 +98,4 @@ def test_a_plan_below_the_floor_is_refused_before_anything_is_sent(tmp_path: Pat
         with pytest.raises(FloorError, match=r"would see 50\.0% of the update"):
             place.wait("cedar")
         place.wait("amber", "birch")
-    assert sum(account.sent for account in strict.dialled()) == 0
+    assert sum(account.sent for account in strict.clients.accounts(place.names)) == 0

@@ -10,11 +10,10 @@ import pytest
 
 from eris.config import load_config
 from eris.peer.attendance import Attendance, Present
-from eris.peer.federation import Federation
+from eris.peer.coordinator_run import CoordinatorRun
+from eris.peer.federation_file import FederationFile
 from eris.peer.journal import SqliteJournal
-from eris.peer.moments import Moments
-from eris.peer.proceedings import Proceedings
-from eris.protocol.round_plan import RosterEntry
+from eris.protocol.roster import RosterEntry
 from eris.transport.control_server import ControlServer
 from eris.transport.identity import PeerIdentity
 
@@ -40,7 +39,7 @@ def attendance() -> Attendance:
 
 
 def enter(attendance: Attendance) -> Present:
-    present = Present(RosterEntry(0, "amber", 1.0, "ab"), None, b"", wish=None)  # type: ignore[arg-type]
+    present = Present(RosterEntry(0, "amber", 1.0, "ab"), None, b"", request=None)  # type: ignore[arg-type]
     attendance.enter(present)
     return present
 
@@ -72,7 +71,7 @@ def test_the_setting_of_the_federation_is_what_counts(tmp_path: Path) -> None:
     config = load_config(changes=["data.name=synthetic-quadratic", "members=1", "aggregators=1", "method=eris"])
     table = {"name": "grove", "coordinator": "127.0.0.1:1", "peers": ["amber"], "connect": 17.0}
     journal = SqliteJournal(tmp_path / "journal")
-    made = Proceedings(Federation(table, config), NoCredentials(), journal, Moments())  # type: ignore[arg-type]
+    made = CoordinatorRun(FederationFile(table, config), NoCredentials(), journal)  # type: ignore[arg-type]
     journal.close()
     enter(made.attendance)
     assert not silent(made.attendance, 16.0)

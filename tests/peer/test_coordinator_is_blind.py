@@ -53,8 +53,8 @@ def bytes_per_round(folder: Path, n: int) -> float:
     config = settings("members=3", "rounds=8", "shards.block=1024", "compression.keep=0.01", method="eris+dsc")
     with town(folder, config) as place:
         play(place, n)
-        traffic = place.coordinator.overview()["control"]
-    return (traffic["received"] + traffic["sent"]) / config.rounds
+        traffic = place.coordinator.overview().control
+    return (traffic.received + traffic.sent) / config.rounds
 
 
 def test_its_bytes_do_not_depend_on_the_size_of_the_model(tmp_path: Path) -> None:
@@ -64,17 +64,17 @@ def test_its_bytes_do_not_depend_on_the_size_of_the_model(tmp_path: Path) -> Non
 
 def test_no_pattern_of_an_update_reaches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard, on_links = bytearray(), bytearray()
-    decode, receive_into = control_server.decode_document, StreamLink.receive_into
+    decode, receive_into = control_server.decode, StreamLink.receive_into
 
-    def decode_document(data: bytes) -> dict:
+    def decode_overheard(kind: type, data: bytes) -> object:
         heard.extend(data)
-        return decode(data)
+        return decode(kind, data)
 
     def overheard(link: StreamLink, view: memoryview, *, deadline: float | None = None) -> None:
         receive_into(link, view, deadline=deadline)
         on_links.extend(bytes(view))
 
-    monkeypatch.setattr(control_server, "decode_document", decode_document)
+    monkeypatch.setattr(control_server, "decode", decode_overheard)
     monkeypatch.setattr(StreamLink, "receive_into", overheard)
     with town(tmp_path, settings("members=3", "rounds=2")) as place:
         play(place, 3_000)

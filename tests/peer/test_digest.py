@@ -19,12 +19,15 @@ CASES = {
     "all together": ["method=eris+dsc", "aggregators=3", "participation=0.5", *FEDADAM],
     "mini-batches": ["data.name=synthetic-clouds", "local.batch=5"],  # all others have uneven weights
     "kept momentum": ["data.name=synthetic-clouds", "local.keep_state=true", "local.momentum=0.9"],
+    "fixed point": ["server.encoding=fixed", "method=eris+dsc", "aggregators=3", *FEDADAM],
     "noise": ["privacy.clip=1.0", "privacy.noise_multiplier=0.5"],
 }
 MORE = {
     "median": ["server.rule=median"],
     "redrawn shards": ["shards.schedule=redraw"],
     "a server": ["method=fedavg"],
+    "fixed point, everybody aggregates": ["server.encoding=fixed", "participation=0.5", "server.min_contributors=1"],
+    "fixed point, two aggregators a shard": ["server.encoding=fixed", "shards.replicas=2", "server.limit=4.0"],
     "noise that makes a method": ["method=eris+ldp", "privacy.epsilon=10.0"],
     "six peers": ["members=6", "aggregators=4", "method=eris+dsc"],
 }

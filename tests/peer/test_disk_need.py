@@ -55,6 +55,8 @@ def test_what_is_short_enough_stays_in_memory() -> None:
     assert disk_need(recipe(), above=VECTOR, members=4, in_blocks=True) == {}
     dense = disk_need(recipe(method="eris"), above=VECTOR // 2, members=4, in_blocks=True)
     assert dense == {"model": VECTOR, "update": VECTOR, "parts": VECTOR}, "a quarter of the model is not above it"
+    fixed = recipe("server.encoding=fixed", method="eris")
+    assert disk_need(fixed, above=VECTOR // 2, members=4, in_blocks=True) == dense | {"whole numbers": VECTOR}
 
 
 def test_contributions_beyond_the_memory_for_them_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from eris.errors import DiskError
-from eris.local import mapped
-from eris.local.mapped import is_mapped
 from eris.local.spec import Vector
 from eris.local.task import BlockResult, BlockTask, Task
 from eris.peer.node import Node
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.round_plan import RoundPlan
-from tests.peer.town import Town, settings, simulated, town
+from eris.storage import mapped
+from eris.storage.mapped import is_mapped
+from tests.peer.town import Town, after_rounds, settings, simulated, town
 
 DSC = ("members=4", "model.options.n=5000", "rounds=4")
 
@@ -87,10 +87,12 @@ def test_blocks_that_fail_cost_this_member_one_contribution(tmp_path: Path) -> N
     with town(tmp_path / "town", config, round=6.0) as place:
         tasks = [InBlocks(place.task(), fails_in=1 if number == 2 else -1) for number in range(4)]
         seen: list[Any] = []
-        nodes = [place.node(n, task=t, on_round=seen.append) for n, t in zip(place.names, tasks, strict=True)]
+        nodes = [
+            place.node(n, task=t, listeners=after_rounds(seen.append)) for n, t in zip(place.names, tasks, strict=True)
+        ]
         digests = play(place, nodes)
     assert len(digests) == 1
-    without = {report.plan.round for report in seen for shard in report.verdict.shards if 2 not in shard.contributors}
+    without = {event.plan.round for event in seen for shard in event.verdict.shards if 2 not in shard.contributors}
     assert without == {1}
 
 
@@ -106,9 +108,9 @@ def test_a_peer_that_takes_long_to_open_a_round_is_not_taken_for_gone(
 
     monkeypatch.setattr(Aggregator, "begin", begin_slowly)
     with town(tmp_path / "town", settings(*DSC, "rounds=3", method="eris+dsc"), connect=3.0) as place:
-        play(place, [place.node(name, on_round=seen.append) for name in place.names])
+        play(place, [place.node(name, listeners=after_rounds(seen.append)) for name in place.names])
     assert len(seen) == 12
-    assert all(shard.contributors == (0, 1, 2, 3) for report in seen for shard in report.verdict.shards)
+    assert all(shard.contributors == (0, 1, 2, 3) for event in seen for shard in event.verdict.shards)
 
 
 def test_a_peer_goes_on_from_a_checkpoint_that_stays_on_disk(tmp_path: Path) -> None:
@@ -121,7 +123,7 @@ def test_a_peer_goes_on_from_a_checkpoint_that_stays_on_disk(tmp_path: Path) -> 
         digest = sessions[0].node.model_digest()
         again = place.session(place.names[0], spill_above=0)
         again._folder.open()
-        assert again._folder.restore(again.node)
+        assert again._folder.restore(again.node.member, again.node.training)
         assert again.node.model_digest() == digest == simulated(config, tmp_path / "run")
         before, after = sessions[0].node.member.private, again.node.member.private
         assert all(is_mapped(after[name]) and np.array_equal(after[name], before[name]) for name in before)

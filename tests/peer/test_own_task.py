@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eris.errors import ConfigError, TaskError
+from eris.errors import ConfigError, DataError, TaskError
 from eris.peer.own_task import task_for
-from eris.peer.rehearsal import examine_task
+from eris.peer.preflight import examine_task
 from eris.protocol.floor import Floor
 from tests.peer.town import settings, town
 
@@ -83,9 +83,9 @@ def test_peers_that_know_only_their_own_data_train_one_model(module: str, tmp_pa
 @pytest.mark.parametrize(
     ("path", "kind", "message"),
     [
-        ("slopes", ConfigError, "write package.module:Task"),
-        ("slopes:Missing", ConfigError, "module slopes has no Missing"),
-        ("valleys:Task", ConfigError, "valleys:Task cannot be imported"),
+        ("slopes", ConfigError, "write package.module:name"),
+        ("slopes:Missing", ConfigError, "module 'slopes' has no 'Missing'"),
+        ("valleys:Task", ConfigError, "'valleys:Task' cannot be imported"),
         ("slopes:broken", TaskError, "failed: RuntimeError: no such disk"),
         ("slopes:elsewhere", TaskError, r"failed: FileNotFoundError: .*'patients\.csv'"),
         ("slopes:nothing", TaskError, "has no spec, samples, initial, memory, train, evaluate"),
@@ -105,3 +105,21 @@ def test_a_rehearsal_finds_what_the_first_round_would(module: str, tmp_path: Pat
         strict = list(examine_task(federation, "slopes:Slope", Floor(max_share=0.4), 2, tmp_path))
         assert (strict[-1].what, strict[-1].well) == ("floor", False)
         assert [f.what for f in examine_task(federation, "slopes:broken", Floor(), 2, tmp_path)] == ["task"]
+
+
+def test_a_torch_task_of_a_peer_is_tried_out_before_it_joins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "gap.py").write_text(
+        "import numpy as np\n"
+        "from torch import nn\n"
+        "from eris.data import ArrayExamples\n"
+        "from eris.local.torch_task import TorchTask\n"
+        "x = np.ones((9, 4), np.float32)\n"
+        "x[7, 1] = np.nan\n"
+        "def task(config, peer):\n"
+        "    return TorchTask(lambda: nn.Linear(4, 2), ArrayExamples(x, np.zeros(9, np.int64)), [np.arange(9)] * 5)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(DataError, match=r"the inputs of sample 7 have a value that is nan \[sample=7, peer=3\]"):
+        task_for("gap:task", settings(), 3)

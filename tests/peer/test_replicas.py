@@ -10,16 +10,16 @@ import pytest
 
 from eris.compose import compose
 from eris.errors import ConfigError, FloorError, Refused
+from eris.events import VerdictWritten
 from eris.peer.node import Node
-from eris.peer.rehearsal import first_plan
-from eris.peer.round_report import RoundReport
+from eris.peer.preflight import first_plan
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.floor import Floor, shares
 from eris.protocol.messages import Published, Withheld, payload_hash
 from eris.protocol.round_plan import RoundPlan
 from eris.simulate.run import run
 from eris.tasks import build_task
-from tests.peer.town import settings, simulated, town
+from tests.peer.town import after_rounds, settings, simulated, town
 
 CHEAT = 1  # birch: first aggregator of shard 1, second of shard 0
 
@@ -52,7 +52,7 @@ def test_uploads_double_and_both_are_counted_as_observers(tmp_path: Path) -> Non
 
 def cheating(node: Node) -> None:
     """Let a peer publish, well signed, something else than the mean."""
-    aggregator: Aggregator = node._desk._aggregator
+    aggregator: Aggregator = node._aggregator._aggregator
     honest = aggregator._cut
 
     def cut(shard: object, plan: RoundPlan) -> Published | Withheld:
@@ -61,16 +61,18 @@ def cheating(node: Node) -> None:
             return outcome
         values = outcome.values + np.float32(1)
         manifest = replace(outcome.manifest, hash=payload_hash(values, outcome.buffers), signature="")
-        return Published(replace(manifest, signature=node._sign(manifest.signed_bytes)), values, outcome.buffers)
+        return Published(replace(manifest, signature=node._book.sign(manifest.signed_bytes)), values, outcome.buffers)
 
     aggregator._cut = cut  # type: ignore[method-assign, assignment]
 
 
 def test_a_wrong_mean_is_found_and_both_peers_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = settings("members=4", "aggregators=3", "rounds=4", "shards.replicas=2")
-    reports: list[RoundReport] = []
+    verdicts: list[VerdictWritten] = []
     with town(tmp_path, config, round=30.0) as place:
-        nodes = [place.node(name, on_round=reports.append if name == "amber" else None) for name in place.names]
+        nodes = [
+            place.node(name, listeners=after_rounds(verdicts.append) if name == "amber" else ()) for name in place.names
+        ]
         cheating(nodes[CHEAT])
         for name, node in zip(place.names, nodes, strict=True):
             place.start(name, node.run)
@@ -85,8 +87,8 @@ def test_a_wrong_mean_is_found_and_both_peers_are_named(tmp_path: Path, caplog: 
             assert findings[shard].first.round == 1
         assert not coordinator.excluded  # who of the two is wrong, two statements do not show
         assert coordinator.lost_reasons == {"replicas-differ": 2}
-        assert len(place.coordinator.overview()["disagreements"]) == 2
-    assert [report.verdict.lost_shards for report in reports] == [(), (0, 1), (), ()]
+        assert len(place.coordinator.overview().disagreements) == 2
+    assert [event.verdict.lost_shards for event in verdicts] == [(), (0, 1), (), ()]
     assert len({node.model_digest() for node in nodes}) == 1
     assert "shard 0: peers 0 and 1: the same contributors, other values" in caplog.text
 

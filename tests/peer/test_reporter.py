@@ -10,32 +10,35 @@ from typing import Any
 import pytest
 
 from eris.errors import Refused
+from eris.events import VerdictWritten
 from eris.peer.node import Node
-from eris.peer.rehearsal import first_plan
-from eris.peer.round_report import RoundReport
+from eris.peer.preflight import first_plan
+from eris.protocol.messages import Idle
 from eris.protocol.verdict import Verdict
+from eris.transport.bulletins import PeerIdle
 from eris.transport.identity import PeerIdentity
 from eris.transport.link import LinkClosed
-from tests.peer.town import Town, settings, town
+from eris.wire.schema import encode
+from tests.peer.town import Town, after_rounds, settings, town
 
 ROUND = 40.0  # seconds; aggregators would wait for three quarters of it
 
 
 def breaks(node: Node) -> None:
     """Let this peer's training code fail in round 1."""
-    train = node._task.train
+    train = node.training.task.train
 
     def sometimes(*arguments: Any, round: int, **options: Any) -> Any:
         if round == 1:
             raise ValueError("no data today")
         return train(*arguments, round=round, **options)
 
-    node._task.train = sometimes  # type: ignore[method-assign]
+    node.training.task.train = sometimes  # type: ignore[method-assign]
 
 
 def loses_its_reference(node: Node) -> None:
     """Let this peer come into round 1 without a reference, and the coordinator not hear that it asks for one."""
-    begin, join, asked = node.member.begin, node._client.join, []
+    begin, join, asked = node.member.begin, node.control.join, []
 
     def forgetful(plan: Any) -> None:
         begin(plan)
@@ -49,19 +52,19 @@ def loses_its_reference(node: Node) -> None:
         return join(*arguments, **options)
 
     node.member.begin = forgetful  # type: ignore[method-assign]
-    node._client.join = away  # type: ignore[method-assign]
+    node.control.join = away  # type: ignore[method-assign]
 
 
 def play(place: Town, fault: Callable[[Node], None]) -> list[Verdict]:
     """Let all play, birch with the fault, and return the verdicts."""
-    reports: list[RoundReport] = []
+    verdicts: list[VerdictWritten] = []
     for name in place.names:
-        node = place.node(name, on_round=reports.append if name == "amber" else None)
+        node = place.node(name, listeners=after_rounds(verdicts.append) if name == "amber" else ())
         if name == "birch":
             fault(node)
         place.start(name, node.run)
     place.wait()
-    return [report.verdict for report in reports]
+    return [event.verdict for event in verdicts]
 
 
 @pytest.mark.parametrize(("fault", "method"), [(breaks, "eris"), (loses_its_reference, "eris+dsc")])
@@ -85,16 +88,16 @@ def test_all_hear_once_of_who_sits_out_and_only_of_the_round_in_flight(tmp_path:
 
         def hold(plan: Any) -> Any:
             plans.append(plan.digest)
-            for digest in ("of another round", plan.digest, plan.digest):
-                place.coordinator.report(birch, {"idle": digest})
+            for digest in ("ff" * 32, plan.digest, plan.digest):
+                place.coordinator.report(birch, Idle(digest))
             return train(plan)
 
-        train = node._training.train
-        node._training.train = hold  # type: ignore[method-assign]
+        train = node.training.train
+        node.training.train = hold  # type: ignore[method-assign]
         for name in ("amber", "cedar"):
             place.start(name, place.node(name).run)
         place.start("birch", node.run)
         place.wait()
-        told = [bulletin for bulletin in place.coordinator.board.after(-1, seconds=0) if bulletin.kind == "idle"]
+        told = [posted.bulletin for posted in place.coordinator.board.after(-1, seconds=0)]
     assert len(plans) == 1
-    assert [bulletin.document for bulletin in told] == [{"peer": 1}]
+    assert told.count(encode(PeerIdle(1))) == 1

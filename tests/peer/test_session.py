@@ -14,19 +14,20 @@ import pytest
 
 from eris.config import load_config
 from eris.errors import CheckpointError, ConfigError, Reason
+from eris.events import Event, RoundEnded, RunEnded, RunStarted
 from eris.peer import peer_folder
-from eris.peer.desk import Desk
 from eris.peer.folder_claim import FolderClaim
-from eris.peer.peer_folder import PeerFolder
-from eris.peer.private_file import PRIVATE_ROOT, private_root_in
-from eris.peer.rehearsal import first_plan
-from eris.peer.stay import Stay, summarise_stay
+from eris.peer.peer_folder import PRIVATE_ROOT, PeerFolder, private_root_in
+from eris.peer.peer_summary import summarise_peer
+from eris.peer.preflight import first_plan
+from eris.peer.shared_aggregator import SharedAggregator
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.messages import Withheld
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
 from eris.simulate.run import run
 from eris.transport.identity import PeerIdentity
+from eris.wire.schema import read_plain
 from tests.peer.town import Town, settings, simulated, town
 
 
@@ -97,8 +98,8 @@ def test_noise_of_rounds_whose_lines_were_lost_is_accounted_for(tmp_path: Path) 
     with town(tmp_path, config) as place:
         node = place.session("amber").node
         node.member.round = 2
-        stay = Stay(node, "finished", rounds=[], verdicts=[], seconds=0.0, reproducible=True)
-        assert summarise_stay(stay)["privacy"]["rounds"] == 2
+        end = RunEnded(2, True, node.model_digest(), 0.0, "finished")
+        assert summarise_peer(node, end, rounds=[], verdicts=[])["privacy"]["rounds"] == 2
 
 
 @pytest.mark.parametrize("method", ["eris", "eris+dsc"])
@@ -106,8 +107,8 @@ def test_a_federation_that_was_stopped_goes_on_as_if_nothing_had_happened(tmp_pa
     config = settings("members=3", "rounds=6", method=method)
     with town(tmp_path / "town", config, checkpoint_every=2) as place:
 
-        def stop_early(notice: dict[str, Any]) -> None:
-            if notice["event"] == "round" and notice["round"] == 2:
+        def stop_early(event: Event) -> None:
+            if isinstance(event, RoundEnded) and event.round == 2:
                 place.coordinator.stop(PeerIdentity("amber"), {})
 
         stopped = play(place, listeners={"amber": stop_early})
@@ -127,10 +128,10 @@ def test_a_peer_that_was_interrupted_comes_back_and_has_every_verdict(tmp_path: 
         again = threading.Event()
         sessions = {name: place.session(name, listeners=[lambda n, name=name: note(name, n)]) for name in place.names}
 
-        def note(name: str, notice: dict[str, Any]) -> None:
-            if notice["event"] == "round" and (name, notice["round"]) == ("cedar", 3):
+        def note(name: str, event: Event) -> None:
+            if isinstance(event, RoundEnded) and (name, event.round) == ("cedar", 3):
                 sessions["cedar"].node.stop("interrupted")
-            if notice["event"] == "round" and (name, notice["round"]) == ("amber", 6):
+            if isinstance(event, RoundEnded) and (name, event.round) == ("amber", 6):
                 assert again.wait(30)  # the others do not finish before it is back
 
         summaries: dict[str, dict[str, Any]] = {}
@@ -143,7 +144,7 @@ def test_a_peer_that_was_interrupted_comes_back_and_has_every_verdict(tmp_path: 
         place.wait("cedar")
         assert summaries["cedar"]["ended"] == "interrupted"
         sessions["cedar"] = place.session(
-            "cedar", listeners=[lambda notice: again.set() if notice["event"] == "start" else None]
+            "cedar", listeners=[lambda event: again.set() if isinstance(event, RunStarted) else None]
         )
         place.start("cedar", lambda: keep("cedar"))
         place.wait()
@@ -195,7 +196,7 @@ def test_a_hole_in_the_verdicts_is_cut_off_with_all_after_it(tmp_path: Path) -> 
             folder.open()
             assert path.read_bytes() == first
         pairs = [json.loads(line) for line in (first, second, third)]
-        plans = [(RoundPlan.from_dict(pair["plan"]), Verdict.from_dict(pair["verdict"])) for pair in pairs]
+        plans = [(read_plain(RoundPlan, pair["plan"]), read_plain(Verdict, pair["verdict"])) for pair in pairs]
         folder.note_verdict(*plans[2])  # what comes after a checkpoint that outlived its lines
         for plan, verdict in [*plans, *plans]:
             folder.note_verdict(plan, verdict)
@@ -240,10 +241,10 @@ def test_a_peer_that_sits_a_round_out_says_so_at_once(tmp_path: Path) -> None:
     with town(tmp_path, settings("members=3")) as place:
         node = place.node("birch")
         able = first_plan(place.federation(), node.recipe)
-        desk = Desk(Aggregator(node.number, node.recipe), lambda outcome: None)
-        assert [notice.shard for notice in desk.abstain(able)] == [1]
+        shared = SharedAggregator(Aggregator(node.number, node.recipe), lambda outcome, round: None)
+        assert [notice.shard for notice in shared.abstain(able)] == [1]
         began = time.monotonic()
-        outcome = desk.outcome(able.digest, 1, began + 30.0)
+        outcome = shared.outcome(able.digest, 1, began + 30.0)
         assert time.monotonic() - began < 1.0
     assert isinstance(outcome, Withheld)
     assert outcome.reason is Reason.RESTARTED

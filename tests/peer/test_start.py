@@ -5,21 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from eris.errors import RunStopped
+from eris.events import Event, RoundEnded, VerdictWritten, hears
 from eris.local.task import Task
 from eris.peer.node import Node
-from eris.peer.round_report import RoundReport
 from eris.protocol.round_plan import RoundPlan
 from eris.seeds import Seed
+from eris.transport.bulletins import Bulletin, PlanBulletin
 from eris.transport.credentials import Credentials
 from eris.transport.identity import PeerIdentity, Refusal
 from eris.transport.link import LinkRefused
-from tests.peer.town import settings, simulated, town
+from tests.peer.town import after_rounds, settings, simulated, town
 
 
 class Elsewhere:
@@ -63,8 +63,8 @@ def test_a_peer_whose_initial_model_differs_follows_no_verdict_from_there(
     config = settings("members=3", "rounds=2", "model.options={n = 50}")
     with town(tmp_path / "town", config, connect=1.0, round=3.0) as place:
         nodes = [place.node("amber", task=Elsewhere(place.task())), place.node("birch"), place.node("cedar")]
-        monkeypatch.setattr(nodes[0]._recovery, "fetch_initial", lambda plan, agreed: False)  # the round is over
-        monkeypatch.setattr(nodes[0]._recovery, "_take_snapshot", lambda pairs: False)  # nobody has one
+        monkeypatch.setattr(nodes[0]._catch_up, "fetch_initial", lambda plan, agreed: False)  # the round is over
+        monkeypatch.setattr(nodes[0]._catch_up, "_take_snapshot", lambda pairs: False)  # nobody has one
         for node in nodes:
             place.start(node.settings.name, node.run)
         place.wait("birch", "cedar")
@@ -73,13 +73,13 @@ def test_a_peer_whose_initial_model_differs_follows_no_verdict_from_there(
 
 
 def _hear_later(node: Node, seconds: float) -> None:
-    take_up = node._hearing.take_up
+    take_up = node._news.take_up
 
-    def late(kind: str, document: dict[str, Any]) -> None:
-        time.sleep(seconds if kind == "plan" else 0.0)
-        take_up(kind, document)
+    def late(bulletin: Bulletin) -> None:
+        time.sleep(seconds if isinstance(bulletin, PlanBulletin) else 0.0)
+        take_up(bulletin)
 
-    node._hearing.take_up = late  # type: ignore[method-assign]
+    node._news.take_up = late  # type: ignore[method-assign]
 
 
 def test_two_peers_whose_initial_models_differ_do_not_take_each_others(tmp_path: Path) -> None:
@@ -98,7 +98,10 @@ def test_two_peers_whose_initial_models_differ_do_not_take_each_others(tmp_path:
 def test_all_are_at_work_within_three_seconds_of_the_last_join(tmp_path: Path) -> None:
     first_rounds: list[float] = []
     with town(tmp_path, settings("members=4", "rounds=1")) as place:
-        nodes = [place.node(n, on_round=lambda report: first_rounds.append(time.monotonic())) for n in place.names]
+        nodes = [
+            place.node(n, listeners=after_rounds(lambda event: first_rounds.append(time.monotonic())))
+            for n in place.names
+        ]
         for node in nodes[:-1]:
             place.start(node.settings.name, node.run)
         time.sleep(0.3)
@@ -113,18 +116,18 @@ def test_a_revoked_peer_is_out_from_the_next_round_on(tmp_path: Path, method: st
     with town(tmp_path, settings("members=4", "aggregators=3", "rounds=8", method=method)) as place:
         plans: list[RoundPlan] = []
 
-        def note(report: RoundReport) -> None:
-            plans.append(report.plan)
+        def note(event: VerdictWritten) -> None:
+            plans.append(event.plan)
             if len(plans) == 3:
                 place.authority.revoke("dogwood")
 
         for name in place.names:
-            place.start(name, place.node(name, on_round=note if name == "birch" else None).run)
+            place.start(name, place.node(name, listeners=after_rounds(note) if name == "birch" else ()).run)
         place.wait("amber", "birch", "cedar")
         with pytest.raises(LinkRefused) as turned_away:
             place.wait("dogwood")
         assert place.coordinator.wait(5.0) == "finished"
-        assert place.coordinator.overview()["peers"][3]["here"] is False
+        assert place.coordinator.overview().peers[3].here is False
         known = Credentials(place.credentials["birch"]).revocations
     assert turned_away.value.reason is Refusal.REVOKED
     members = [len(plan.roster) for plan in plans]
@@ -166,12 +169,14 @@ def test_the_end_is_heard_in_the_middle_of_a_round(tmp_path: Path) -> None:
 def test_what_faster_peers_send_before_our_round_begins_counts_for_it(tmp_path: Path) -> None:
     received: list[float] = []
 
-    def dawdle(report: RoundReport) -> None:
-        received.append(report.aggregator.down)
+    @hears(RoundEnded)
+    def dawdle(event: Event) -> None:
+        assert isinstance(event, RoundEnded)
+        received.append(event.traffic.aggregator.down)
         time.sleep(0.2)  # as an evaluation does
 
     with town(tmp_path, settings("members=3", "rounds=5", "model.options={n = 3000}")) as place:
-        nodes = [place.node("amber", on_round=dawdle), place.node("birch"), place.node("cedar")]
+        nodes = [place.node("amber", listeners=[dawdle]), place.node("birch"), place.node("cedar")]
         for node in nodes:
             place.start(node.settings.name, node.run)
         place.wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from eris.peer.under_way import UnderWay
+from eris.peer.aggregator_client import UnderWay
 
 
 def test_nobody_waits_when_nothing_is_under_way() -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from eris.config import Config, load_config
+from eris.events import Event, Listener, VerdictWritten, hears
 from eris.local.task import Task
-from eris.peer.coordinate import CoordinatorNode
-from eris.peer.federation import Federation
+from eris.peer.coordinator_service import CoordinatorService
+from eris.peer.federation_file import FederationFile
 from eris.peer.node import Node
-from eris.peer.node_settings import NodeSettings
+from eris.peer.node_settings import SPILL_ABOVE, NodeSettings
 from eris.peer.peer_folder import PeerFolder
-from eris.peer.round_report import RoundReport
 from eris.peer.session import Session
 from eris.protocol.floor import Floor
 from eris.seeds import private_root
@@ -49,34 +49,35 @@ class Town:
         self.failures: dict[str, BaseException] = {}
         self._threads: dict[str, threading.Thread] = {}
 
-    def open_coordinator(self) -> CoordinatorNode:
+    def open_coordinator(self) -> CoordinatorService:
         """Start the coordinator; again in the same folder: let it come back."""
         port = self.coordinator.address[1] if hasattr(self, "coordinator") else 0
         place = ("127.0.0.1", port)
-        return CoordinatorNode(
+        return CoordinatorService(
             self.federation(place),
             Credentials(self.credentials["coordinator"]),
             self.folder / "state",
             listen=place,
             begin_with=self._begin_with,
+            linger=2.0,  # many of these lose somebody for good
         )
 
-    def federation(self, place: tuple[str, int] | None = None, config: Config | None = None) -> Federation:
+    def federation(self, place: tuple[str, int] | None = None, config: Config | None = None) -> FederationFile:
         """Return what the peers share."""
         host, port = place or self.coordinator.address
         table = {"name": "town", "coordinator": f"{host}:{port}", "peers": self.names, **self._settings}
-        return Federation(table, config or self.config)
+        return FederationFile(table, config or self.config)
 
     def node(self, name: str, *, task: Task | None = None, config: Config | None = None, **options: Any) -> Node:
         """Return a peer that has not joined yet."""
-        on_round: Callable[[RoundReport], None] | None = options.pop("on_round", None)
+        given = {key: options.pop(key) for key in ("listeners", "evaluate") if key in options}
         return Node(
             self.federation(config=config),
             Credentials(options.pop("credentials", self.credentials.get(name))),
             task or self.task(),
             private_root(self.config.seed, self.names.index(name)),
             self._own(name, options),
-            on_round=on_round,
+            **given,
         )
 
     def session(self, name: str, *, out: Path | None = None, **options: Any) -> Session:
@@ -88,7 +89,12 @@ class Town:
             options.pop("task", None) or self.task(),
             private_root(self.config.seed, self.names.index(name)),
             self._own(name, options),
-            PeerFolder(out or self.folder / "peers" / name, federation, name),
+            PeerFolder(
+                out or self.folder / "peers" / name,
+                federation,
+                name,
+                spill_above=options.get("spill_above", SPILL_ABOVE),
+            ),
             reproducible=True,
             listeners=listeners,
         )
@@ -132,3 +138,24 @@ def town(folder: Path, config: Config, **federation: Any) -> Iterator[Town]:
         yield place
     finally:
         place.close()
+
+
+def noting(found: list[Any], *kinds: type[Event]) -> list[Listener]:
+    """Return listeners that keep the events of these kinds."""
+
+    @hears(*kinds)
+    def note(event: Event) -> None:
+        found.append(event)
+
+    return [note]
+
+
+def after_rounds(call: Callable[[VerdictWritten], object]) -> list[Listener]:
+    """Return listeners that call on every verdict this peer followed."""
+
+    @hears(VerdictWritten)
+    def note(event: Event) -> None:
+        assert isinstance(event, VerdictWritten)
+        call(event)
+
+    return [note]

@@ -95,10 +95,30 @@ def test_a_fleet_with_names(eris, fleet):
     data = json.loads(eris("plan", "resnet9", "--fleet", fleet, "--aggregators", "lab,home-2", "--json"))
     assert data["round"]["aggregators"] == ["lab", "home-2"]
     even, fitted = (
-        json.loads(eris("plan", "resnet9", "--fleet", fleet, "--shards", shards, "--json"))["methods"][6]["seconds"]
+        json.loads(eris("plan", "resnet9", "--fleet", fleet, "--method", "eris", "--shards", shards, "--json"))
         for shards in ("even", "capacity")
     )
-    assert fitted < even
+    assert fitted["methods"][0]["seconds"] < even["methods"][0]["seconds"]
+
+
+def test_a_file_says_the_options_of_every_method(eris, tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text(
+        'members = 10\n[model]\nname = "logistic"\n[compression]\nkeep = 0.5\n[options.priprune]\nprune = 0.2\n'
+        "[options.cdp-sgd]\nkeep = 0.25\n[options.gossip]\ndegree = 2\n[options.ako]\npartitions = 4\n"
+    )
+    rows = {row["method"]: row for row in json.loads(eris("plan", file, "--json"))["methods"]}
+    assert rows["priprune"]["keep"] == 0.8
+    assert rows["priprune-pseudo"]["keep"] == 0.99  # its own default
+    assert rows["cdp-sgd"]["keep"] == 0.25
+    assert rows["eris+dsc"]["keep"] == 0.5
+    assert rows["gossip"]["member_upload"] == 2 * rows["fedavg"]["member_upload"]
+    assert rows["ako"]["exposure"]["share"] == 0.25
+    (said,) = json.loads(eris("plan", file, "--method", "priprune", "--prune", 0.4, "--json"))["methods"]
+    assert said["keep"] == 0.6
+    file.write_text("[options.priprune]\nprun = 0.2\n")
+    with pytest.raises(ConfigError, match=r"no key options\.priprune\.prun"):
+        eris("plan", file)
 
 
 def test_two_aggregators_a_shard_see_and_hold_twice_as_much(eris):
@@ -124,7 +144,7 @@ def test_partial_participation(eris):
         (("--members", 10, "--aggregators", 12), "12 aggregators for 10 members"),
         (("--rate", "0"), "upload rate is 0"),
         (("--rate", "quick"), "rate is 'quick'"),
-        (("--method", "fedprox"), "no method is named 'fedprox'"),
+        (("--method", "fedproks"), "no method 'fedproks'"),
         (("--shards", "odd"), "--shards is 'odd'"),
         (("--omega", "-1"), "ω is -1"),
         (("--participation", "0"), "share is '0'"),
@@ -132,7 +152,7 @@ def test_partial_participation(eris):
         (("--panel", "svhn"), "no panel is named 'svhn': .*main-text"),
         (("--rate", "20"), "rate is '20', which would be bytes a second: write 20MB/s"),
         (("--omega", "19", "--keep", "5%"), "--keep and --omega say the same"),
-        (("--degree", 100), "no graph of 100 virtual nodes has 100 neighbours"),
+        (("--degree", 100), "no graph of 100 nodes has 100 neighbours"),
         (("--advise", "--collude", 80), "80 of 50 aggregators collude"),
         (("--collude", 2), "--collude 2 is for advice"),
         (("nowhere.toml",), "no such configuration file"),

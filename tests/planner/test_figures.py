@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from eris.errors import ConfigError
 from eris.planner import Fleet, distribution_time, scenario
-from eris.planner.figures import AGGREGATORS, Question, _spread, curves, draw
+from eris.planner.figures import AGGREGATORS, FigureRequest, _spread, curves, draw
 
 
 def named(kind, question):
@@ -16,7 +16,7 @@ def named(kind, question):
 
 
 def test_time_against_clients():
-    found = named("clients", Question())
+    found = named("clients", FigureRequest())
     assert {curve.aggregators for curve in found.values() if curve.method == "eris+dsc"} == {*AGGREGATORS, None}
     assert found["ERIS+DSC, A = 50"].x[0] == 50  # never more aggregators than members
     assert found["FedAvg"].seconds[0] == pytest.approx(2 * 10 * 4e7 / 12.5e6)
@@ -29,25 +29,27 @@ def test_time_against_clients():
 
 
 def test_the_printed_formulas_leave_ako_and_shatter_flat():
-    found = named("clients", Question(as_printed=True))
+    found = named("clients", FigureRequest(as_printed=True))
     for label in ("Ako", "Shatter"):
         assert len(set(found[label].seconds)) == 1
-    assert named("clients", Question())["Ako"].seconds[-1] > 20 * named("clients", Question())["Ako"].seconds[0]
+    assert (
+        named("clients", FigureRequest())["Ako"].seconds[-1] > 20 * named("clients", FigureRequest())["Ako"].seconds[0]
+    )
 
 
 def test_time_grows_with_size_and_falls_with_rate():
-    for label, curve in named("size", Question()).items():
+    for label, curve in named("size", FigureRequest()).items():
         assert list(curve.seconds) == sorted(curve.seconds), label
-    for label, curve in named("rate", Question()).items():
+    for label, curve in named("rate", FigureRequest()).items():
         assert list(curve.seconds) == sorted(curve.seconds, reverse=True), label
-    assert "ERIS+DSC, A = 50" not in named("size", Question())  # that is A = K there
+    assert "ERIS+DSC, A = 50" not in named("size", FigureRequest())  # that is A = K there
 
 
 @pytest.mark.parametrize("kinds", [("clients", "size", "rate"), ("rate",)])
 def test_figures_are_drawn(tmp_path, kinds):
     pytest.importorskip("matplotlib")
     path = tmp_path / "plan.png"
-    draw(path, Question(), kinds=kinds)
+    draw(path, FigureRequest(), kinds=kinds)
     data = path.read_bytes()
     assert data.startswith(b"\x89PNG")
     width, height = int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
@@ -56,9 +58,9 @@ def test_figures_are_drawn(tmp_path, kinds):
 
 def test_what_cannot_be_drawn_is_said(tmp_path):
     with pytest.raises(ConfigError, match="no figure is named 'energy'"):
-        draw(tmp_path / "x.png", Question(), kinds=("energy",))
+        draw(tmp_path / "x.png", FigureRequest(), kinds=("energy",))
     with pytest.raises(ConfigError, match="cannot be written"):
-        draw(tmp_path / "x.docx", Question(), kinds=("rate",))
+        draw(tmp_path / "x.docx", FigureRequest(), kinds=("rate",))
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=12), st.floats(0.01, 2))

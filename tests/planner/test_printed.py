@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eris.errors import ConfigError
-from eris.planner import Baselines, Fleet, formula_time, scenario, table_row
+from eris.planner import BaselineSettings, Fleet, formula_time, scenario, table_row
 from eris.planner.panels import PANELS, main_text, panel, rows
 from eris.planner.printed import share_text, size_text, time_text
 
@@ -156,5 +156,5 @@ def test_unknown_names_are_refused():
 
 def test_settings_of_the_baselines_count():
     plain = table_row("priprune", n=100, members=2, rate=1.0)
-    other = table_row("priprune", n=100, members=2, rate=1.0, baselines=Baselines(prune=0.1))
+    other = table_row("priprune", n=100, members=2, rate=1.0, baselines=BaselineSettings(prune=0.1))
     assert (plain.upload, other.upload) == (pytest.approx(280), pytest.approx(360))

@@ -11,7 +11,8 @@ import pytest
 import eris.planner
 from eris.local.spec import ModelSpec
 from eris.planner import Fleet, Peer, distribution_time, scenario, traffic
-from eris.protocol.round_plan import RosterEntry, RoundPlan
+from eris.protocol.roster import RosterEntry
+from eris.protocol.round_plan import RoundPlan
 from eris.seeds import private_root, public_root
 from eris.shards.plan import scattered
 from eris.simulate.clock import Links

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eris.local import stretch
+from eris.storage import stretch
 
 
 @pytest.fixture(autouse=True, scope="module")

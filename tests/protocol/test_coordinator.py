@@ -10,9 +10,11 @@ from eris.protocol.coordinator import Coordinator
 from eris.protocol.journal import Membership
 from eris.protocol.member import NO_REFERENCE
 from eris.protocol.messages import Manifest, Report, Withheld
-from eris.protocol.round_plan import Deadlines, RosterEntry, RoundPlan, roster_weights
+from eris.protocol.roster import RosterEntry, roster_weights
+from eris.protocol.round_plan import Deadlines, RoundPlan
 from eris.protocol.rules import Rules
 from eris.protocol.verdict import GENESIS, Verdict
+from eris.wire.schema import plain, read_plain
 from tests.protocol.test_rounds import check_equal, recipe, reference, world
 from tests.protocol.world import sign_as, verify
 
@@ -27,7 +29,7 @@ def coordinator(shards: int = 2, *, dsc: bool = False, journal: list | None = No
     return Coordinator(recipe(shards, dsc=dsc), settings, roster(), journal, verify=verify)
 
 
-def manifest(plan: RoundPlan, shard: int, payload: str = "aa") -> Manifest:
+def manifest(plan: RoundPlan, shard: int, payload: str = "aa" * 32) -> Manifest:
     aggregator = plan.assignment[shard]
     everyone = plan.participants
     made = Manifest(plan.digest, plan.round, shard, aggregator, everyone, 1.0, 1.0, payload)
@@ -87,7 +89,7 @@ def test_one_manifest_a_shard_and_only_from_its_owner() -> None:
     from dataclasses import replace
 
     with pytest.raises(Refused, match="bad-signature"):
-        made.manifest(replace(forged, hash="bb"))
+        made.manifest(replace(forged, hash="bb" * 32))
     with pytest.raises(Refused, match="wrong-shard"):
         made.manifest(replace(forged, aggregator=3))
     with pytest.raises(Refused, match="wrong-plan"):
@@ -130,7 +132,8 @@ def test_an_aggregator_whom_few_can_dial_gets_no_shard_until_it_joins_again() ->
         of.withheld(Withheld(plan.digest, 1, closed, Reason.TOO_FEW, (closed,)))
         held = {0: manifest(plan, 0).digest}
         for peer in range(5):
-            of.report(Report(plan.digest, peer, held, complete=True))
+            unreached = (closed,) if peer < 3 else ()
+            of.report(Report(plan.digest, peer, held, complete=True, unreached=unreached))
         assert of.decide(0.0) is not None
     assert of.out_of_reach == {closed}
     assert closed not in of.plan(0.0).assignment
@@ -259,8 +262,8 @@ def test_fewer_than_one_contributor_is_no_rule() -> None:
 def test_plans_and_verdicts_survive_plain_data() -> None:
     made = coordinator()
     plan, verdict = made.plan(0.0), finish_round(made)
-    assert RoundPlan.from_dict(plan.to_dict()).digest == plan.digest
-    assert Verdict.from_dict(verdict.to_dict()).digest == verdict.digest
+    assert read_plain(RoundPlan, plain(plan)).digest == plan.digest
+    assert read_plain(Verdict, plain(verdict)).digest == verdict.digest
 
 
 def test_a_rewind_takes_back_the_reference_epochs_that_began_after_it() -> None:
@@ -317,20 +320,20 @@ def test_the_state_of_the_model_is_what_more_than_half_of_all_say(states: str, a
     made = coordinator()
     plan = made.plan(0.0)
     for peer, state in enumerate(reversed(states)):  # the odd one reports first
-        made.report(Report(plan.digest, peer, {}, complete=True, state=state))
+        made.report(Report(plan.digest, peer, {}, complete=True, state=64 * state))
     verdict = made.decide(1000.0)
     assert verdict is not None
-    assert verdict.state == agreed
+    assert verdict.state == 64 * agreed
 
 
 def test_who_was_excluded_says_nothing_more_that_is_kept() -> None:
     journal: list = []
     made = coordinator(journal=journal)
     plan = made.plan(0.0)
-    for payload in ("aa", "bb"):
+    for payload in ("aa" * 32, "bb" * 32):
         made.manifest(manifest(plan, 0, payload))
     kept = len(journal)
-    for payload in ("cc", "dd"):
+    for payload in ("cc" * 32, "dd" * 32):
         with pytest.raises(Refused, match=Reason.EQUIVOCATION.value):
             made.manifest(manifest(plan, 0, payload))
     assert len(journal) == kept
@@ -352,3 +355,39 @@ def test_who_joins_again_and_again_does_not_fill_the_journal() -> None:
     assert sum(isinstance(entry, Membership) for entry in journal) == 9
     finish_round(made)
     made.join(RosterEntry(1, "peer-1", 1.0, organisation="at last"))
+
+
+def test_whom_a_round_lacks_that_could_publish_nothing() -> None:
+    made = coordinator(min_contributors=4)
+    made.gone(3)
+    assert made.lacking == ()
+    made.gone(1)
+    assert made.lacking == (1, 3)
+    made.heard_again(3)
+    assert made.lacking == ()
+
+
+def test_too_few_of_those_drawn_are_here_and_enough_others_take_their_place() -> None:
+    made = coordinator(participation=0.6, min_contributors=3)
+    first = made._participants()
+    made.gone(first[0])
+    drawn = made.plan(0.0).participants
+    assert len(drawn) == 3
+    assert first[0] not in drawn
+    assert not made.lacking
+
+
+def test_a_round_is_futile_when_it_is_due_without_a_shard_and_too_few_are_here() -> None:
+    made = coordinator(min_contributors=5)
+    plan = made.plan(0.0)
+    made.gone(4)
+    assert not made.is_futile(10.0)  # nobody has reported yet
+    for peer in range(4):
+        made.report(Report(plan.digest, peer, {}, complete=True))
+    assert made.is_futile(10.0)
+    made.heard_again(4)
+    assert not made.is_futile(1000.0)  # all are here: it was played, and it is lost
+    assert made.decide(1000.0) is not None
+    assert (made.lost_in_a_row, made.short_in_a_row) == (1, 1)
+    finish_round(made)
+    assert (made.lost_in_a_row, made.short_in_a_row) == (0, 0)

@@ -9,10 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eris.aggregate.mean import Mean
-from eris.aggregate.shelf import Shelf
+from eris.aggregate.mean import WeightedMean
 from eris.errors import SpecError, TaskError
-from eris.local.mapped import is_mapped
 from eris.local.spec import Vector
 from eris.local.task import BlockResult, LocalResult
 from eris.protocol.aggregator import Aggregator
@@ -25,6 +23,8 @@ from eris.seeds import private_root, public_root
 from eris.shards.policy import ShardPolicy
 from eris.step.adaptive import FedAdam
 from eris.step.plain import FedAvgM
+from eris.storage.buffer_pool import BufferPool
+from eris.storage.mapped import is_mapped
 from eris.transforms import (
     Chain,
     bernoulli,
@@ -74,7 +74,7 @@ class MappedWorld(World):
     folder: Path | None = None
 
     def _new_peer(self, peer: int) -> Peer:
-        shelf = Shelf(self.folder, above=0)
+        pool = BufferPool(self.folder, above=0)
         member = BlockMember(
             peer,
             self.recipe,
@@ -82,11 +82,11 @@ class MappedWorld(World):
             private_root(0, peer),
             floor=self.floor,
             verify=verify,
-            shelf=shelf,
+            pool=pool,
         )
         for vector in (*member.replica.state().values(), *member.private.values()):
             assert is_mapped(vector)
-        return Peer(member, Aggregator(peer, self.recipe, sign=sign_as(peer), shelf=shelf, budget=0))
+        return Peer(member, Aggregator(peer, self.recipe, sign=sign_as(peer), pool=pool, budget=0))
 
 
 def troubled(of: World) -> World:
@@ -102,7 +102,12 @@ def troubled(of: World) -> World:
 def recipe_of(transforms: Chain) -> Recipe:
     policy = ShardPolicy(SPEC, 3, public_root(5))
     return Recipe(
-        SPEC, policy, transforms, Mean(), FedAdam() if len(transforms.transforms) > 1 else FedAvgM(), public_root(5)
+        SPEC,
+        policy,
+        transforms,
+        WeightedMean(),
+        FedAdam() if len(transforms.transforms) > 1 else FedAvgM(),
+        public_root(5),
     )
 
 

@@ -6,33 +6,35 @@ from dataclasses import replace
 
 import pytest
 
-from eris.aggregate.mean import Mean
+from eris.aggregate.mean import WeightedMean
 from eris.errors import ConfigError, InputError, Reason, Refused
 from eris.protocol.coordinator import Coordinator
 from eris.protocol.journal import Entry
 from eris.protocol.messages import Disagreement, Manifest, Report
 from eris.protocol.recipe import Recipe
-from eris.protocol.round_plan import RosterEntry, RoundPlan
+from eris.protocol.roster import RosterEntry
+from eris.protocol.round_plan import RoundPlan
 from eris.protocol.rules import Rules
 from eris.protocol.verdict import Verdict
 from eris.seeds import public_root
 from eris.shards.policy import ShardPolicy
 from eris.step.plain import FedAvgM
 from eris.transforms import chain
+from eris.wire.schema import plain, read_plain
 from tests.protocol.test_rounds import SPEC
 from tests.protocol.world import sign_as, verify
 
 
 def coordinator(journal: list[Entry] | None = None, *, schedule: str = "fixed", **rules: object) -> Coordinator:
     policy = ShardPolicy(SPEC, 3, public_root(5), schedule=schedule, replicas=2)
-    recipe = Recipe(SPEC, policy, chain(), Mean(), FedAvgM(lr=1.0, beta=0.5), public_root(5))
+    recipe = Recipe(SPEC, policy, chain(), WeightedMean(), FedAvgM(lr=1.0, beta=0.5), public_root(5))
     roster = [RosterEntry(peer, f"peer-{peer}", 1.0) for peer in range(5)]
     return Coordinator(
         recipe, Rules("run", (0, 1, 2), **rules), roster, [] if journal is None else journal, verify=verify
     )
 
 
-def manifest(plan: RoundPlan, shard: int, aggregator: int, payload: str = "aa", **fields: object) -> Manifest:
+def manifest(plan: RoundPlan, shard: int, aggregator: int, payload: str = "aa" * 32, **fields: object) -> Manifest:
     made = Manifest(plan.digest, plan.round, shard, aggregator, plan.participants, 1.0, 1.0, payload)
     made = replace(made, **fields)
     return replace(made, signature=sign_as(aggregator)(made.signed_bytes))
@@ -87,7 +89,7 @@ def test_the_same_from_both_is_committed_and_a_difference_is_a_finding() -> None
     assert not conclude(made, *both).lost_shards
     plan = made.plan(0.0)
     both = [manifest(plan, shard, peer) for shard in range(3) for peer in plan.aggregators_of(shard)]
-    both[3] = manifest(plan, 1, 2, "bb")
+    both[3] = manifest(plan, 1, 2, "bb" * 32)
     verdict = conclude(made, *both)
     assert verdict.lost_shards == (1,)
     assert verdict.shards[1].lost == Reason.REPLICAS_DIFFER.value
@@ -102,7 +104,7 @@ def test_the_same_from_both_is_committed_and_a_difference_is_a_finding() -> None
 def test_other_contributors_are_no_accusation() -> None:
     made = coordinator()
     plan = made.plan(0.0)
-    finding = Disagreement(manifest(plan, 0, 0), manifest(plan, 0, 1, "bb", contributors=(0, 1, 2)))
+    finding = Disagreement(manifest(plan, 0, 0), manifest(plan, 0, 1, "bb" * 32, contributors=(0, 1, 2)))
     assert not finding.same_contributors
     assert str(finding).endswith("other contributors")
 
@@ -112,7 +114,7 @@ def test_one_peer_that_says_two_things_is_still_excluded() -> None:
     plan = made.plan(0.0)
     made.manifest(manifest(plan, 0, 0))
     assert made.manifest(manifest(plan, 0, 0)) is None
-    assert made.manifest(manifest(plan, 0, 0, "bb")) is not None
+    assert made.manifest(manifest(plan, 0, 0, "bb" * 32)) is not None
     assert made.excluded.keys() == {0}
 
 
@@ -124,7 +126,7 @@ def test_nobody_else_may_speak_for_a_shard() -> None:
 
 def test_a_plan_names_two_different_peers_for_every_shard() -> None:
     plan = coordinator().plan(0.0)
-    assert RoundPlan.from_dict(plan.to_dict()) == plan
+    assert read_plain(RoundPlan, plain(plan)) == plan
     for wrong in ((0, 2, 0), (1, 2), (1, 2, 9)):
         with pytest.raises(InputError, match="two peers"):
             replace(plan, witnesses=wrong)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eris.aggregate.mean import Mean
-from eris.local import stretch
+from eris.aggregate.mean import WeightedMean
 from eris.protocol.recipe import Recipe
 from eris.seeds import public_root
 from eris.shards.policy import ShardPolicy
 from eris.step.plain import FedAvgM
 from eris.step.schedule import cosine, inverse_sqrt
+from eris.storage import stretch
 from eris.transforms import Compressor, chain, qsgd, rand_k, shift
 from tests.protocol.test_rounds import SPEC, world
 
@@ -20,7 +20,7 @@ def trained(compressor: Compressor, gamma: str, *, schedules: bool = False) -> d
     policy = ShardPolicy(SPEC, 3, public_root(5))
     packing = shift(compressor, gamma=gamma, schedule=inverse_sqrt() if schedules else None)
     step = cosine(rounds=5) if schedules else None
-    made = world(3, made=Recipe(SPEC, policy, chain(packing), Mean(), FedAvgM(), public_root(5), step))
+    made = world(3, made=Recipe(SPEC, policy, chain(packing), WeightedMean(), FedAvgM(), public_root(5), step))
     made.settle(rounds=5)
     return made.peers
 

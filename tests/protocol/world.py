@@ -21,7 +21,8 @@ from eris.protocol.journal import Entry
 from eris.protocol.member import Member, Missing, Snapshot
 from eris.protocol.messages import Manifest, Published, Report, Upload, Withheld
 from eris.protocol.recipe import Recipe
-from eris.protocol.round_plan import RosterEntry, RoundPlan
+from eris.protocol.roster import RosterEntry
+from eris.protocol.round_plan import RoundPlan
 from eris.protocol.rules import Rules
 from eris.protocol.verdict import Verdict
 from eris.seeds import private_root

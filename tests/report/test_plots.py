@@ -2,11 +2,11 @@
 
 import re
 
-from eris.report.plots import Line, Row, curves
+from eris.report.plots import PlotLine, Row, curves
 
 
 def letters(*points: tuple[int, float]) -> list[str]:
-    line = Line(Row("ERIS", 1), *zip(*points, strict=True))
+    line = PlotLine(Row("ERIS", 1), *zip(*points, strict=True))
     page = curves([line], x_label="round", alternative="accuracy", y_format=lambda value: f"{value:.0%}")
     return re.findall(r"<text[^>]*>([^<]*)", str(page))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from eris.compose import Composition, compose
+from eris.compose import Composition
 from eris.config import Config, load_config
 from eris.events import Event
 from eris.local.task import Task
@@ -51,7 +51,7 @@ def prepare(
 ) -> Played:
     task = task or build_task(config.model_dump(mode="json", exclude_none=True))
     engine = engine or InlineEngine(task)
-    composition = compose(config, engine.facts.spec, engine.facts.samples)
+    composition = engine.facts.compose(config)
     slow = slow_members(config.faults, config.members, composition.recipe.public)
     links = links_of(config.network, config.members, slow, config.faults.slow_factor)
     events: list[Event] = []

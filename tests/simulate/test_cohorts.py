@@ -14,7 +14,7 @@ from eris.config import load_config
 from eris.errors import ConfigError
 from eris.federation import Federation
 from eris.local.numpy_task import QuadraticTask
-from eris.peer.federation import load_federation
+from eris.peer.federation_file import load_federation
 from eris.seeds import public_root
 from eris.simulate.process_engine import ProcessEngine
 from eris.simulate.ray_engine import _Actor

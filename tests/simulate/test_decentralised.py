@@ -22,7 +22,7 @@ def played(folder, method, *changes, resume=False, **options):
     config = settings(*changes, method=method)
     engine, events = open_engine(config), []
     try:
-        made = MethodRun(config, folder, engine, listeners=[events.append], **options)
+        made = MethodRun(engine.facts.compose(config), folder, engine, listeners=[events.append], **options)
         summary = made.run(resume=resume)
     finally:
         engine.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import eris.simulate.intake as intake_module
+from eris.simulate.intake import Intake
 from eris.simulate.process_engine import ProcessEngine
 from eris.simulate.worker_process import TaskSource
 from tests.simulate.setting import play, prepare, settings
@@ -45,14 +45,14 @@ def test_dsc_differs_from_none(tmp_path):
 
 def test_one_value_inside_one_aggregator_moves_exactly_its_coordinate(tmp_path, monkeypatch):
     honest = play(settings("rounds=1"), tmp_path / "a")
-    cut = intake_module.cut
+    cut = Intake.cut
 
-    def tampering(plan, recipe, *rest):
-        published, withheld = cut(plan, recipe, *rest)
-        published[3].values[2] += np.float32(1)
-        return published, withheld
+    def tampering(intake):
+        outcomes = cut(intake)
+        outcomes[3].values[2] += np.float32(1)
+        return outcomes
 
-    monkeypatch.setattr(intake_module, "cut", tampering)
+    monkeypatch.setattr(Intake, "cut", tampering)
     tampered = play(settings("rounds=1"), tmp_path / "b")
     before, after = honest.simulation.replica.model, tampered.simulation.replica.model
     changed = np.flatnonzero(before != after).tolist()

@@ -18,7 +18,7 @@ import pytest
 from eris.config import load_config
 from eris.errors import ConfigError, RunStopped, TaskError
 from eris.local.numpy_task import QuadraticTask
-from eris.simulate.desk import DeskPlan
+from eris.simulate.job_memory import JobMemoryPlan
 from eris.simulate.process_engine import ProcessEngine
 from eris.simulate.run import open_engine, run
 from eris.simulate.shared_memory import SharedBytes
@@ -140,16 +140,16 @@ def test_a_job_can_be_done_twice(tmp_path):
     assert np.array_equal(first.state, second.state)
 
 
-def test_places_on_the_desk_do_not_overlap(tmp_path):
-    from eris.simulate.desk import Desk
+def test_places_in_the_job_memory_do_not_overlap(tmp_path):
+    from eris.simulate.job_memory import JobMemory
 
-    plan = DeskPlan(slots=3, n_trainable=13, n_buffer=5, support=13, state=7, public=(("a", 3), ("b", 2)))
-    assert DeskPlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+    plan = JobMemoryPlan(slots=3, n_trainable=13, n_buffer=5, support=13, state=7, public=(("a", 3), ("b", 2)))
+    assert JobMemoryPlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
     memory = SharedBytes.create(plan.size)
-    desk, other = Desk(plan, memory), Desk(plan, SharedBytes.open(str(memory.path), plan.size))
+    mine, other = JobMemory(plan, memory), JobMemory(plan, SharedBytes.open(str(memory.path), plan.size))
     memory.unlink()
-    places = [model for model, _ in desk.models] + [value for _, public in desk.models for value in public.values()]
-    places += [array for slot in desk.slots for array in (slot.values, slot.buffers, slot.support, slot.state)]
+    places = [model for model, _ in mine.models] + [value for _, public in mine.models for value in public.values()]
+    places += [array for slot in mine.slots for array in (slot.values, slot.buffers, slot.support, slot.state)]
     for number, place in enumerate(places):
         place[:] = number
     for number, place in enumerate(places):
@@ -243,3 +243,18 @@ def test_an_evaluation_waited_for_loses_no_training(tmp_path):
     assert "loss" in engine.evaluate()()
     assert [work.job.member for work in works] == list(range(7))
     engine.close()
+
+
+def test_a_run_is_composed_once(tmp_path, monkeypatch):
+    from eris.simulate import task_facts
+    from eris.simulate.run import run
+
+    composed, compose = [], task_facts.compose
+
+    def counted(config, spec, samples):
+        composed.append(config.methods)
+        return compose(config, spec, samples)
+
+    monkeypatch.setattr(task_facts, "compose", counted)
+    assert run(settings("method=['eris', 'fedavg']", "rounds=1"), tmp_path / "run").finished
+    assert composed == [("eris",), ("fedavg",)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -10,10 +12,10 @@ from eris.errors import Refused
 from eris.events import RoundEnded, VerdictWritten
 from eris.local.numpy_task import Descent, QuadraticTask
 from eris.local.spec import ModelSpec
-from eris.protocol.aggregator import Aggregator
 from eris.protocol.floor import Floor
-from eris.protocol.member import Member
+from eris.protocol.in_process import InProcess
 from eris.protocol.messages import Published
+from eris.protocol.rules import Rules
 from eris.seeds import private_root, public_root
 from eris.simulate.work import StateLayout
 from tests.simulate.setting import Played, play, prepare, settings
@@ -90,15 +92,20 @@ def replay_by_messages(played: Played, task=None) -> None:
     """Drive the roles through the recorded rounds; hold every hash, model and state to the simulator's."""
     from eris.tasks import build_task
 
-    config, recipe = played.config, played.composition.recipe
+    config, composition = played.config, played.composition
     task = task or build_task(config.model_dump(mode="json", exclude_none=True))
-    model = task.initial(initial_seed(config.seed))
-    floor = Floor(min_contributors=1)
-    members = [Member(k, recipe, model, private_root(config.seed, k), floor=floor) for k in range(config.members)]
-    memories = [task.memory(k) for k in range(config.members)]
+    root, memories = partial(private_root, config.seed), [task.memory(k) for k in range(config.members)]
+    rules = Rules(composition.run, composition.aggregators)
+    model, floor = task.initial(initial_seed(config.seed)), Floor(min_contributors=1)
+    roles = InProcess(composition.recipe, rules, composition.roster, model, root, floor=floor)
+
+    def train(member, plan):
+        seed = training_seed(root(member.peer).child("round", plan.round))
+        return task.train(member.peer, member.look(), memories[member.peer], round=plan.round, seed=seed)
+
     for event in played.of(VerdictWritten):
-        one_round(event.plan, event.verdict, recipe, members, memories, task)
-    for k, member in enumerate(members):
+        one_round(roles, event.plan, event.verdict, train)
+    for k, member in roles.members.items():
         assert np.array_equal(member.replica.model, played.simulation.replica.model)
         assert member.replica.digest() == played.simulation.replica.digest()
         stored = played.simulation.states.read(k)
@@ -108,35 +115,19 @@ def replay_by_messages(played: Played, task=None) -> None:
             assert all(np.array_equal(memory[name], memories[k][name]) for name in memory)
 
 
-def one_round(plan, verdict, recipe, members, memories, task) -> None:
-    aggregators = {peer: Aggregator(peer, recipe) for peer in set(plan.assignment)}
-    for aggregator in aggregators.values():
-        aggregator.begin(plan, now=0.0)
-    for member in members:
-        member.begin(plan)
-    for k in plan.participants:
-        start, seed = members[k].start(), training_seed(private_root_of(members[k]).child("round", plan.round))
-        result = task.train(k, start, memories[k], round=plan.round, seed=seed)
-        for upload in members[k].contribute(result):
-            entry = verdict.shards[upload.shard]
-            try:
-                if k in entry.contributors or entry.lost == "too-few":
-                    aggregators[entry.aggregator].receive(upload, sender=k)
-            except Refused:
-                assert k not in entry.contributors
-    published = [
-        outcome
-        for aggregator in aggregators.values()
-        for outcome in aggregator.tick(now=1e9)
-        if isinstance(outcome, Published) and verdict.shards[outcome.manifest.shard].committed
-    ]
-    for outcome in published:
-        assert outcome.manifest.hash == verdict.shards[outcome.manifest.shard].hash
-        for member in members:
-            member.receive(outcome)
-    for member in members:
-        assert member.conclude(verdict) is None
-
-
-def private_root_of(member: Member):
-    return member._seed
+def one_round(roles, plan, verdict, train) -> None:
+    """Let the recorded contributions arrive; what the roles publish must have the recorded hash."""
+    roles.begin(plan)
+    for upload in roles.contribute(plan, train):
+        entry = verdict.shards[upload.shard]
+        try:
+            if upload.member in entry.contributors or entry.lost == "too-few":
+                roles.upload(plan, [upload])
+        except Refused:
+            assert upload.member not in entry.contributors
+    for outcome in roles.cut(plan):
+        if isinstance(outcome, Published) and verdict.shards[outcome.manifest.shard].committed:
+            assert outcome.manifest.hash == verdict.shards[outcome.manifest.shard].hash
+            for member in roles.members.values():
+                member.receive(outcome)
+    roles.conclude(verdict)

@@ -17,7 +17,8 @@ from eris.errors import CheckpointError, DiskError, RunStopped, TaskError
 from eris.events import VerdictWritten
 from eris.exposure import BitRows
 from eris.local.numpy_task import QuadraticTask
-from eris.protocol.round_plan import RosterEntry, RoundPlan
+from eris.protocol.roster import RosterEntry
+from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import GENESIS, Verdict
 from eris.simulate import memory
 from eris.simulate.process_engine import ProcessEngine
@@ -43,7 +44,7 @@ def largest_file(size):
 def test_a_line_that_has_no_room(tmp_path):
     folder = RunFolder(tmp_path)
     folder.create(settings())
-    plan = RoundPlan("run", 0, 0, GENESIS, "spec", (RosterEntry(0, "a", 1.0),), participants=(0,), assignment=(0,))
+    plan = RoundPlan("run", 0, 0, GENESIS, "ab" * 32, (RosterEntry(0, "a", 1.0),), participants=(0,), assignment=(0,))
     line = VerdictWritten(0, plan, Verdict("run", 0, 0, plan.digest, GENESIS, ()))
     with (
         largest_file(100),

@@ -11,7 +11,7 @@ from eris.config import load_config
 from eris.events import RoundEnded, Sent, ShardPublished
 from eris.seeds import private_root
 from eris.simulate.clock import Links, links_of
-from eris.simulate.work import payload_sizes, shared_payload_sizes
+from eris.simulate.traffic import payload_sizes, shared_payload_sizes
 from eris.transforms import SendContext, chain, compressor_by_name
 from eris.wire.frame import HEADER_BYTES
 from tests.simulate.setting import play, settings

@@ -10,7 +10,7 @@ import numpy as np
 
 from eris.seeds import private_root, public_root
 from eris.shards.plan import ShardPlan
-from eris.transforms import Accepted, Mean, SendContext, Shift, chain
+from eris.transforms import Accepted, MeanStretch, SendContext, Shift, chain
 from eris.transforms.exact import Identity
 from eris.transforms.sparsify import Bernoulli, RandK, StratifiedRandK
 from eris.transforms.topk import TopK
@@ -62,7 +62,7 @@ class Federation:
         self.public = self._empty(self.chain.public_state(plan.n))
         self.private = {k: self._empty(self.chain.private_state(plan.n)) for k in self.weights}
         self.time = 0
-        self.means: list[Mean] = []
+        self.means: list[MeanStretch] = []
 
     @property
     def reference(self):
@@ -104,7 +104,7 @@ class Federation:
         if renormalise:
             for a, members in arrived.items():
                 c[self.plan.coordinates(a)] = 1 / sum(self.weights[k] for k in members) if members else 1
-        mean = Mean(values, c, lost=tuple(a for a, members in arrived.items() if not members))
+        mean = MeanStretch(values, c, lost=tuple(a for a, members in arrived.items() if not members))
         direction = self.chain.incoming(mean, self.public)
         for k, outgoing in sent.items():
             missing = tuple(a for a, members in arrived.items() if k not in members)

@@ -10,7 +10,7 @@ from eris.transforms import (
     Accepted,
     Chain,
     Compress,
-    Mean,
+    MeanStretch,
     Transform,
     chain,
     clip_by_norm,
@@ -37,14 +37,14 @@ class Recorder(Transform):
     def start(self, model, private):
         self.log.append(f"start {self.name}")
 
-    def outgoing(self, update, private, public, context):
+    def outgoing(self, update, context):
         self.log.append(f"out {self.name}")
         return update + np.float32(1)
 
-    def settle(self, update, sent, private, accepted):
+    def settle(self, sent, private, accepted):
         self.log.append(f"settle {self.name}")
 
-    def incoming(self, direction, public, mean):
+    def incoming(self, direction, mean):
         self.log.append(f"in {self.name}")
 
 
@@ -53,7 +53,7 @@ def test_the_way_back_is_the_way_out_reversed():
     both = chain(Recorder("a", log), Recorder("b", log))
     both.start(normal(4), {})
     outgoing = both.outgoing(np.zeros(4, np.float32), {}, {}, context(4))
-    both.incoming(Mean(np.ones(4, np.float32)), {})
+    both.incoming(MeanStretch(np.ones(4, np.float32)), {})
     both.settle(outgoing, {}, Accepted(context(4).plan))
     assert log == ["start a", "start b", "out a", "out b", "in b", "in a", "settle a", "settle b"]
     assert outgoing.packed.values().tolist() == [2.0] * 4
@@ -84,7 +84,7 @@ def test_each_transform_finds_its_own_state():
         def private_state(self, n):
             return {"seen": np.zeros(n, np.float32)}
 
-        def settle(self, update, sent, private, accepted):
+        def settle(self, sent, private, accepted):
             private["seen"] += 1
 
     many = chain(*(Counts() for _ in range(12)))
@@ -95,7 +95,7 @@ def test_each_transform_finds_its_own_state():
 
 
 def test_the_direction_is_c_times_the_mean_and_can_reuse_memory():
-    mean = Mean(np.array([1, 2, 3], np.float32), np.array([1, 2, 0.5], np.float32))
+    mean = MeanStretch(np.array([1, 2, 3], np.float32), np.array([1, 2, 0.5], np.float32))
     out = np.empty(3, np.float32)
     assert chain().incoming(mean, {}, out=out) is out
     assert out.tolist() == [1, 4, 1.5]
@@ -150,7 +150,7 @@ def test_accepted_coordinates(plan, missing):
 
 
 def test_a_packed_vector_meets_only_plans_of_its_length():
-    packed = Compress(rand_k(0.5)).outgoing(normal(10), {}, {}, context(10))
+    packed = Compress(rand_k(0.5)).outgoing(normal(10), context(10))
     with pytest.raises(PlanError, match="plan for 12"):
         packed.parts(contiguous(12, 2))
 
@@ -165,20 +165,20 @@ def test_fednova_undoes_unequal_work():
         nova.outgoing(np.float32(tau) * step, {}, {}, context(6, steps=tau)).packed.values() for tau in (1.0, 2.0, 8.0)
     ]
     assert all(np.allclose(values, step, rtol=1e-6) for values in sent)
-    direction = nova.incoming(Mean(step.copy(), steps=np.float32(11 / 3)), {})
+    direction = nova.incoming(MeanStretch(step.copy(), steps=np.float32(11 / 3)), {})
     assert np.array_equal(direction, step * np.float32(11 / 3))
 
 
 def test_fednova_takes_one_number_for_each_coordinate_too():
     steps = np.array([1, 2, 3], np.float32)
-    assert chain(normalise_steps()).incoming(Mean(np.ones(3, np.float32), steps=steps), {}).tolist() == [1, 2, 3]
+    assert chain(normalise_steps()).incoming(MeanStretch(np.ones(3, np.float32), steps=steps), {}).tolist() == [1, 2, 3]
 
 
 def test_fednova_behind_a_shift_scales_the_corrected_direction():
     nova = chain(normalise_steps(), shift(identity()))
     public = nova.public_state(3)
     public["1.reference"][:] = 1
-    mean = Mean(np.ones(3, np.float32), np.float32(2), np.float32(5))
+    mean = MeanStretch(np.ones(3, np.float32), np.float32(2), np.float32(5))
     assert nova.incoming(mean, public).tolist() == [15, 15, 15]
 
 

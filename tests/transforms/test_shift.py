@@ -15,7 +15,7 @@ from eris.seeds import public_root
 from eris.shards.plan import contiguous, scattered
 from eris.transforms import (
     Accepted,
-    Mean,
+    MeanStretch,
     Shift,
     bernoulli,
     bf16,
@@ -177,18 +177,18 @@ def test_float32_drifts_little_in_a_thousand_rounds():
 class RenormalisesBoth(Shift):
     """Wrong on purpose: the reference moves by the normalised mean, too."""
 
-    def incoming(self, direction, public, mean):
+    def incoming(self, direction, mean):
         step = self.reference_step(direction.size)
         normalised = direction.copy()
-        direction += public["reference"]
-        public["reference"] += step * normalised
+        direction += mean.public_state["reference"]
+        mean.public_state["reference"] += step * normalised
 
 
 class AdvancesWithoutVerdict(Shift):
     """Wrong on purpose: a receipt is taken for a verdict."""
 
-    def settle(self, update, sent, private, accepted):
-        super().settle(update, sent, private, Accepted(accepted.plan))
+    def settle(self, sent, private, accepted):
+        super().settle(sent, private, Accepted(accepted.plan))
 
 
 @pytest.mark.parametrize("wrong", [RenormalisesBoth, AdvancesWithoutVerdict])
@@ -295,8 +295,8 @@ def test_a_short_mean_moves_the_same_bits_as_a_long_one():
     values = np.zeros(N, np.float32)
     values[mask] = normal(mask.size)
     for _ in range(3):
-        first = transform.incoming(Mean(values, np.float32(1.25)), long)
-        second = transform.incoming(Mean(values, np.float32(1.25), support=mask), short)
+        first = transform.incoming(MeanStretch(values, np.float32(1.25)), long)
+        second = transform.incoming(MeanStretch(values, np.float32(1.25), support=mask), short)
         assert np.array_equal(first, second)
     assert np.array_equal(long["0.reference"], short["0.reference"])
 
@@ -448,7 +448,7 @@ def test_no_step_takes_more_than_three_vectors(compressor, missing):
         elif step == "settle":
             transform.settle(outgoing, private, Accepted(plan, missing))
         else:
-            transform.incoming(Mean(update, support=mask, lost=missing), public)
+            transform.incoming(MeanStretch(update, support=mask, lost=missing), public)
         peaks.append(tracemalloc.get_traced_memory()[1] - before)
     tracemalloc.stop()
     assert max(peaks) <= 3 * 4 * n

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from eris.aggregate.mean import Mean
+from eris.aggregate.mean import WeightedMean
 from eris.local.spec import ModelSpec, TensorSpec
+from eris.protocol.floor import Floor
+from eris.protocol.in_process import InProcess
 from eris.protocol.recipe import Recipe
-from eris.protocol.round_plan import Deadlines, RosterEntry
+from eris.protocol.roster import RosterEntry
+from eris.protocol.round_plan import Deadlines
 from eris.protocol.rules import Rules
-from eris.seeds import public_root
+from eris.seeds import private_root, public_root
 from eris.shards.policy import ShardPolicy
 from eris.step import FedAvgM
 from eris.transforms import (
@@ -33,7 +38,7 @@ from eris.transforms import (
     top_k,
     uniform,
 )
-from tests.protocol.world import World
+from tests.protocol.world import pretend_to_train
 
 SPEC = ModelSpec(
     (TensorSpec("weight", (5, 7), "float32", "trainable"), TensorSpec("bias", (6,), "float32", "trainable"))
@@ -51,15 +56,16 @@ CHAINS = [
 
 def trained(transforms, shards, rounds=5):
     policy = ShardPolicy(SPEC, shards, public_root(5), kind="random", schedule="redraw", every=2)
-    recipe = Recipe(SPEC, policy, chain(*transforms), Mean(), FedAvgM(lr=1.0, beta=0.5), public_root(5))
+    recipe = Recipe(SPEC, policy, chain(*transforms), WeightedMean(), FedAvgM(lr=1.0, beta=0.5), public_root(5))
     roster = [RosterEntry(peer, f"peer-{peer}", weight=1.0 + peer) for peer in range(MEMBERS)]
     rules = Rules(
         "run", tuple(shard % MEMBERS for shard in range(shards)), min_contributors=1, deadlines=Deadlines(50.0, 90.0)
     )
-    world = World(recipe, rules, roster, np.linspace(-1, 1, SPEC.n, dtype=np.float32))
-    world.settle(rounds=rounds)
-    assert not world.refusals
-    models = {peer.member.replica.model.tobytes() for peer in world.peers.values()}
+    start, floor = np.linspace(-1, 1, SPEC.n, dtype=np.float32), Floor(min_contributors=1)
+    roles = InProcess(recipe, rules, roster, start, partial(private_root, 0), floor=floor)
+    for _ in range(rounds):
+        assert not roles.play(lambda member, plan: pretend_to_train(member.look(), member.peer, plan.round)).lost_shards
+    models = {member.replica.model.tobytes() for member in roles.members.values()}
     assert len(models) == 1
     return np.frombuffer(models.pop(), np.float32)
 

@@ -322,7 +322,7 @@ def test_without_the_extra_the_error_names_it() -> None:
     code = (
         "import sys; sys.modules['cryptography'] = None\n"
         "from eris.errors import MissingExtra\n"
-        "import eris.transport.memory_link, eris.transport.tls_link, eris.transport.listener\n"
+        "import eris.transport.memory_link, eris.transport.tls_link, eris.transport.link_listener\n"
         "for module in ('credentials', 'authority', 'summary'):\n"
         "    try: __import__(f'eris.transport.{module}')\n"
         "    except MissingExtra as error: print(error)\n"

@@ -12,6 +12,7 @@ from eris.transport.identity import PeerIdentity, Refusal
 from eris.transport.link import LinkClosed, LinkRefused, LinkTimeout
 from eris.transport.memory_link import _MemoryStream, _Pipe
 from eris.transport.patience import Patience
+from eris.wire.version import VERSION
 
 BOB = PeerIdentity("bob")
 
@@ -27,19 +28,27 @@ def hear(words: bytes, *, close: bool = True) -> None:
     greeting.greet_acceptor(mine, BOB, lambda _: None, patience)
 
 
-def word(kind: int, body: bytes = b"", *, version: int = greeting.VERSION, magic: bytes = b"ERIS") -> bytes:
+def word(kind: int, body: bytes = b"", *, version: int = VERSION, magic: bytes = b"ERIS") -> bytes:
     return struct.pack("<4sBBH", magic, version, kind, len(body)) + body
 
 
-@pytest.mark.parametrize("version", [greeting.VERSION - 1, greeting.VERSION, greeting.VERSION + 1])
-def test_neighbouring_versions_understand_each_other(version: int) -> None:
-    hear(word(1, version=version))
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
+def test_another_version_is_told_so(version: int) -> None:
+    with pytest.raises(LinkRefused, match=f"theirs={version}, ours={VERSION}") as caught:
+        hear(word(1, version=version))
+    assert (caught.value.reason, caught.value.by_us) == (Refusal.WRONG_VERSION, True)
 
 
-def test_distant_versions_do_not() -> None:
+def test_the_side_of_the_other_version_hears_it_too() -> None:
+    there, back = _Pipe(1 << 16), _Pipe(1 << 16)
+    mine, theirs = _MemoryStream(there, back), _MemoryStream(back, there)
+    patience = Patience(deadline=time.monotonic() + 0.3, kind="handshake")
+    theirs.write(memoryview(word(1, version=VERSION + 1)), patience)
+    with pytest.raises(LinkRefused):
+        greeting.greet_acceptor(mine, BOB, lambda _: None, patience)
     with pytest.raises(LinkRefused) as caught:
-        hear(word(1, version=greeting.VERSION + 2))
-    assert caught.value.reason is Refusal.WRONG_VERSION
+        greeting._require_welcome(theirs, BOB, patience)
+    assert (caught.value.reason, caught.value.by_us) == (Refusal.WRONG_VERSION, False)
 
 
 @pytest.mark.parametrize("refusal", list(Refusal))

@@ -26,7 +26,7 @@ from eris.transport.certificates import issue_certificate, key_bytes, new_key, p
 from eris.transport.credentials import Credentials
 from eris.transport.identity import PeerIdentity, Refusal
 from eris.transport.link import LinkClosed, LinkError, LinkLimits, LinkRefused, LinkTimeout
-from eris.transport.listener import Listener
+from eris.transport.link_listener import LinkListener
 from eris.transport.patience import Patience
 from eris.transport.socket_stream import connect
 from eris.transport.stream_link import StreamLink
@@ -65,7 +65,7 @@ def wait_for(caplog: pytest.LogCaptureFixture, *words: str) -> None:
     raise AssertionError(f"no line with {words} in {[record.getMessage() for record in caplog.records]}")
 
 
-def refused(listener: Listener, dialler: Credentials, limits: LinkLimits, **options: Any) -> LinkRefused:
+def refused(listener: LinkListener, dialler: Credentials, limits: LinkLimits, **options: Any) -> LinkRefused:
     with pytest.raises(LinkRefused) as caught:
         dial(listener.address, dialler, limits=limits, **{"expected": "bob", **options})
     with pytest.raises(LinkTimeout):
@@ -84,7 +84,7 @@ def forge(folder: Path, authority: Authority, name: str, **options: Any) -> None
 
 def test_both_sides_know_each_other(alice: Credentials, bob: Credentials, limits: LinkLimits) -> None:
     with (
-        Listener(bob, LOCAL, limits=limits, roster=lambda: {"alice": alice.identity.fingerprint}) as listener,
+        LinkListener(bob, LOCAL, limits=limits, roster=lambda: {"alice": alice.identity.fingerprint}) as listener,
         dial(listener.address, alice, expected="bob", fingerprint=bob.identity.fingerprint, limits=limits) as left,
         listener.accept(5.0) as right,
     ):
@@ -97,7 +97,7 @@ def test_both_sides_know_each_other(alice: Credentials, bob: Credentials, limits
 def test_a_link_that_is_dropped_is_gone_at_once_with_its_buffers(
     alice: Credentials, bob: Credentials, limits: LinkLimits
 ) -> None:
-    with Listener(bob, LOCAL, limits=limits) as listener:
+    with LinkListener(bob, LOCAL, limits=limits) as listener:
         left, right = dial(listener.address, alice, expected="bob", limits=limits), listener.accept(5.0)
         exchange(left, right)
         right.close()
@@ -117,7 +117,7 @@ def test_a_link_that_has_only_said_hello_costs_little_room(
     alice: Credentials, bob: Credentials, limits: LinkLimits
 ) -> None:
     links = []
-    with Listener(bob, LOCAL, limits=limits) as listener:
+    with LinkListener(bob, LOCAL, limits=limits) as listener:
         tracemalloc.start()
         try:
             for _ in range(8):
@@ -146,13 +146,13 @@ def test_a_stranger_learns_one_word(tmp_path: Path, bob: Credentials, limits: Li
     believing.check_hostname = False
     believing.load_verify_locations(bob.folder / "ca.pem")
     believing.load_cert_chain(stranger.folder / "certificate.pem", stranger.folder / "key.pem")
-    with Listener(bob, LOCAL, limits=limits) as listener:
+    with LinkListener(bob, LOCAL, limits=limits) as listener:
         told = raw_dial(listener, believing, limits)
         assert (told.reason, told.by_us) == (Refusal.UNKNOWN_CA, False)
         wait_for(caplog, "127.0.0.1", "we refused", "unknown-ca")
 
 
-def raw_dial(listener: Listener, context: ssl.SSLContext, limits: LinkLimits) -> LinkRefused:
+def raw_dial(listener: LinkListener, context: ssl.SSLContext, limits: LinkLimits) -> LinkRefused:
     wire, patience = connect(listener.address, limits.connect), Patience(deadline=time.monotonic() + 5.0)
     try:
         stream = TlsStream(wire, context, server_side=False)
@@ -169,7 +169,7 @@ def test_another_federation_is_refused_by_the_dialler_too(
     tmp_path: Path, bob: Credentials, limits: LinkLimits, caplog: Any
 ) -> None:
     other = Credentials(Authority.create(tmp_path / "other", "neuro").issue("alice"))
-    with Listener(bob, LOCAL, limits=limits) as listener:
+    with LinkListener(bob, LOCAL, limits=limits) as listener:
         told = refused(listener, other, limits)
         assert (told.reason, told.by_us) == (Refusal.UNKNOWN_CA, True)
         wait_for(caplog, "the other side refused us", "unknown-ca")
@@ -179,7 +179,7 @@ def test_a_dialler_without_a_certificate_is_refused(bob: Credentials, limits: Li
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.load_verify_locations(bob.folder / "ca.pem")
-    with Listener(bob, LOCAL, limits=limits) as listener:
+    with LinkListener(bob, LOCAL, limits=limits) as listener:
         told = raw_dial(listener, context, limits)
         assert (told.reason, told.by_us) == (Refusal.NO_CERTIFICATE, False)
         wait_for(caplog, "we refused", "no-certificate")
@@ -193,7 +193,7 @@ def test_dates_are_checked(
 ) -> None:
     folder = federation.credentials("alice").folder
     forge(folder, federation.authority, "alice", start=datetime.now(UTC) + timedelta(days=start), days=10)
-    with Listener(bob, LOCAL, limits=limits) as listener:
+    with LinkListener(bob, LOCAL, limits=limits) as listener:
         told = refused(listener, Credentials(folder), limits)
         # TLS has no word of its own for "not yet".
         assert told.reason is (reason if reason is Refusal.EXPIRED else Refusal.BAD_CERTIFICATE)
@@ -204,7 +204,7 @@ def test_dates_are_checked(
 def test_an_expired_acceptor_is_refused(federation: Any, alice: Credentials, limits: LinkLimits, caplog: Any) -> None:
     folder = federation.credentials("bob").folder
     forge(folder, federation.authority, "bob", start=datetime.now(UTC) - timedelta(days=30), days=10)
-    with Listener(Credentials(folder), LOCAL, limits=limits) as listener:
+    with LinkListener(Credentials(folder), LOCAL, limits=limits) as listener:
         told = refused(listener, alice, limits)
         assert (told.reason, told.by_us) == (Refusal.EXPIRED, True)
         wait_for(caplog, "refused us", "expired")
@@ -213,7 +213,7 @@ def test_an_expired_acceptor_is_refused(federation: Any, alice: Credentials, lim
 def test_the_revoked_are_refused_without_a_restart(
     federation: Any, alice: Credentials, bob: Credentials, limits: LinkLimits, caplog: Any
 ) -> None:
-    with Listener(bob, LOCAL, limits=limits) as listener:
+    with LinkListener(bob, LOCAL, limits=limits) as listener:
         with dial(listener.address, alice, expected="bob", limits=limits) as left, listener.accept(5.0) as right:
             federation.authority.revoke("alice")
             assert bob.refusal(right.peer) is None  # not looked at the files yet
@@ -228,7 +228,7 @@ def test_the_revoked_are_refused_without_a_restart(
 def test_a_revoked_acceptor_is_refused(
     federation: Any, alice: Credentials, bob: Credentials, limits: LinkLimits
 ) -> None:
-    with Listener(bob, LOCAL, limits=limits) as listener:
+    with LinkListener(bob, LOCAL, limits=limits) as listener:
         federation.authority.revoke("bob")
         told = refused(listener, alice, limits)
         assert (told.reason, told.by_us) == (Refusal.REVOKED, True)
@@ -237,7 +237,7 @@ def test_a_revoked_acceptor_is_refused(
 def test_another_peer_than_the_dialled_one_is_refused(
     alice: Credentials, bob: Credentials, limits: LinkLimits, caplog: Any
 ) -> None:
-    with Listener(bob, LOCAL, limits=limits) as listener:
+    with LinkListener(bob, LOCAL, limits=limits) as listener:
         told = refused(listener, alice, limits, expected="carol")
         assert (told.reason, told.by_us) == (Refusal.WRONG_NAME, True)
         wait_for(caplog, "refused us", "wrong-name", "alice.cardio")
@@ -246,13 +246,13 @@ def test_another_peer_than_the_dialled_one_is_refused(
 def test_a_name_with_another_key_is_refused(
     federation: Any, alice: Credentials, bob: Credentials, limits: LinkLimits, caplog: Any
 ) -> None:
-    with Listener(bob, LOCAL, limits=limits, roster=lambda: {"alice": "00" * 32}) as listener:
+    with LinkListener(bob, LOCAL, limits=limits, roster=lambda: {"alice": "00" * 32}) as listener:
         told = refused(listener, alice, limits)
         assert (told.reason, told.by_us) == (Refusal.WRONG_FINGERPRINT, False)
         wait_for(caplog, "we refused", "wrong-fingerprint", "alice.cardio")
         told = refused(listener, alice, limits, fingerprint="11" * 32)  # the acceptor's word comes first
         assert not told.by_us
-    with Listener(bob, LOCAL, limits=limits) as listener:
+    with LinkListener(bob, LOCAL, limits=limits) as listener:
         told = refused(listener, alice, limits, fingerprint="11" * 32)
         assert (told.reason, told.by_us) == (Refusal.WRONG_FINGERPRINT, True)
 
@@ -261,13 +261,13 @@ def test_a_name_with_another_key_is_refused(
 def test_whoever_is_not_on_the_roster_is_refused(
     alice: Credentials, bob: Credentials, limits: LinkLimits, roster: dict[str, str]
 ) -> None:
-    with Listener(bob, LOCAL, limits=limits, roster=lambda: roster) as listener:
+    with LinkListener(bob, LOCAL, limits=limits, roster=lambda: roster) as listener:
         told = refused(listener, alice, limits)
         assert (told.reason, told.by_us) == (Refusal.NOT_ON_ROSTER, False)
 
 
 def test_an_unpinned_fingerprint_admits_nobody(alice: Credentials, bob: Credentials, limits: LinkLimits) -> None:
-    with Listener(bob, LOCAL, limits=limits, roster=lambda: {"alice": ""}) as listener:
+    with LinkListener(bob, LOCAL, limits=limits, roster=lambda: {"alice": ""}) as listener:
         assert refused(listener, alice, limits).reason is Refusal.WRONG_FINGERPRINT
 
 
@@ -282,7 +282,7 @@ def test_a_certificate_of_our_ca_for_another_federation_is_refused(
     context.check_hostname = False
     context.load_verify_locations(folder / "ca.pem")
     context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
-    with Listener(bob, LOCAL, limits=limits) as listener:
+    with LinkListener(bob, LOCAL, limits=limits) as listener:
         told = raw_dial(listener, context, limits)
         assert (told.reason, told.by_us) == (Refusal.WRONG_FEDERATION, False)
         wait_for(caplog, "we refused", "wrong-federation")
@@ -291,7 +291,7 @@ def test_a_certificate_of_our_ca_for_another_federation_is_refused(
 def test_plain_text_is_not_answered_in_kind(
     bob: Credentials, alice: Credentials, limits: LinkLimits, caplog: Any
 ) -> None:
-    with Listener(bob, LOCAL, limits=limits) as listener:
+    with LinkListener(bob, LOCAL, limits=limits) as listener:
         with socket.create_connection(listener.address, timeout=5.0) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: bob\r\n\r\n")
             assert len(client.recv(4096)) < 16  # a TLS alert
@@ -309,7 +309,7 @@ def test_tls_1_2_is_refused(alice: Credentials, bob: Credentials, limits: LinkLi
     old.load_verify_locations(alice.folder / "ca.pem")
     old.load_cert_chain(alice.folder / "certificate.pem", alice.folder / "key.pem")
     old.maximum_version = ssl.TLSVersion.TLSv1_2
-    with Listener(bob, LOCAL, limits=limits) as listener:
+    with LinkListener(bob, LOCAL, limits=limits) as listener:
         told = raw_dial(listener, old, limits)
         assert (told.reason, told.by_us) == (Refusal.NOT_TLS, False)
         wait_for(caplog, "we refused", "not-tls")
@@ -318,7 +318,7 @@ def test_tls_1_2_is_refused(alice: Credentials, bob: Credentials, limits: LinkLi
 def test_silent_connections_do_not_keep_others_out(alice: Credentials, bob: Credentials, limits: LinkLimits) -> None:
     patient = replace(limits, handshake=30.0)
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(Listener(bob, LOCAL, limits=patient, half_open=4))
+        listener = stack.enter_context(LinkListener(bob, LOCAL, limits=patient, half_open=4))
         silent = [stack.enter_context(socket.create_connection(listener.address, timeout=10.0)) for _ in range(6)]
         time.sleep(0.2)
         assert sum(thread.name.startswith("eris-handshake") for thread in threading.enumerate()) <= 4
@@ -333,7 +333,7 @@ def test_silent_connections_do_not_keep_others_out(alice: Credentials, bob: Cred
 def test_a_handshake_that_trickles_ends(bob: Credentials, limits: LinkLimits) -> None:
     hasty = replace(limits, handshake=0.4)
     with (
-        Listener(bob, LOCAL, limits=hasty) as listener,
+        LinkListener(bob, LOCAL, limits=hasty) as listener,
         socket.create_connection(listener.address, timeout=5.0) as client,
     ):
         started = time.monotonic()
@@ -396,12 +396,12 @@ def ipv6() -> None:
 @pytest.mark.usefixtures("ipv6")
 def test_ipv6_alone_and_both_at_once(alice: Credentials, bob: Credentials, limits: LinkLimits) -> None:
     with (
-        Listener(bob, ("::1", 0), limits=limits) as listener,
+        LinkListener(bob, ("::1", 0), limits=limits) as listener,
         dial(listener.address, alice, expected="bob", limits=limits) as left,
         listener.accept(5.0) as right,
     ):
         exchange(left, right)
-    with Listener(bob, ("", 0), limits=limits) as listener:
+    with LinkListener(bob, ("", 0), limits=limits) as listener:
         for host in ("::1", "127.0.0.1", "localhost"):
             address = (host, listener.address[1])
             with dial(address, alice, expected="bob", limits=limits) as left, listener.accept(5.0) as right:
@@ -412,7 +412,7 @@ def test_a_renewed_certificate_is_used_without_a_restart(
     federation: Any, alice: Credentials, bob: Credentials, limits: LinkLimits
 ) -> None:
     roster = {"alice": alice.identity.fingerprint}
-    with Listener(bob, LOCAL, limits=limits, roster=lambda: roster) as listener:
+    with LinkListener(bob, LOCAL, limits=limits, roster=lambda: roster) as listener:
         serials = []
         for _ in range(2):
             with dial(listener.address, alice, expected="bob", limits=limits) as left, listener.accept(5.0) as right:
@@ -432,7 +432,7 @@ def test_files_that_do_not_fit_together_are_not_taken_up(
 ) -> None:
     (alice.folder / "key.pem").write_bytes(key_bytes(new_key()))  # the certificate is still on its way
     with (
-        Listener(bob, LOCAL, limits=limits) as listener,
+        LinkListener(bob, LOCAL, limits=limits) as listener,
         dial(listener.address, alice, expected="bob", limits=limits),
         listener.accept(5.0),
     ):
@@ -441,7 +441,7 @@ def test_files_that_do_not_fit_together_are_not_taken_up(
 
 def test_two_links_at_once(alice: Credentials, bob: Credentials, limits: LinkLimits) -> None:
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(Listener(bob, LOCAL, limits=limits))
+        listener = stack.enter_context(LinkListener(bob, LOCAL, limits=limits))
         pairs = []
         for _ in range(2):
             left = stack.enter_context(dial(listener.address, alice, expected="bob", limits=limits))
@@ -456,7 +456,7 @@ def test_two_links_at_once(alice: Credentials, bob: Credentials, limits: LinkLim
 
 def test_damage_on_the_way_is_noticed(alice: Credentials, bob: Credentials, limits: LinkLimits) -> None:
     with (
-        Listener(bob, LOCAL, limits=limits) as listener,
+        LinkListener(bob, LOCAL, limits=limits) as listener,
         dial(listener.address, alice, expected="bob", limits=limits) as left,
         listener.accept(5.0) as right,
     ):
@@ -469,8 +469,8 @@ def test_damage_on_the_way_is_noticed(alice: Credentials, bob: Credentials, limi
 
 def test_plain_text_stays_on_loopback(limits: LinkLimits) -> None:
     with pytest.raises(ConfigError, match="plain text"):
-        Listener(Plaintext("bob"), ("0.0.0.0", 0), limits=limits)
-    with Listener(Plaintext("bob"), LOCAL, limits=limits, roster=lambda: {"alice": ""}) as listener:
+        LinkListener(Plaintext("bob"), ("0.0.0.0", 0), limits=limits)
+    with LinkListener(Plaintext("bob"), LOCAL, limits=limits, roster=lambda: {"alice": ""}) as listener:
         with pytest.raises(LinkRefused) as caught:
             dial(listener.address, Plaintext("eve"), expected="bob", limits=limits)
         assert caught.value.reason is Refusal.NOT_ON_ROSTER
@@ -482,7 +482,7 @@ def test_plain_text_stays_on_loopback(limits: LinkLimits) -> None:
 
 def test_more_links_than_anyone_takes_are_refused(alice: Credentials, bob: Credentials, limits: LinkLimits) -> None:
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(Listener(bob, LOCAL, limits=limits, waiting=1))
+        listener = stack.enter_context(LinkListener(bob, LOCAL, limits=limits, waiting=1))
         stack.enter_context(dial(listener.address, alice, expected="bob", limits=limits))
         deadline = time.monotonic() + 5.0
         while listener._links.empty() and time.monotonic() < deadline:
@@ -493,7 +493,7 @@ def test_more_links_than_anyone_takes_are_refused(alice: Credentials, bob: Crede
 
 
 def test_closing_a_listener_ends_those_who_wait(bob: Credentials, limits: LinkLimits) -> None:
-    listener = Listener(bob, LOCAL, limits=limits)
+    listener = LinkListener(bob, LOCAL, limits=limits)
     errors: list[Exception] = []
 
     def wait() -> None:
@@ -513,14 +513,14 @@ def test_closing_a_listener_ends_those_who_wait(bob: Credentials, limits: LinkLi
     assert [type(error) for error in errors] == [LinkClosed, LinkClosed]
     assert time.monotonic() - started < 3.0
     with socket.create_server(LOCAL) as taken, pytest.raises(ConfigError, match="cannot listen"):
-        Listener(bob, taken.getsockname(), limits=limits)
+        LinkListener(bob, taken.getsockname(), limits=limits)
 
 
 def test_a_roster_that_fails_costs_one_link(
     alice: Credentials, bob: Credentials, limits: LinkLimits, caplog: Any
 ) -> None:
     rosters: list[Any] = [lambda: 1 / 0, lambda: None]
-    with Listener(bob, LOCAL, limits=limits, roster=lambda: rosters.pop(0)()) as listener:
+    with LinkListener(bob, LOCAL, limits=limits, roster=lambda: rosters.pop(0)()) as listener:
         with pytest.raises(LinkClosed):
             dial(listener.address, alice, expected="bob", limits=limits)
         wait_for(caplog, "was not made")
@@ -530,7 +530,7 @@ def test_a_roster_that_fails_costs_one_link(
 
 def test_secrets_stay_out_of_logs(alice: Credentials, bob: Credentials, limits: LinkLimits, caplog: Any) -> None:
     caplog.set_level(logging.DEBUG)
-    with Listener(bob, LOCAL, limits=limits, roster=dict) as listener:
+    with LinkListener(bob, LOCAL, limits=limits, roster=dict) as listener:
         refused(listener, alice, limits)
         wait_for(caplog, "not-on-roster")
     key = (alice.folder / "key.pem").read_text().splitlines()[1]

@@ -12,6 +12,7 @@ from eris.aggregate import Staging
 from eris.errors import InputError, Reason, Refused
 from eris.wire import HEADER_BYTES, Header, Kind, frames, run_tag
 from eris.wire.frame import LONGEST_CHUNK
+from eris.wire.version import VERSION
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**63)
 
@@ -46,7 +47,7 @@ def test_what_is_written_is_read(header: Header) -> None:
 def test_every_field_is_where_the_document_says() -> None:
     data = FULL.encode()
     assert data[0:4] == b"ERIS"
-    assert struct.unpack("<H", data[4:6]) == (1,)
+    assert struct.unpack("<H", data[4:6]) == (VERSION,)
     assert (data[6], data[7]) == (2, 0b101)
     assert struct.unpack("<IIII", data[8:24]) == (2, 7, 3, 5)
     assert struct.unpack("<d", data[24:32]) == (12.5,)
@@ -60,8 +61,6 @@ def test_every_field_is_where_the_document_says() -> None:
     ("place", "value"),
     [
         pytest.param(0, b"HTTP", id="magic"),
-        pytest.param(4, struct.pack("<H", 0), id="version 0"),
-        pytest.param(4, struct.pack("<H", 2), id="version 2"),
         pytest.param(6, b"\x00", id="kind 0"),
         pytest.param(6, b"\x09", id="kind 9"),
         pytest.param(7, b"\x08", id="unknown flag"),
@@ -83,6 +82,15 @@ def test_malformed_headers_are_refused(place: int, value: bytes) -> None:
     with pytest.raises(Refused) as caught:
         Header.decode(data)
     assert caught.value.reason is Reason.MALFORMED
+
+
+@pytest.mark.parametrize("version", [0, VERSION - 1, VERSION + 1, 65535])
+def test_a_frame_of_another_version_is_told_so_by_name(version: int) -> None:
+    data = bytearray(FULL.encode())
+    data[4:6] = struct.pack("<H", version)
+    with pytest.raises(Refused, match=f"a frame of wire version {version} met version {VERSION}") as caught:
+        Header.decode(data)
+    assert caught.value.reason is Reason.WRONG_VERSION
 
 
 @pytest.mark.parametrize("length", [0, 1, 159, 161])
@@ -107,7 +115,7 @@ def test_twenty_thousand_damaged_frames_raise_nothing_but_refusals() -> None:
         else:
             assert Header.decode(header.encode()) == header
             assert header.offset + header.length <= header.total
-    assert set(reasons) == {Reason.MALFORMED}
+    assert set(reasons) == {Reason.MALFORMED, Reason.WRONG_VERSION}
     assert 5_000 < len(reasons) < 19_500  # neither all nor none: both ways are tried
 
 

@@ -1,7 +1,7 @@
 """④ What an aggregator makes of the contributions to its shard."""
 
 from eris.aggregate.choose import RULES, check_rule, rule_by_name
-from eris.aggregate.mean import Mean
+from eris.aggregate.mean import WeightedMean
 from eris.aggregate.robust import Median, TrimmedMean
 from eris.aggregate.rule import Contribution, Rule
 from eris.aggregate.staging import Contents, Staging, all_finite
@@ -10,11 +10,11 @@ __all__ = [
     "RULES",
     "Contents",
     "Contribution",
-    "Mean",
     "Median",
     "Rule",
     "Staging",
     "TrimmedMean",
+    "WeightedMean",
     "all_finite",
     "check_rule",
     "rule_by_name",

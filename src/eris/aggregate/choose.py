@@ -8,16 +8,25 @@ reason instead of "unknown".
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from eris.aggregate.mean import Mean
+from eris.aggregate.mean import WeightedMean
 from eris.aggregate.robust import Median, TrimmedMean
 from eris.aggregate.rule import Rule
 from eris.errors import ConfigError
-from eris.transforms.transform import Chain
+from eris.registry import Registry, call_with_options, described_options
+from eris.transforms.chain import Chain
 
 __all__ = ["RULES", "check_rule", "rule_by_name"]
 
-RULES: dict[str, Callable[..., Rule]] = {"mean": Mean, "median": Median, "trimmed_mean": TrimmedMean}
+RULES: Registry[Callable[..., Rule]] = Registry(
+    "rule",
+    "eris.rules",
+    {"mean": WeightedMean, "median": Median, "trimmed_mean": TrimmedMean},
+    refuses=lambda thing: "" if callable(thing) else "it cannot be called with options",
+    options=described_options,
+)
+_ASKED = ("name", "coordinate_wise", "linear", "fold")
 
 _LOOKS_AT_WHOLE_UPDATES = {
     "fltrust": "weighs members by the cosine between whole updates",
@@ -28,8 +37,8 @@ _LOOKS_AT_WHOLE_UPDATES = {
 }
 
 
-def rule_by_name(name: str, **params: float) -> Rule:
-    """Return the rule of that name.
+def rule_by_name(name: str, **params: Any) -> Rule:
+    """Return the rule of that name, or of a path `module:name`; what it names is called with the parameters.
 
     >>> rule_by_name("trimmed_mean", beta=0.2)
     TrimmedMean(beta=0.2)
@@ -39,12 +48,10 @@ def rule_by_name(name: str, **params: float) -> Rule:
             f"rule {name!r} {_LOOKS_AT_WHOLE_UPDATES[name]}; an aggregator only has its shard of them",
             fix=f"use a coordinate-wise rule: {sorted(RULES)}" + _member_side(name),
         )
-    if name not in RULES:
-        raise ConfigError(f"there is no rule {name!r}", fix=f"use one of {sorted(RULES)}")
-    try:
-        return RULES[name](**params)
-    except TypeError:
-        raise ConfigError(f"rule {name!r} does not take {sorted(params)}", fix="see its documentation") from None
+    rule = call_with_options(f"rule {name!r}", RULES.find(name), params)
+    if lacking := [part for part in _ASKED if not hasattr(rule, part)]:
+        raise ConfigError(f"rule {name!r} has no {', '.join(lacking)}", fix="see eris.aggregate.Rule")
+    return rule
 
 
 def check_rule(rule: Rule, *, aggregators: int, chain: Chain) -> None:

@@ -6,7 +6,7 @@ of the published shard, not this rule's work, because DSC's reference needs the 
 >>> half = np.float32(0.5)
 >>> given = [Contribution(1, half, np.array([4, 6], np.float32)), Contribution(0, half, np.array([2, 2], np.float32))]
 >>> out = np.empty(2, np.float32)
->>> Mean().fold(given, out)
+>>> WeightedMean().fold(given, out)
 >>> out.tolist()
 [3.0, 4.0]
 """
@@ -24,11 +24,11 @@ from eris.aggregate.rule import Contribution
 from eris.local.spec import Vector
 from eris.shards.plan import Coordinates
 
-__all__ = ["Mean"]
+__all__ = ["WeightedMean", "add_weighted"]
 
 
 @dataclass(frozen=True)
-class Mean:
+class WeightedMean:
     """Sum w_k·v_k in ascending member id, from +0: the product is rounded, then the sum."""
 
     name: ClassVar[str] = "mean"
@@ -45,11 +45,21 @@ class Mean:
             product = scratch[: total.size]
             for values, weight, positions, cuts in terms:
                 if positions is None:
-                    np.multiply(values[place], weight, out=product)
-                    np.add(total, product, out=total)
+                    add_weighted(values[place], weight, total, product)
                 else:
                     kept = slice(cuts[number], cuts[number + 1])
-                    total[positions[kept] - place.start] += values[kept] * weight
+                    add_weighted(values[kept], weight, total, product, positions[kept] - place.start)
+
+
+def add_weighted(
+    values: Vector, weight: np.float32, total: Vector, product: Vector, positions: Coordinates | None = None
+) -> None:
+    """Add w·v to a total, at its positions if there are some: the product is rounded (into `product`), then the sum."""
+    if positions is None:
+        np.multiply(values, weight, out=product)
+        np.add(total, product, out=total)
+    else:
+        total[positions] += values * weight
 
 
 def _term(contribution: Contribution, n: int) -> tuple[Vector, np.float32, Coordinates | None, list[int]]:

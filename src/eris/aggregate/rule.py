@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ class Contribution:
 
     member: int
     weight: np.float32  # w_k, normalised over the whole roster
-    values: Vector
+    values: NDArray[Any]  # float32; where a simulation adds ring values up, those
     positions: NDArray[np.int64] | None = None  # inside the shard, ascending; None: every coordinate in order
 
 

@@ -3,6 +3,9 @@
 A contribution is atomic. Its bytes are staged until all of them are there, read, and checked to be finite; only then is
 it handed over, whole. One that is not complete when the shard is cut costs nothing but its bytes.
 
+Where contributions can be added up in any order (`fold`), each is handed on as soon as it is complete and its bytes are
+let go of; all that stays of it is a digest, by which it is known again. What is staged is then only what is in flight.
+
 A receiver asks for `room`, lets the socket fill it in place, and says `filled`. Chunks may come again: the same bytes
 are harmless, different ones are refused, and so are bytes for a contribution that is already complete.
 
@@ -22,22 +25,25 @@ where several links share a staging area (the filling itself need not be).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
 
 from eris.aggregate.coverage import Coverage
 from eris.aggregate.rule import Contribution
-from eris.aggregate.shelf import Shelf
-from eris.aggregate.spill import Bytes, Room
 from eris.errors import DiskError, InputError, Reason, Refused
 from eris.local.spec import Vector
 from eris.shards.plan import Coordinates
+from eris.storage.buffer_pool import BufferPool
+from eris.storage.spill import Bytes, Room
 
-__all__ = ["Contents", "Reader", "Staging", "all_finite", "float32_values"]
+__all__ = ["Contents", "FoldOne", "Reader", "Staging", "all_finite", "float32_values"]
 
 DEFAULT_BUDGET = 1 << 30
 _MOST_STRETCHES = 4096  # a sender that scatters single bytes must not make our bookkeeping outgrow its message
@@ -46,12 +52,14 @@ _MOST_STRETCHES = 4096  # a sender that scatters single bytes must not make our 
 class Contents(NamedTuple):
     """What a complete message says."""
 
-    values: Vector
+    values: NDArray[Any]  # float32, or ring values
     positions: Coordinates | None = None  # inside the shard, ascending; None: every coordinate
-    buffers: Vector = np.empty(0, np.float32)
+    buffers: NDArray[Any] = np.empty(0, np.float32)
 
 
 Reader = Callable[[int, Bytes], Contents]
+FoldOne = Callable[[int, Contents], None]
+"""Adds one member's complete contribution up; it may keep nothing of the arrays, whose memory is used again."""
 
 
 def float32_values(member: int, payload: Bytes) -> Contents:
@@ -75,7 +83,8 @@ class Staging:
     """The contributions to one shard in one round.
 
     `size` is the exact length of a message in bytes where it is known beforehand (it is unless indices travel), `limit`
-    the longest one accepted where it is not. `read` turns a member's complete bytes into `Contents`.
+    the longest one accepted where it is not. `read` turns a member's complete bytes into `Contents`; `fold`, if given,
+    takes them at once.
     """
 
     def __init__(
@@ -85,20 +94,23 @@ class Staging:
         size: int | None = None,
         limit: int | None = None,
         read: Reader = float32_values,
+        fold: FoldOne | None = None,
         budget: int = DEFAULT_BUDGET,
         folder: Path | None = None,
-        shelf: Shelf | None = None,
+        pool: BufferPool | None = None,
     ) -> None:
         if size is None and limit is None:
             raise InputError("neither the size nor the limit of a message is given", fix="give one of them in bytes")
         self.members, self.size, self.limit = frozenset(members), size, limit
-        self.space = Room(budget, folder, shelf=shelf)
-        self._read, self._arriving, self._cut = read, dict[int, _Arriving](), False
+        self.space = Room(budget, folder, pool=pool)
+        self._read, self._fold, self._arriving, self._cut = read, fold, dict[int, _Arriving](), False
+        self._folded: dict[int, bytes] = {}  # digests of what was handed on
 
     @property
     def complete(self) -> tuple[int, ...]:
         """Members whose contribution is there, read and finite, ascending."""
-        return tuple(sorted(member for member, entry in self._arriving.items() if entry.contents is not None))
+        staged = (member for member, entry in self._arriving.items() if entry.contents is not None)
+        return tuple(sorted({*staged, *self._folded}))
 
     def room(self, member: int, start: int, stop: int, *, total: int) -> memoryview:
         """Return memory to receive bytes [start, stop) of a member's message of `total` bytes into."""
@@ -135,7 +147,7 @@ class Staging:
     def adopt(self, member: int, payload: Bytes) -> None:
         """Take a whole message where it lies, without a copy; whoever hands it over changes it no more."""
         self._check(member, 0, payload.size, payload.size, self.size)
-        if member in self._arriving:
+        if member in self._arriving or member in self._folded:
             raise Refused(Reason.CONFLICT, "the same bytes are on their way already", member=member)
         entry = self._arriving[member] = _Arriving(payload, Coverage(payload.size))
         self.space.count(payload)
@@ -189,7 +201,7 @@ class Staging:
     def _check(self, member: int, start: int, stop: int, total: int, expected: int | None) -> None:
         if member not in self.members:
             raise Refused(Reason.NOT_A_MEMBER, "this peer does not contribute in this round", member=member)
-        if self._cut and member not in self._arriving:
+        if self._cut and member not in self._arriving and member not in self._folded:
             raise Refused(Reason.LATE, "the shard was cut before this was complete", member=member)
         if expected not in (None, total) or not 0 <= start <= stop <= total:
             what = f"bytes {start} to {stop} of {total}, {expected} are expected"
@@ -198,6 +210,9 @@ class Staging:
             raise Refused(Reason.WRONG_SIZE, f"{total} bytes, at most {self.limit} are accepted", member=member)
 
     def _finish(self, member: int, entry: _Arriving) -> None:
+        if self._fold is not None:
+            self._hand_on(member, entry, self._fold)
+            return
         try:
             contents = self._read(member, entry.payload)
             _require_finite(contents, member)
@@ -206,6 +221,20 @@ class Staging:
             self.forget(member)
             raise
         entry.contents = contents._replace(values=kept)
+
+    def _hand_on(self, member: int, entry: _Arriving, fold: FoldOne) -> None:
+        """Let a complete contribution be added up, once; the same again is harmless, another one is refused."""
+        digest, before = blake3(entry.payload.data).digest(), self._folded.get(member)
+        try:
+            if before is None:
+                fold(member, self._read(member, entry.payload))
+                self._folded[member] = digest
+        finally:
+            self.forget(member)
+        if before is not None and before != digest:
+            raise Refused(Reason.CONFLICT, "other bytes came before for the same contribution", member=member)
+        if before is not None:
+            raise Refused(Reason.DUPLICATE, "this contribution is already complete", member=member)
 
     def _kept(self, values: Vector, payload: Bytes, member: int) -> Vector:
         """Put decoded values (not a view of the payload) under the same budget."""
@@ -219,7 +248,7 @@ class Staging:
 def all_finite(values: Vector) -> bool:
     """Whether no value is infinite or NaN: a finite sum of squares proves it in one fast pass."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(np.dot(values, values)):
+        if math.isfinite(np.dot(values, values)):
             return True
     return bool(np.isfinite(values).all())  # the squares may merely have overflowed
 

@@ -1,64 +1,172 @@
-"""How scores become one attack: which of them, and whether they are added up over the rounds.
+"""Membership attacks by name: an observation goes in, a score for each canary comes out.
+
+The higher a canary's score, the more it looks as if it had been trained on. An attack sees one victim from one place,
+round after round; what it keeps from round to round is a memory of arrays, so that an interrupted audit can go on.
+
+========== =============================================================================================
+loss       −ℓ of the canary under the model the attacker can build
+calibrated how much lower its loss is there than at the public model
+dot        the update's direction times the canary's gradient
+cosine     the same with both normalised
+regression the canary's weight when the update is written as a sum of all canaries' gradients
+adaptive   calibrated, cosine and regression together
+whitened   its expected coin when the update is written so, and what public samples explain is taken off
+lira       how far its confidence is from that under other members' models
+rmia       over how many public samples its likelihood ratio wins
+spv        how much the training raised a text above perturbed copies of it (SPV-MIA)
+paper      −ℓ under xᵗ with the visible values put in as they came: scaled, and without s_k; one round alone
+========== =============================================================================================
 
 >>> sorted(ATTACKS)
-['adaptive', 'calibrated', 'cosine', 'dot', 'loss', 'paper', 'regression', 'spv']
+['adaptive', 'calibrated', 'cosine', 'dot', 'lira', 'loss', 'paper', 'regression', 'rmia', 'spv', 'whitened']
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from eris.audit.guesses import Scores
-from eris.audit.roc import standardised
-from eris.audit.score import SCORES
+from eris.audit.attacks.losses import LikelihoodRatio, RelativeRatio
+from eris.audit.attacks.tuning import load_tuning
+from eris.audit.attacks.whitened_regression import WhitenedRegression
+from eris.audit.canaries import PlantedTask
+from eris.audit.observation import Observation
+from eris.audit.scoring import Scores, standardised
 from eris.errors import ConfigError
+from eris.registry import Registry
 
-__all__ = ["ATTACKS", "Attack", "attack_by_name"]
+__all__ = [
+    "ATTACKS",
+    "STRONGEST",
+    "TUNING",
+    "MembershipAttack",
+    "Memory",
+    "Need",
+    "SignalAttack",
+    "attack_by_name",
+    "attacks_on",
+    "offered",
+    "register_attack",
+    "require",
+]
+
+Need = Literal["gradients", "copies", "public"]  # of the canaries; of texts, perturbed copies; samples of nobody
+Memory = dict[str, NDArray[Any]]
+
+
+class MembershipAttack(Protocol):
+    """An attack on the membership of canaries, fixed before the run."""
+
+    @property
+    def name(self) -> str:
+        """What it is called on the command line."""
+        ...
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What it takes besides losses."""
+        ...
+
+    @property
+    def cumulative(self) -> bool:
+        """Whether a round's scores rest on all rounds so far; else on that round alone."""
+        ...
+
+    def score(self, seen: Observation, memory: Memory) -> Scores:
+        """Return a score for each canary of the victim after this round.
+
+        `memory` belongs to this attack on this victim from this place. It is empty at first, keeps what the attack
+        writes into it, and is checkpointed with the run.
+        """
+        ...
+
+
+Signal = Callable[[Observation], Scores]
+
+_SIGNALS: dict[str, Signal] = {
+    "loss": lambda seen: -seen.losses,
+    "calibrated": lambda seen: seen.probe.losses - seen.losses,
+    "dot": lambda seen: seen.along,
+    "cosine": lambda seen: seen.cosines,
+    "regression": lambda seen: seen.regression,
+    "paper": lambda seen: -seen.losses_as_sent,
+    "spv": lambda seen: seen.probe.variation - seen.variation,
+}
+_NEEDS: dict[str, Need] = {"dot": "gradients", "cosine": "gradients", "regression": "gradients", "spv": "copies"}
 
 
 @dataclass(frozen=True, slots=True)
-class Attack:
-    """A named combination of scores, fixed before the run."""
+class SignalAttack:
+    """A weighted sum of signals, each standardised over the victim's canaries, added up over the rounds."""
 
     name: str
-    parts: Mapping[str, float]  # score → weight
-    accumulate: bool = True  # add up the rounds so far
+    weights: Mapping[str, float]  # signal → weight
+    cumulative: bool = True
 
-    def check(self, names: Collection[str]) -> None:
-        """Refuse where scores of which it is made are not taken."""
-        if missing := sorted(set(self.parts) - set(names)):
-            possible = ", ".join(name for name, attack in ATTACKS.items() if set(attack.parts) <= set(names))
-            raise ConfigError(
-                f"attack {self.name} needs scores that are not taken here: {', '.join(missing)}",
-                fix=f"use one of {possible}" + (", or give --filler" if missing == ["spv"] else ""),
-            )
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What its signals take."""
+        return frozenset(_NEEDS[signal] for signal in self.weights if signal in _NEEDS)
 
-    def apply(self, scores: Mapping[str, Sequence[Scores]]) -> list[Scores]:
-        """Return one score for each member, round, view and canary."""
-        members = len(scores[next(iter(self.parts))])
-        return [self._of_member({name: scores[name][member] for name in self.parts}) for member in range(members)]
-
-    def _of_member(self, scores: Mapping[str, Scores]) -> Scores:
-        total = np.sum([weight * standardised(scores[name]) for name, weight in self.parts.items()], axis=0)
-        if not self.accumulate:
-            return np.asarray(total)
-        # A round that the member missed adds nothing.
-        return np.asarray(np.cumsum(np.nan_to_num(total), axis=0))
+    def score(self, seen: Observation, memory: Memory) -> Scores:
+        """Return the sum over the rounds so far, or of this round alone."""
+        parts = [weight * standardised(_SIGNALS[signal](seen)) for signal, weight in self.weights.items()]
+        total: Scores = np.sum(parts, axis=0)
+        if not self.cumulative:
+            return total
+        memory["sum"] = memory.get("sum", 0.0) + np.nan_to_num(total)
+        return memory["sum"]
 
 
-ATTACKS = {
-    "adaptive": Attack("adaptive", {"calibrated": 0.5, "cosine": 0.5, "regression": 2.0}),
-    "paper": Attack("paper", {"paper": 1.0}, accumulate=False),
-    **{name: Attack(name, {name: 1.0}) for name in SCORES if name != "paper"},
-    "spv": Attack("spv", {"spv": 1.0}),
-}
+_KNOWN: tuple[MembershipAttack, ...] = (
+    WhitenedRegression(),
+    LikelihoodRatio(),
+    RelativeRatio(),
+    SignalAttack("adaptive", {"calibrated": 0.5, "cosine": 0.5, "regression": 2.0}),
+    SignalAttack("paper", {"paper": 1.0}, cumulative=False),
+    *(SignalAttack(signal, {signal: 1.0}) for signal in _SIGNALS if signal != "paper"),
+)
+ATTACKS: Registry[MembershipAttack] = Registry(
+    "attack",
+    "eris.attacks",
+    {attack.name: attack for attack in _KNOWN},
+    refuses=lambda thing: "" if hasattr(thing, "score") and hasattr(thing, "needs") else "it has no score and needs",
+)
+TUNING = load_tuning()
+STRONGEST = TUNING.best_of([attack.name for attack in _KNOWN])  # on the tuning seeds; figures are taken on others
 
 
-def attack_by_name(name: str) -> Attack:
-    """Return the attack of that name."""
-    if name not in ATTACKS:
-        raise ConfigError(f"there is no attack {name!r}", fix=f"use one of {', '.join(sorted(ATTACKS))}")
-    return ATTACKS[name]
+def register_attack(attack: MembershipAttack) -> None:
+    """Make an attack known by its name: audits listen with it from then on."""
+    ATTACKS[attack.name] = attack
+
+
+def attack_by_name(name: str) -> MembershipAttack:
+    """Return the attack of that name, or of a path `module:name`; `best` is the strongest."""
+    return ATTACKS.find(STRONGEST if name == "best" else name)
+
+
+def offered(planted: PlantedTask) -> frozenset[Need]:
+    """Return what a task offers to attacks: where texts are perturbed its model is too large for more."""
+    if planted.copies is not None:
+        return frozenset({"copies"})
+    return frozenset({"gradients"}) if planted.public is None else frozenset({"gradients", "public"})
+
+
+def attacks_on(planted: PlantedTask) -> list[MembershipAttack]:
+    """Return every known attack that can be made on a task."""
+    return [attack for attack in ATTACKS.usable().values() if attack.needs <= offered(planted)]
+
+
+def require(attack: MembershipAttack, available: Collection[Need]) -> None:
+    """Refuse an attack that needs what is not available."""
+    if missing := sorted(attack.needs - set(available)):
+        possible = ", ".join(name for name, other in ATTACKS.usable().items() if other.needs <= set(available))
+        raise ConfigError(
+            f"attack {attack.name} needs {' and '.join(missing)} of the canaries, which are not taken here",
+            fix=f"use one of {possible}" + (", or give --filler" if missing == ["copies"] else ""),
+        )

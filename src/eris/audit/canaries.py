@@ -25,11 +25,13 @@ from eris.local.spec import Vector
 from eris.local.task import Task
 from eris.seeds import Seed, private_root
 
-__all__ = ["AuditableTask", "Canaries", "Coins", "Problem", "plant", "plant_in"]
+__all__ = ["AuditableTask", "Canaries", "Coins", "PlantedTask", "plant", "plant_in"]
 
 Indices = NDArray[np.int64]
 Coins = NDArray[np.bool_]
 
+_MOST_PUBLIC = 300
+_PUBLIC_BYTES = 1 << 29  # what gradients of public samples may take; fewer of them are used with large models
 _LEAST = 4  # below, the top and bottom thirds of the guesses are empty
 
 
@@ -64,13 +66,14 @@ class Canaries:
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What is trained, and what the attacker asks about: the same problem with the canaries as its samples."""
+class PlantedTask:
+    """What is trained, and what the attacker asks about: the same task with the canaries as its samples."""
 
     task: AuditableTask
     probe: AuditableTask
     canaries: Canaries
     copies: AuditableTask | None = None  # perturbed copies of the probe's samples, where texts are attacked
+    public: AuditableTask | None = None  # samples of the same kind that are nobody's secret, as those of one member
 
 
 def plant(samples: Sequence[int], seed: int, *, fold: int = 0, share: float = 0.5, most: int | None = None) -> Canaries:
@@ -87,11 +90,21 @@ def plant(samples: Sequence[int], seed: int, *, fold: int = 0, share: float = 0.
     return Canaries(places, coins, kept)
 
 
-def plant_in(task: AuditableTask, seed: int, *, fold: int = 0, share: float = 0.5, most: int | None = None) -> Problem:
+def plant_in(
+    task: AuditableTask, seed: int, *, fold: int = 0, share: float = 0.5, most: int | None = None
+) -> PlantedTask:
     """Plant canaries in a task."""
     samples = [task.samples(member) for member in range(task.members)]
     canaries = plant(samples, seed, fold=fold, share=share, most=most)
-    return Problem(task.restricted(canaries.kept), task.restricted(canaries.places), canaries)
+    restricted = task.restricted(canaries.kept), task.restricted(canaries.places)
+    return PlantedTask(*restricted, canaries, public=_public(task))
+
+
+def _public(task: AuditableTask) -> AuditableTask | None:
+    """Return test samples for the attacker to compare with, as many as their gradients may take memory."""
+    count = min(_MOST_PUBLIC, _PUBLIC_BYTES // (4 * task.spec.n_trainable))
+    held_out = getattr(task, "held_out", None)
+    return held_out(count) if held_out is not None and count >= _LEAST else None
 
 
 def _of_member(samples: int, seed: Seed, share: float, most: int | None) -> tuple[Indices, Coins, Indices]:

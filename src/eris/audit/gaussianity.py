@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.atomic_file import write_atomically
-from eris.audit.plain import write_json
+from eris.audit.json_file import write_json
 from eris.config import Config, load_config
 from eris.errors import RunStopped
 from eris.events import Event, Listener, RoundStarted, RunEnded

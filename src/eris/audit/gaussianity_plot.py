@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eris.audit.plot import COLOURS, MUTED, blank_figure, plain_axes
+from eris.audit.plots import COLOURS, MUTED, blank_figure, plain_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,8 +1,8 @@
 """Membership inference on the events of a run, from several observers at once.
 
 The audit listens. When a round has its verdict, it puts itself in each observer's place, estimates every victim's
-update, and scores that victim's canaries. Nothing it uses goes beyond an observer's view, what is public, and the
-observer's own update.
+update, and lets every attack score that victim's canaries. Nothing it uses goes beyond an observer's view, what is
+public, and the observer's own update.
 """
 
 from __future__ import annotations
@@ -14,23 +14,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.audit.attack import Attack
-from eris.audit.canaries import Problem
-from eris.audit.guesses import Scores
-from eris.audit.neighbour import Eavesdropper
+from eris.audit.attack import MembershipAttack, Memory, attacks_on
+from eris.audit.canaries import Coins, PlantedTask
+from eris.audit.estimate import UpdateEstimate, UpdateEstimator
+from eris.audit.neighbour import NeighbourEstimator
+from eris.audit.observation import CanaryProbe, Observation, PublicProbe
 from eris.audit.observer import Observer
-from eris.audit.reconstruct import Reconstruction
-from eris.audit.scorebook import ScoreBook
-from eris.audit.statistic import Figure, Sheet, by_member, by_round, epsilon, figures
-from eris.audit.watch import CommonWatch, CrowdWatch, Watch, audit_seed, score_names
+from eris.audit.scoring import Figure, Scores, ScoreSheet, by_member, by_round, detection, epsilon, figures
+from eris.audit.transcript import (
+    DecentralisedRecorder,
+    DecentralisedTranscript,
+    RoundTranscript,
+    TranscriptRecorder,
+)
 from eris.compose import Composition
+from eris.errors import ConfigError
 from eris.events import Event
+from eris.local.spec import Vector
+from eris.seeds import Seed
+from eris.view import View
 
-__all__ = ["Membership", "MembershipAudit"]
+__all__ = ["MembershipAudit", "MembershipResult", "ObservationPlace"]
 
 
 @dataclass(frozen=True)
-class Membership:
+class MembershipResult:
     """What one attack from one observer came to."""
 
     method: str
@@ -45,99 +53,262 @@ class Membership:
     epsilon: dict[str, Any] = field(repr=False)
     by_round: list[float] = field(repr=False)  # right guesses, mean over views and members
     by_member: list[float] = field(repr=False)  # right guesses at the last round, mean over views
+    true_positives: dict[str, dict[str, Any]] = field(repr=False)  # by rate of false positives
+    sheet: ScoreSheet = field(repr=False, compare=False)
+    coins: tuple[Coins, ...] = field(repr=False, compare=False)
 
     def plain(self) -> dict[str, Any]:
-        """Return plain data, for JSON."""
-        data = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "figures"}
+        """Return plain data, for JSON: everything but the scores and coins, which have files of their own."""
+        apart = {"figures", "sheet", "coins"}
+        data = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in apart}
         return data | {"figures": {name: figure.plain() for name, figure in self.figures.items()}}
 
 
+@dataclass
+class ObservationPlace:
+    """One place that one victim is observed from: what is estimated there, and what each attack made of it."""
+
+    estimator: UpdateEstimator | NeighbourEstimator
+    canaries: int
+    memories: dict[str, Memory] = field(default_factory=dict, repr=False)  # by attack
+    scores: dict[str, list[Scores]] = field(default_factory=dict, repr=False)  # by attack, a row a round
+
+    def attack(self, attacks: Sequence[MembershipAttack], seen: Observation) -> None:
+        """Let every attack score a round."""
+        for attack in attacks:
+            scores = attack.score(seen, self.memories.setdefault(attack.name, {}))
+            self.scores.setdefault(attack.name, []).append(np.array(scores, np.float64))
+
+    def miss(self, attacks: Sequence[MembershipAttack]) -> None:
+        """Note that the victim took no part: it changes nothing for who adds up, and nothing is guessed otherwise."""
+        for attack in attacks:
+            rows = self.scores.setdefault(attack.name, [])
+            before = rows[-1] if rows else np.zeros(self.canaries)
+            rows.append(before if attack.cumulative else np.full(self.canaries, np.nan))
+
+
 class MembershipAudit:
-    """Listens to the run of one composition in which canaries are planted."""
+    """Listens to the run of one composition in which canaries are planted, with every attack that can be made."""
 
     def __init__(
         self,
         composition: Composition,
-        problem: Problem,
+        planted: PlantedTask,
         observers: Sequence[Observer],
         *,
         views: int = 8,
         masks_known: bool = False,
+        attacks: Sequence[MembershipAttack] | None = None,
     ) -> None:
-        self._composition, self._problem, self.observers = composition, problem, tuple(observers)
-        counts = [len(places) for places in problem.canaries.places]
-        self._books = {observer: ScoreBook(score_names(problem), counts) for observer in self.observers}
-        self.watch: Watch
-        if composition.method.exchange is None:
-            self.watch = CommonWatch(composition, problem, self._books, views, masks_known=masks_known)
-        else:
-            self.watch = CrowdWatch(composition, problem, self._books, views)
+        self._composition, self._planted, self.observers = composition, planted, tuple(observers)
+        self._masks_known = masks_known
+        self.attacks = tuple(attacks_on(planted) if attacks is None else attacks)
+        self._shares: dict[Observer, list[float]] = {observer: [] for observer in self.observers}
+        decentralised = composition.method.exchange is not None
+        make = self._neighbour_places if decentralised else self._places
+        self.places = {
+            observer: [make(observer, victim, views) for victim in range(planted.task.members)]
+            for observer in self.observers
+        }
+        self._recorder = (
+            DecentralisedRecorder(self._attack_decentralised)
+            if decentralised
+            else TranscriptRecorder(composition.recipe, self._attack)
+        )
 
     def __call__(self, event: Event) -> None:
         """Take note of an event."""
-        self.watch.recorder(event)
+        self._recorder(event)
 
     def result(
         self,
         observer: Observer,
-        attack: Attack,
+        attack: str,
         *,
         rounds: int | None = None,
         delta: float = 1e-5,
         tosses: int = 1000,
-        resamples: int = 200,
-    ) -> Membership:
+    ) -> MembershipResult:
         """Return what an attack came to after `rounds` rounds (all); it can be asked for several after one run."""
-        coins, seed = self._problem.canaries.coins, audit_seed(self._composition).child("statistics")
-        book = self._books[observer]
-        scores = {name: [part[:rounds] for part in members] for name, members in book.scores.items()}
-        sheet = Sheet.of(attack.apply(scores), seed)
-        return Membership(
+        coins, seed = self._planted.canaries.coins, _audit_seed(self._composition).child("statistics")
+        taken = self.scores(observer)
+        if attack not in taken:
+            raise ConfigError(f"attack {attack} was not made in this audit", fix=f"use one of {', '.join(taken)}")
+        scores = [part[:rounds] for part in taken[attack]]
+        sheet = ScoreSheet.of(scores, seed)
+        return MembershipResult(
             method=self._composition.method.name,
             observer=str(observer),
-            attack=attack.name,
-            rounds=len(scores["loss"][0]),
-            members=self._problem.task.members,
-            canaries=self._problem.canaries.count,
-            visible_share=float(np.mean(book.shares)),
-            views=max(part.shape[1] for part in scores["loss"]),
-            figures=figures(sheet, coins, seed, tosses=tosses, resamples=resamples),
+            attack=attack,
+            rounds=len(scores[0]),
+            members=self._planted.task.members,
+            canaries=self._planted.canaries.count,
+            visible_share=float(np.mean(self._shares[observer])),
+            views=max(part.shape[1] for part in scores),
+            figures=figures(sheet, coins, seed, tosses=tosses),
             epsilon=epsilon(sheet, coins, delta=delta),
             by_round=by_round(sheet, coins),
             by_member=by_member(sheet, coins),
+            true_positives=detection([sheet], [coins]),
+            sheet=sheet,
+            coins=coins,
         )
 
     def scores(self, observer: Observer) -> dict[str, list[Scores]]:
-        """Return the raw scores: for each name and member, rounds × views × canaries."""
-        return self._books[observer].scores
+        """Return for each attack and member its scores: rounds × views × canaries."""
+        return {
+            attack.name: [_stacked(places, attack.name) for places in self.places[observer]] for attack in self.attacks
+        }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all scores as arrays by name, for a file."""
-        return {f"{who}/{name}": part for who, book in self._books.items() for name, part in book.arrays().items()}
+        kept: dict[str, NDArray[Any]] = {}
+        for observer in self.observers:
+            for attack, members in self.scores(observer).items():
+                kept |= {f"{observer}/{attack}/{member}": part for member, part in enumerate(members)}
+            kept[f"{observer}/shares"] = np.array(self._shares[observer])
+        return kept
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take over scores that were put away: what was listened to once can be asked again."""
-        for observer, book in self._books.items():
-            start = f"{observer}/"
-            book.load({name.removeprefix(start): part for name, part in arrays.items() if name.startswith(start)})
+        for observer in self.observers:
+            self._shares[observer] = arrays[f"{observer}/shares"].tolist()
+            for attack in self.attacks:
+                for member, places in enumerate(self.places[observer]):
+                    rounds = arrays[f"{observer}/{attack.name}/{member}"]
+                    for view, place in enumerate(places):
+                        place.scores[attack.name] = [row[view] for row in rounds]
 
     def memory(self) -> dict[str, NDArray[Any]]:
-        """Return all that is known after the rounds that are over: the scores, and what each observer has gathered."""
+        """Return all that is known after the rounds that are over: scores, estimates, and what attacks keep."""
         kept = self.arrays()
-        for start, watcher in self._watchers():
-            kept |= {start + name: part for name, part in watcher.memory().items()}
+        for start, place in self._named_places():
+            kept |= {f"{start}estimator/{name}": part for name, part in place.estimator.memory().items()}
+            for attack, memory in place.memories.items():
+                kept |= {f"{start}{attack}/{name}": part for name, part in memory.items()}
         return kept
 
     def remember(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Know again what `memory` gave."""
         self.load(arrays)
-        for start, watcher in self._watchers():
-            watcher.remember({n.removeprefix(start): part for n, part in arrays.items() if n.startswith(start)})
+        for start, place in self._named_places():
+            place.estimator.remember(_below(arrays, f"{start}estimator/"))
+            place.memories = {attack.name: _below(arrays, f"{start}{attack.name}/") for attack in self.attacks}
 
-    def _watchers(self) -> Iterator[tuple[str, Reconstruction | Eavesdropper]]:
-        """Yield everybody who looks at somebody, each with the start of its names."""
-        watchers: Mapping[Observer, Sequence[Sequence[Reconstruction | Eavesdropper]]] = self.watch.watchers
-        for observer, members in watchers.items():
+    def _named_places(self) -> Iterator[tuple[str, ObservationPlace]]:
+        """Yield every place with the start of its names."""
+        for observer, members in self.places.items():
             for victim, places in enumerate(members):
-                for place, watcher in enumerate(places):
-                    yield f"{observer}/watcher/{victim}/{place}/", watcher
+                for number, place in enumerate(places):
+                    yield f"{observer}/place/{victim}/{number}/", place
+
+    def _places(self, observer: Observer, victim: int, views: int) -> list[ObservationPlace]:
+        """Return the places that a victim is observed from where there is one common model."""
+        composition, members = self._composition, self._planted.task.members
+        # A trusted server tells nobody what it saw: everybody else has what it publishes.
+        looking = Observer("broadcast") if composition.method.trusted else observer
+        seed, server = _audit_seed(composition), composition.method.server
+        vantages = looking.vantages(victim, composition.aggregators, members, seed, limit=views, server=server)
+        options: dict[str, Any] = {"momentum": _momentum(composition), "masks_known": self._masks_known}
+        return [
+            self._place(victim, UpdateEstimator(composition.recipe, victim, vantage, **options)) for vantage in vantages
+        ]
+
+    def _neighbour_places(self, observer: Observer, victim: int, views: int) -> list[ObservationPlace]:
+        """Return the places that a victim is observed from where members have models of their own."""
+        composition = self._composition
+        vantages = observer.places_among(victim, self._planted.task.members, _audit_seed(composition), limit=views)
+        n, sends_models = composition.recipe.spec.n_trainable, composition.method.sends_models
+        options: dict[str, Any] = {"sends_models": sends_models, "momentum": _momentum(composition)}
+        return [self._place(victim, NeighbourEstimator(victim, vantage, n, **options)) for vantage in vantages]
+
+    def _place(self, victim: int, estimator: UpdateEstimator | NeighbourEstimator) -> ObservationPlace:
+        return ObservationPlace(estimator, len(self._planted.canaries.places[victim]))
+
+    def _attack(self, transcript: RoundTranscript) -> None:
+        """Attack every victim in a round of a method that moves one common model."""
+        n, step = self._composition.recipe.spec.n, _step(self._composition)
+        public = self._public(transcript.model)
+        for victim in range(self._planted.task.members):
+            probe = CanaryProbe(self._planted, victim, transcript.model, step=step)
+            for observer in self.observers:
+                for place in self.places[observer][victim]:
+                    assert isinstance(place.estimator, UpdateEstimator)
+                    if victim in transcript.sent:
+                        estimate, others = place.estimator.follow(transcript), place.estimator.others(transcript)
+                        self._score(observer, place, estimate, probe, n, public, transcript.sent[victim].steps, others)
+                    else:
+                        place.estimator.miss(transcript)
+                        place.miss(self.attacks)
+
+    def _attack_decentralised(self, transcript: DecentralisedTranscript) -> None:
+        """Attack every victim in a round of a method whose members have models of their own."""
+        publics: dict[bytes, PublicProbe | None] = {}
+        for victim in range(self._planted.task.members):
+            probes: dict[bytes, CanaryProbe] = {}  # gradients of canaries are dear, and many models the same
+            steps = max((sent.steps for sent in transcript.sent.get(victim, ())), default=1.0)
+            for observer in self.observers:
+                for place in self.places[observer][victim]:
+                    assert isinstance(place.estimator, NeighbourEstimator)
+                    model = place.estimator.model(transcript)
+                    probe = probes.setdefault(model.tobytes(), CanaryProbe(self._planted, victim, model))
+                    estimate = place.estimator.follow(transcript, model)
+                    public = publics.setdefault(model.tobytes(), self._public(model))
+                    self._score(observer, place, estimate, probe, len(model), public, steps)
+
+    def _score(
+        self,
+        observer: Observer,
+        place: ObservationPlace,
+        estimate: UpdateEstimate,
+        probe: CanaryProbe,
+        n: int,
+        public: PublicProbe | None,
+        steps: float,
+        others: Sequence[View] = (),
+    ) -> None:
+        samples, rate = self._samples(probe.member), _rate(self._composition, steps)
+        seen = Observation(estimate.view.round, estimate, probe, samples, rate, public, tuple(others))
+        place.attack(self.attacks, seen)
+        self._shares[observer].append(estimate.view.size / n)
+
+    def _public(self, model: Vector) -> PublicProbe | None:
+        return None if self._planted.public is None else PublicProbe(self._planted.public, model)
+
+    def _samples(self, victim: int) -> float:
+        """Return how many samples a victim trains on: its weight says it, else it is taken for one like the others."""
+        task = self._planted.task
+        if self._composition.config.server.weights == "samples":
+            return float(task.samples(victim))
+        return float(np.mean([task.samples(member) for member in range(task.members)]))
+
+
+def _stacked(places: Sequence[ObservationPlace], attack: str) -> Scores:
+    views = [place.scores.get(attack) or np.empty((0, place.canaries)) for place in places]
+    return np.stack([np.asarray(rows) for rows in views], axis=1)
+
+
+def _below(arrays: Mapping[str, NDArray[Any]], start: str) -> dict[str, NDArray[Any]]:
+    return {name.removeprefix(start): part for name, part in arrays.items() if name.startswith(start)}
+
+
+def _audit_seed(composition: Composition) -> Seed:
+    """Return the seed of everything an audit draws; it has nothing to do with the coins."""
+    return composition.recipe.public.child("audit")
+
+
+def _momentum(composition: Composition) -> float:
+    local = composition.config.local
+    return local.momentum if local.keep_state and local.optimizer == "sgd" else 0.0
+
+
+def _rate(composition: Composition, steps: float) -> float:
+    """Return how far one unit of a mean gradient moves an update."""
+    local = composition.config.local
+    return 1.0 if local.send == "gradient" else local.lr * steps
+
+
+def _step(composition: Composition) -> float:
+    """Return how far an update moves the model: a difference of models once, a gradient by the server's step."""
+    config = composition.config
+    return 1.0 if config.local.send == "delta" else float(config.server.optimizer_options.get("lr", 1.0))

@@ -8,58 +8,22 @@ a method sends gradients there is nothing to guess.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.audit.estimate import UpdateEstimate
 from eris.audit.observer import Vantage
-from eris.audit.reconstruct import Estimate
-from eris.errors import InputError
-from eris.events import Event, RoundEnded, RoundStarted, Sent
+from eris.audit.transcript import DecentralisedTranscript
 from eris.local.spec import Vector
 from eris.view import View
 
-__all__ = ["CrowdRecord", "CrowdRecorder", "Eavesdropper"]
-
-Models = NDArray[np.float32]  # members × coordinates
+__all__ = ["NeighbourEstimator"]
 
 
-@dataclass
-class CrowdRecord:
-    """One round among many models; nobody is shown all of it."""
-
-    round: int
-    models: Models = field(repr=False)  # where each member began
-    sent: dict[int, list[Sent]] = field(default_factory=dict, repr=False)
-
-
-class CrowdRecorder:
-    """Listens to a run and hands over every round when it is over."""
-
-    def __init__(self, deliver: Callable[[CrowdRecord], None]) -> None:
-        self._deliver = deliver
-        self._record: CrowdRecord | None = None
-
-    def __call__(self, event: Event) -> None:
-        """Take note of what a round consists of."""
-        if isinstance(event, RoundStarted):
-            if event.models is None:
-                raise InputError("this run's events do not carry the models", fix="audit a simulated run")
-            self._record = CrowdRecord(event.round, event.models.copy())
-        elif (record := self._record) is None:
-            return
-        elif isinstance(event, Sent):
-            # The arrays belong to the exchange, which uses them again.
-            record.sent.setdefault(event.member, []).append(replace(event, values=event.values.copy()))
-        elif isinstance(event, RoundEnded):
-            self._record = None
-            self._deliver(record)
-
-
-class Eavesdropper:
+class NeighbourEstimator:
     """Follows one victim from the place of some members, or from the wire, through the rounds.
 
     With `sends_models` messages carry parts of the victim's model, else parts of its gradient.
@@ -71,7 +35,7 @@ class Eavesdropper:
         self._heard: dict[int, Vector] = {}  # by the wire: what each member sent last
         self._before: Vector | None = None
 
-    def model(self, record: CrowdRecord) -> Vector:
+    def model(self, record: DecentralisedTranscript) -> Vector:
         """Return the model that the victim is taken to have begun the round with: the mean of the observers' own.
 
         The wire has none. It begins with the model that everybody began with, and goes on with the mean of what all
@@ -83,7 +47,7 @@ class Eavesdropper:
             self._heard = {member: record.models[member].copy() for member in range(len(record.models))}
         return _mean([self._heard[member] for member in sorted(self._heard)])
 
-    def follow(self, record: CrowdRecord, model: Vector) -> Estimate:
+    def follow(self, record: DecentralisedTranscript, model: Vector) -> UpdateEstimate:
         """Return the estimate of the victim's update, given the model it is taken to have begun with."""
         seen, values = self._seen(record)
         update = model[seen] - values if self._sends_models else values
@@ -91,7 +55,7 @@ class Eavesdropper:
             self._remember(record)
         nothing, no_place = np.empty(0, np.float32), np.empty(0, np.int64)
         view = View(record.round, self.victim, seen, update, no_place, nothing, {})
-        return Estimate(view, seen, update, no_place, nothing, 0.0, self._fresh(seen, update), nothing)
+        return UpdateEstimate(view, seen, update, no_place, nothing, 0.0, self._fresh(seen, update), nothing)
 
     def memory(self) -> dict[str, NDArray[Any]]:
         """Return what the next rounds need."""
@@ -109,7 +73,7 @@ class Eavesdropper:
         if "before" in arrays:
             self._before = arrays["before"].copy()
 
-    def _seen(self, record: CrowdRecord) -> tuple[NDArray[np.int64], Vector]:
+    def _seen(self, record: DecentralisedTranscript) -> tuple[NDArray[np.int64], Vector]:
         """Return the victim's coordinates that reached the observers, each once, and their values."""
         values, reached = np.zeros(self._n, np.float32), np.zeros(self._n, bool)
         for sent in record.sent.get(self.victim, ()):
@@ -119,7 +83,7 @@ class Eavesdropper:
         seen = np.flatnonzero(reached)
         return seen, values[seen]
 
-    def _remember(self, record: CrowdRecord) -> None:
+    def _remember(self, record: DecentralisedTranscript) -> None:
         for member, messages in record.sent.items():
             for sent in messages:
                 if sent.reached:

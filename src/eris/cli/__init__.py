@@ -7,7 +7,7 @@ commands, so that `eris --help` answers at once.
 from __future__ import annotations
 
 import sys
-from importlib import metadata
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -16,7 +16,8 @@ from rich.markup import escape
 
 from eris.atomic_file import is_full
 from eris.cli.exit_code import ExitCode, code_of
-from eris.errors import ErisError
+from eris.errors import ConfigError, ErisError
+from eris.printable import printable
 
 __all__ = ["app", "main"]
 
@@ -24,7 +25,6 @@ app = typer.Typer(
     name="eris",
     help="Federated learning without a server.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
@@ -32,6 +32,8 @@ app = typer.Typer(
 
 def _tell_version(asked: bool) -> None:
     if asked:
+        from importlib import metadata
+
         typer.echo(f"eris {metadata.version('eris-fl')}")
         raise typer.Exit
 
@@ -46,7 +48,8 @@ def _root(
     del version
 
 
-def _register() -> None:
+def _verbs() -> tuple[ModuleType, ...]:
+    """Return the modules of all commands, in the order of the help."""
     from eris.cli import (
         audit,
         bounds,
@@ -59,6 +62,7 @@ def _register() -> None:
         join,
         leave,
         plan,
+        relay,
         report,
         run,
         status,
@@ -66,25 +70,49 @@ def _register() -> None:
         up,
         version,
     )
+    from eris.cli import list as list_
 
-    training = (init, run, compare, report, audit, data, plan, bounds)
-    network = (up, certs, coordinator, join, status, doctor, leave, stop)
-    for verb in (*training, *network, version):
+    training = (init, run, compare, report, audit, data, list_, plan, bounds)
+    network = (up, certs, coordinator, join, relay, status, doctor, leave, stop)
+    return (*training, *network, version)
+
+
+def _register() -> None:
+    for verb in _verbs():
         verb.register(app)
 
 
+def _require_posix(system: str = sys.platform) -> None:
+    """Refuse a system on which files cannot be locked and signals not be caught the way runs rely on."""
+    if system in ("win32", "cygwin"):
+        raise ConfigError(
+            f"eris trains on Linux and, untested, on macOS; this is {system}",
+            fix="use the Windows Subsystem for Linux (WSL 2) or a Linux container",
+        )
+
+
 def _say(sentence: str) -> None:
-    Console(stderr=True).print(f"[bold red]error:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
+    Console(stderr=True).print(
+        f"[bold red]error:[/] {escape(printable(sentence, lines=True))}", highlight=False, soft_wrap=True
+    )
 
 
 def main() -> None:
     """Run the command line; an error eris can explain ends in one sentence and its exit code, not in a traceback."""
     try:
+        _require_posix()
         _register()
         app()
     except ErisError as error:
         _say(str(error))
         sys.exit(code_of(error))
+    except ModuleNotFoundError as error:
+        from eris.cli.missing import missing_extra
+
+        if (extra := missing_extra(error)) is None:
+            raise
+        _say(str(extra))
+        sys.exit(code_of(extra))
     except OSError as error:  # a file or folder that was named cannot be what it is wanted for
         if error.filename is None and not is_full(error):
             raise

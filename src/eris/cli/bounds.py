@@ -93,12 +93,12 @@ def register(app: typer.Typer) -> None:
 
         `eris bounds --from runs/digits`
         """
-        from eris.cli.planning.question import Question
+        from eris.cli.planning.question import BoundsQuestion
         from eris.cli.planning.theory import show_bounds
 
         given = frozenset(name for name in context.params if _on_command_line(context, name))
         show_bounds(
-            Question(
+            BoundsQuestion(
                 members, omega, keep, masks, smoothness, beta, gamma1, gamma2, gamma3, gamma4, theta, samples, batch,
                 gradient_norm, step, gap, reference_error, estimator_error, rounds, target, model, aggregators, shards,
                 collude, snr, capacity, transcripts, deterministic, entropy, epsilon, delta, run, as_json, given,

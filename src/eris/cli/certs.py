@@ -86,6 +86,54 @@ def sign(
 
 
 @certs.command()
+def renew(
+    folder: _Folder,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Peers (default: all).")] = None,
+    days: _Days = _PEER_DAYS,
+    within: Annotated[
+        int | None, typer.Option(min=0, metavar="DAYS", help="Only those that expire within so many days.")
+    ] = None,
+) -> None:
+    """Issue new certificates for the keys that peers have; running peers take them up without a restart."""
+    import time
+
+    from eris.transport.authority import Authority
+    from eris.transport.credentials import CERTIFICATE
+    from eris.transport.summary import summaries
+
+    authority = Authority(folder)
+    for name in names or authority.names():
+        ends = authority.holds_until(name)
+        if within is not None and ends - time.time() > within * 86_400:
+            typer.echo(f"{name} holds for {(ends - time.time()) / 86_400:.0f} days more")
+            continue
+        made = authority.renew(name, days=days)
+        typer.echo(f"{name}: put {made / CERTIFICATE} into the peer's folder; nothing in it is secret")
+        for summary in summaries(made / CERTIFICATE):
+            _show(summary)
+
+
+@certs.command()
+def rotate(
+    folder: _Folder,
+    finish: Annotated[bool, typer.Option("--finish", help="Believe the new CA alone, once all have renewed.")] = False,
+) -> None:
+    """Replace the CA itself, with a time in which both are believed."""
+    from eris.transport.authority import Authority
+
+    authority = Authority(folder)
+    if finish:
+        authority.retire()
+        typer.echo(f"{folder}/ca.pem holds the new CA alone: give it to every peer, the coordinator and the relays")
+        return
+    authority.rotate()
+    typer.echo(f"{folder}/ca.pem holds the old CA and the new one; no run needs to stop:")
+    typer.echo(f"1. give ca.pem and revoked.pem of {folder} to every peer, the coordinator and the relays")
+    typer.echo(f"2. then `eris certs renew {folder}`, and give each its new certificate.pem")
+    typer.echo(f"3. then `eris certs rotate {folder} --finish`, and give ca.pem and revoked.pem once more")
+
+
+@certs.command()
 def revoke(folder: _Folder, name: _Name) -> None:
     """Withdraw all certificates of a peer; links refuse it as soon as they know revoked.pem."""
     from eris.transport.authority import Authority

@@ -20,7 +20,7 @@ from eris.simulate.stamped_folder import stamped_folder
 if TYPE_CHECKING:
     from eris.config import Config
     from eris.events import Event, Listener
-    from eris.simulate.comparison import Arm, Watch, Witness
+    from eris.simulate.comparison import Arm, TrainingAudit, Watch
 
 __all__ = ["register"]
 
@@ -70,9 +70,9 @@ def register(app: typer.Typer) -> None:
         arms = [arm(name) for name in names]
         config = config.model_copy(update={"method": tuple(dict.fromkeys(each.method for each in arms))})
         budget = Budget(fedavg_best=rounds == "fedavg-best") if rounds else None  # else the configuration says
-        witness = _witness(audit)
+        attending = _attending(audit)
         folder = out or stamped_folder("compare")
-        comparison = Comparison(config, arms, folder, folds=folds, budget=budget, witness=witness)
+        comparison = Comparison(config, arms, folder, folds=folds, budget=budget, audit=attending)
         with resumable(folder), _progress(arms, folds, config.rounds, visible=not (as_json or quiet)) as watch:
             result = comparison.run(watch)
         if as_json:
@@ -86,10 +86,10 @@ def _list(*, as_json: bool) -> None:
     from eris.methods import METHODS
 
     if as_json:
-        typer.echo(json.dumps([{"name": name, "summary": method.summary} for name, method in METHODS.items()]))
+        typer.echo(json.dumps([{"name": name, "summary": method.summary} for name, method in METHODS.usable().items()]))
         return
     width = max(len(name) for name in METHODS)
-    for name, method in METHODS.items():
+    for name, method in METHODS.usable().items():
         typer.echo(f"{name:<{width}}  {method.summary}")
 
 
@@ -107,17 +107,17 @@ def _settings(arguments: Sequence[str], changes: list[str], rounds: str) -> tupl
     return names or list(config.methods if files else _DEFAULT), config
 
 
-def _witness(audit: str) -> Witness | None:
+def _attending(audit: str) -> TrainingAudit | None:
     if not audit:
         return None
     if audit != "membership":
         raise ConfigError(f"--audit is {audit!r}", fix="use membership")
-    from eris.audit.attack import ATTACKS
-    from eris.audit.attempt import Plan
-    from eris.audit.compared import MembershipWitness
+    from eris.audit.attack import STRONGEST
+    from eris.audit.comparison import MembershipComparison
+    from eris.audit.membership_run import AuditPlan
     from eris.audit.observer import Observer
 
-    return MembershipWitness(Plan((Observer("aggregator"),), (ATTACKS["adaptive"], ATTACKS["paper"])))
+    return MembershipComparison(AuditPlan((Observer("aggregator"),), (STRONGEST, "paper")))
 
 
 @contextmanager
@@ -185,13 +185,15 @@ def _show(result: dict[str, Any], folder: Path, pictures: list[Path] | str) -> N
     console.print(compare_table(result))
     for line in result["methods"]:
         if line["privacy"]:
-            console.print(f"{line['label']}: {line['privacy']['text']}", soft_wrap=True, highlight=False)
+            console.print(f"{line['label']}: {line['privacy']['text']}", soft_wrap=True, highlight=False, markup=False)
     if "audit" in result:
         console.print(audit_table(result))
-        console.print(_ABOUT_THE_AUDIT, soft_wrap=True, highlight=False)
+        console.print(_ABOUT_THE_AUDIT, soft_wrap=True, highlight=False, markup=False)
     for note in sorted({note for line in result["methods"] for note in line["notes"]}):
-        console.print(note, style="yellow")
+        console.print(note, style="yellow", markup=False)
     shown = (
         pictures if isinstance(pictures, str) else ", ".join(str(path) for path in pictures) or "no accuracy to draw"
     )
-    console.print(f"numbers: {folder / 'compare.json'}\npicture: {shown}", soft_wrap=True, highlight=False)
+    console.print(
+        f"numbers: {folder / 'compare.json'}\npicture: {shown}", soft_wrap=True, highlight=False, markup=False
+    )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eris.cli.networking.options import CredentialsOption, FederationFile, JsonLogs, MetricsPort
+from eris.cli.networking.options import CredentialsOption, FederationArgument, JsonLogs, MetricsPort
 
 if TYPE_CHECKING:
-    from eris.peer.coordinate import CoordinatorNode
+    from eris.peer.coordinator_service import CoordinatorService
 
 __all__ = ["register"]
 
@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def coordinator(
-        file: FederationFile,
+        file: FederationArgument,
         credentials: CredentialsOption = None,
         listen: Annotated[
             str | None,
@@ -43,6 +43,17 @@ def register(app: typer.Typer) -> None:
         wait: Annotated[
             float, typer.Option(min=0.0, metavar="SECONDS", help="End if too few peers have come by then.")
         ] = 86_400.0,
+        patience: Annotated[
+            float,
+            typer.Option(min=0.0, metavar="SECONDS", help="Wait this long for members without whom no round counts."),
+        ] = 3600.0,
+        linger: Annotated[
+            float,
+            typer.Option(min=0.0, metavar="SECONDS", help="Stay this long, at the end, for members without the model."),
+        ] = 300.0,
+        lost_rounds: Annotated[
+            int, typer.Option(min=0, metavar="N", help="End when N rounds in a row committed nothing. 0: never.")
+        ] = 10,
         metrics: MetricsPort = None,
         as_json: Annotated[bool, typer.Option("--json", help="Write what happens as JSON lines.")] = False,
         log_json: JsonLogs = False,
@@ -52,8 +63,8 @@ def register(app: typer.Typer) -> None:
         from eris.cli.networking.allocator import keep_few_arenas
         from eris.cli.networking.logs import start_logging
         from eris.cli.networking.options import address_option, find_credentials
-        from eris.peer.coordinate import CoordinatorNode
-        from eris.peer.federation import load_federation
+        from eris.peer.coordinator_service import CoordinatorService
+        from eris.peer.federation_file import load_federation
         from eris.transport.control import COORDINATOR
 
         keep_few_arenas()
@@ -62,22 +73,36 @@ def register(app: typer.Typer) -> None:
         place = address_option(listen, "--listen") or ("", federation.coordinator[1])
         folder = state or file.parent / f"{federation.name}-{federation.digest[:8]}-coordinator"
         start_logging(as_json=log_json, quiet=as_json and not log_json, context=lambda: {"peer": COORDINATOR})
-        node = CoordinatorNode(federation, own, folder, listen=place, begin_with=begin_with, wait=wait)
+        node = CoordinatorService(
+            federation,
+            own,
+            folder,
+            listen=place,
+            begin_with=begin_with,
+            wait=wait,
+            patience=patience,
+            linger=linger,
+            lost_rounds=lost_rounds,
+        )
         _announce(node, as_json=as_json)
         _serve_until_the_end(node, metrics, as_json=as_json, with_parent=with_parent)
 
 
-def _announce(node: CoordinatorNode, *, as_json: bool) -> None:
+def _announce(node: CoordinatorService, *, as_json: bool) -> None:
     federation, (host, port) = node.federation, node.address
     place = f"[{host}]:{port}" if ":" in host else f"{host or '*'}:{port}"
     if as_json:
-        typer.echo(json.dumps({"event": "listening", "address": place, "port": port, "digest": federation.digest}))
+        from eris.cli.networking.event_lines import event_line
+        from eris.events import CoordinatorListening
+        from eris.transport.control import COORDINATOR
+
+        typer.echo(event_line(CoordinatorListening(place, federation.digest), COORDINATOR))
         return
     typer.echo(f"federation {federation.name} at {place}, waiting for {', '.join(federation.peers)}")
     typer.echo(f"digest {federation.digest}")
 
 
-def _serve_until_the_end(node: CoordinatorNode, metrics: int | None, *, as_json: bool, with_parent: bool) -> None:
+def _serve_until_the_end(node: CoordinatorService, metrics: str | None, *, as_json: bool, with_parent: bool) -> None:
     from eris.cli.exit_code import ExitCode, code_of_end
     from eris.cli.networking.interruption import interruptible, stop_with_parent
 
@@ -90,10 +115,11 @@ def _serve_until_the_end(node: CoordinatorNode, metrics: int | None, *, as_json:
     if with_parent:
         stop_with_parent(go_away)
     if metrics is not None:
+        from eris.cli.networking.options import metrics_place
         from eris.peer.gauges import CoordinatorGauges
 
-        CoordinatorGauges(node, metrics)
-    ended = ""
+        CoordinatorGauges(node, *metrics_place(metrics))
+    ended, began = "", time.monotonic()
     try:
         with interruptible(go_away):
             while not away.is_set() and not (ended := node.wait(0.2)):
@@ -102,7 +128,7 @@ def _serve_until_the_end(node: CoordinatorNode, metrics: int | None, *, as_json:
                 node.linger(_LINGER)
     finally:
         node.close()
-    _finish(ended, as_json=as_json)
+    _finish(node, ended, time.monotonic() - began, as_json=as_json)
     if node.failure is not None:
         raise node.failure
     if not ended:
@@ -111,6 +137,11 @@ def _serve_until_the_end(node: CoordinatorNode, metrics: int | None, *, as_json:
         raise typer.Exit(code)
 
 
-def _finish(ended: str, *, as_json: bool) -> None:
-    how = ended or "interrupted"
-    typer.echo(json.dumps({"event": "end", "how": how}) if as_json else how)
+def _finish(node: CoordinatorService, ended: str, seconds: float, *, as_json: bool) -> None:
+    from eris.cli.networking.event_lines import event_line
+    from eris.events import RunEnded
+    from eris.transport.control import COORDINATOR
+
+    how, rounds = ended or "interrupted", node.coordinator.round if node.coordinator is not None else 0
+    event = RunEnded(rounds, ended == "finished", "", seconds, how)
+    typer.echo(event_line(event, COORDINATOR) if as_json else how)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from eris.data.cache import Manifest
+    from eris.data.cache import CacheManifest
 
 __all__ = ["register"]
 
@@ -75,7 +75,7 @@ def _require_known(name: str) -> None:
         entry_by_name(name)
 
 
-def _fetch(name: str, path: Path | None, *, quiet: bool) -> Manifest:
+def _fetch(name: str, path: Path | None, *, quiet: bool) -> CacheManifest:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -128,7 +128,7 @@ def _built_in(name: str) -> dict[str, Any]:
     return {**row, "samples": samples}
 
 
-def _facts(manifest: Manifest) -> dict[str, Any]:
+def _facts(manifest: CacheManifest) -> dict[str, Any]:
     return {
         "name": manifest.name,
         "samples": manifest.samples,

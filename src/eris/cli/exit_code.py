@@ -41,6 +41,7 @@ class ExitCode(IntEnum):
     OUT_OF_MEMORY = 23
     STOPPED_BY_HAND = 24  # apart from 14, or what supervises a peer would start it again at once
     NO_PLAN = 25  # what `eris plan` was to reach cannot be reached
+    NO_PROGRESS = 26  # rounds were played, and nothing came of them
     INTERRUPTED = 130
 
 
@@ -75,6 +76,10 @@ def code_of_end(ended: str) -> ExitCode:
     >>> code_of_end("stopped by birch").name
     'STOPPED_BY_HAND'
     """
+    from eris.events import NO_PROGRESS
+
+    if ended.startswith(NO_PROGRESS):
+        return ExitCode.NO_PROGRESS
     if ended in ("finished", "left"):
         return ExitCode.FINISHED
     return ExitCode.STOPPED_BY_HAND if ended.startswith("stopped by ") else ExitCode.STOPPED

@@ -22,8 +22,9 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Write a configuration with every setting, its default and what it means."""
         from eris.config import commented_config
+        from eris.methods import commented_options
 
         if path.exists() and not force:
             raise ConfigError("there is such a file already", fix="choose another name, or use --force", path=path)
-        path.write_text(commented_config(), encoding="utf-8")
+        path.write_text(commented_config() + commented_options(), encoding="utf-8")
         typer.echo(f"wrote {path}; run it with: eris run {path}")

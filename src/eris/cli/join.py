@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,14 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from eris.cli.networking.options import CredentialsOption, FederationFile, JsonLogs, MetricsPort
+from eris.cli.networking.options import (
+    CredentialsOption,
+    FederationArgument,
+    JsonLogs,
+    MetricsPort,
+    ProxyOption,
+    RelayOption,
+)
 from eris.errors import ConfigError, Reason, Refused
+from eris.printable import printable
 
 if TYPE_CHECKING:
-    from eris.peer.doctor import Finding
-    from eris.peer.federation import Federation
+    from eris.events import Event, Listener
+    from eris.peer.federation_file import FederationFile
     from eris.peer.node_settings import NodeSettings
-    from eris.peer.session import Notice, Session
+    from eris.peer.preflight import CheckResult
+    from eris.peer.session import Session
     from eris.transport.credentials import Credentials
 
 __all__ = ["register"]
@@ -29,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def join(
-        file: FederationFile,
+        file: FederationArgument,
         peer: Annotated[str, typer.Option(metavar="NAME", help="This peer's name in the file and on its certificate.")],
         credentials: CredentialsOption = None,
         task: Annotated[
@@ -48,14 +57,25 @@ def register(app: typer.Typer) -> None:
         no_listen: Annotated[
             bool, typer.Option("--no-listen", help="Only dial out; this peer then never aggregates.")
         ] = False,
+        relay: RelayOption = None,
+        proxy: ProxyOption = None,
         advertise: Annotated[
             str, typer.Option(metavar="HOST", help="Host under which others reach this peer, if it is another one.")
         ] = "",
         organisation: Annotated[str, typer.Option(metavar="ORG", help="Whom this peer belongs to.")] = "",
-        min_aggregators: Annotated[int, typer.Option(min=1, help="Send nothing if fewer peers share the work.")] = 1,
+        min_aggregators: Annotated[
+            int | None, typer.Option(min=1, help="Send nothing if fewer peers share the work (default: the file's).")
+        ] = None,
         max_share: Annotated[
-            float, typer.Option(min=0.0, max=1.0, help="Largest part of our update one peer may see.")
-        ] = 1.0,
+            float | None,
+            typer.Option(min=0.0, max=1.0, help="Largest part of our update one peer may see (default: the file's)."),
+        ] = None,
+        show_more: Annotated[
+            bool,
+            typer.Option(
+                "--show-more-than-agreed", help="Allow a floor below the file's: others see more of our update."
+            ),
+        ] = False,
         max_organisation_share: Annotated[
             float, typer.Option(min=0.0, max=1.0, help="Largest part of our update one organisation may see.")
         ] = 1.0,
@@ -79,16 +99,19 @@ def register(app: typer.Typer) -> None:
         wait: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for the coordinator to come up.")] = 60.0,
         patience: Annotated[float, typer.Option(min=1.0, help="Seconds to go on without a word from it.")] = 300.0,
         metrics: MetricsPort = None,
+        track: Annotated[
+            list[str] | None, typer.Option(help="Show this peer's figures elsewhere too: tensorboard, or module:name.")
+        ] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Write what happens as JSON lines.")] = False,
         log_json: JsonLogs = False,
         with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
     ) -> None:
         """Take part in a run: train on this machine's data, aggregate a shard, follow the verdicts."""
         from eris.cli.networking.allocator import keep_few_arenas
-        from eris.cli.networking.options import address_option, advertised, find_credentials
-        from eris.peer.federation import load_federation
+        from eris.cli.networking.options import address_option, advertised, find_credentials, relays_option
+        from eris.peer.federation_file import load_federation
         from eris.peer.node_settings import NodeSettings
-        from eris.protocol.floor import Floor
+        from eris.transport.route import Proxy
 
         if listen and no_listen:
             raise ConfigError("--listen and --no-listen contradict each other", fix="give one of them")
@@ -96,11 +119,22 @@ def register(app: typer.Typer) -> None:
         federation.number(peer)
         _require_accepted(federation, accept)
         own = find_credentials(file, federation, credentials, peer)
-        place = None if no_listen else address_option(listen, "--listen") or ("", 0)
-        floor = Floor(min_aggregators, max_share, max_organisation_share, min_contributors, tuple(require or ()))
+        if relay and no_listen:
+            raise ConfigError("--relay and --no-listen contradict each other", fix="--relay alone opens no port")
+        place = None if no_listen or (relay and not listen) else address_option(listen, "--listen") or ("", 0)
+        floor = federation.floor_of(
+            min_aggregators=min_aggregators,
+            max_share=max_share,
+            may_be_weaker=show_more,
+            max_organisation_share=max_organisation_share,
+            min_contributors=min_contributors,
+            transforms=tuple(require or ()),
+        )
         settings = NodeSettings(
             name=peer,
             listen=place,
+            relays=relays_option(relay),
+            proxy=Proxy.chosen(proxy),
             advertise=advertise or advertised(place),
             organisation=organisation,
             floor=floor,
@@ -113,7 +147,8 @@ def register(app: typer.Typer) -> None:
             _check(federation, own, settings, task, folder)
             return
         keep_few_arenas()
-        with _listeners(federation, peer, metrics, as_json=as_json) as listeners:
+        tracked = (track or [], folder)
+        with _listeners(federation, own, metrics, tracked, as_json=as_json) as listeners:
             session = _open(
                 federation,
                 own,
@@ -130,7 +165,7 @@ def register(app: typer.Typer) -> None:
         _finish(summary, folder, as_json=as_json)
 
 
-def _require_accepted(federation: Federation, accept: str | None) -> None:
+def _require_accepted(federation: FederationFile, accept: str | None) -> None:
     if accept is not None and accept != federation.digest:
         raise Refused(
             Reason.WRONG_RUN,
@@ -139,13 +174,15 @@ def _require_accepted(federation: Federation, accept: str | None) -> None:
         )
 
 
-def _check(federation: Federation, own: Credentials, settings: NodeSettings, task: str | None, folder: Path) -> None:
+def _check(
+    federation: FederationFile, own: Credentials, settings: NodeSettings, task: str | None, folder: Path
+) -> None:
     from eris.cli.doctor import network_findings
     from eris.cli.networking.findings import show_findings
-    from eris.peer.rehearsal import examine_task
+    from eris.peer.preflight import examine_task
 
-    def findings() -> Iterator[Finding]:
-        yield from network_findings(federation, own, settings.listen, settings.advertise)
+    def findings() -> Iterator[CheckResult]:
+        yield from network_findings(federation, own, settings)
         number = federation.number(settings.name)
         yield from examine_task(federation, task, settings.floor, number, folder, spill_above=settings.spill_above)
 
@@ -154,7 +191,7 @@ def _check(federation: Federation, own: Credentials, settings: NodeSettings, tas
 
 
 def _open(
-    federation: Federation,
+    federation: FederationFile,
     own: Credentials,
     settings: NodeSettings,
     task: str | None,
@@ -162,11 +199,10 @@ def _open(
     *,
     reproducible: bool,
     evaluate: bool,
-    listeners: list[Callable[[Notice], None]],
+    listeners: list[Listener],
 ) -> Session:
     from eris.peer.own_task import task_for
-    from eris.peer.peer_folder import PeerFolder
-    from eris.peer.private_file import private_root_in
+    from eris.peer.peer_folder import PeerFolder, private_root_in
     from eris.peer.session import Session
     from eris.seeds import private_root
 
@@ -178,40 +214,55 @@ def _open(
         task_for(task, federation.config, number),
         root,
         settings,
-        PeerFolder(folder, federation, settings.name),
+        PeerFolder(folder, federation, settings.name, spill_above=settings.spill_above),
         reproducible=reproducible,
         evaluate=evaluate,
         listeners=listeners,
+        own_task=task or "",
     )
 
 
 @contextmanager
 def _listeners(
-    federation: Federation, peer: str, metrics: int | None, *, as_json: bool
-) -> Iterator[list[Callable[[Notice], None]]]:
+    federation: FederationFile, own: Credentials, metrics: str | None, tracked: tuple[list[str], Path], *, as_json: bool
+) -> Iterator[list[Listener]]:
     """Open whatever shows what happens: lines or a live view, and metrics for who asked for them."""
-    from eris.cli.networking.live_view import LiveView, PeerLines
+    from eris.cli.networking.event_lines import SPOKEN, event_line
+    from eris.cli.networking.live_view import SHOWN, LiveView, PeerLines
+    from eris.events import hears
 
-    console = Console()
+    peer, console = own.name, Console()
     with ExitStack() as stack:
+        listeners: list[Listener] = []
         if as_json:
-            show: Callable[[Notice], None] = _print_json
+
+            @hears(*SPOKEN)
+            def speak(event: Event) -> None:
+                typer.echo(event_line(event, peer))
+
+            listeners.append(speak)
         elif console.is_terminal:
-            show = stack.enter_context(LiveView((peer,), federation.config.rounds, console))
+            view = stack.enter_context(LiveView({peer: os.getpid()}, federation.config.rounds, console))
+
+            @hears(*SHOWN)
+            def show(event: Event) -> None:
+                view(peer, event)
+
+            listeners.append(show)
         else:
-            show = PeerLines(federation, console)
-        gauges: list[Callable[[Notice], None]] = []
+            listeners.append(PeerLines(peer, console))
         if metrics is not None:
+            from eris.cli.networking.options import metrics_place
             from eris.peer.gauges import PeerGauges
 
-            served = PeerGauges(federation.name, peer, metrics)
+            served = PeerGauges(federation.name, peer, *metrics_place(metrics), lambda: own.identity.not_after)
             stack.callback(served.close)
-            gauges.append(served)
-        yield [show, *gauges]
+            listeners.append(served)
+        if tracked[0]:
+            from eris.interop.trackers import Tracking
 
-
-def _print_json(notice: Notice) -> None:
-    typer.echo(json.dumps(notice))
+            listeners.append(stack.enter_context(Tracking(*tracked, federation.config)))
+        yield listeners
 
 
 def _start_logging(session: Session, *, as_json: bool, quiet: bool) -> None:
@@ -220,18 +271,18 @@ def _start_logging(session: Session, *, as_json: bool, quiet: bool) -> None:
     node = session.node
 
     def context() -> dict[str, Any]:
-        return {"run": session.run_name, "round": node.member.round, "peer": session.name}
+        return {"run": node.composition.run, "round": node.member.round, "peer": session.name}
 
     start_logging(as_json=as_json, quiet=quiet, context=context)
 
 
 def _warn(own: Credentials, session: Session, reproducible: bool) -> None:
-    from eris.peer.stay import NOISE_NOTE
+    from eris.peer.node import NOISE_NOTE
 
     console = Console(stderr=True)
     if warning := own.expiry_warning():
         console.print(warning, style="yellow")
-    if reproducible and session.node.noise is not None:
+    if reproducible and session.node.composition.noise is not None:
         console.print(NOISE_NOTE, style="yellow")
 
 
@@ -249,7 +300,9 @@ def _finish(summary: dict[str, Any], folder: Path, *, as_json: bool) -> None:
     from eris.cli.networking.interruption import INTERRUPTED
 
     if not as_json:
-        typer.echo(f"{summary['ended']} after {summary['rounds']} rounds; everything is in {folder}")
+        typer.echo(f"{printable(summary['ended'])} after {summary['rounds']} rounds; everything is in {folder}")
+        for note in summary["notes"]:
+            typer.echo(f"note: {printable(note)}")
         typer.echo(f"model_digest {summary['model_digest']}")
     if summary["ended"] == INTERRUPTED:
         raise typer.Exit(ExitCode.INTERRUPTED)

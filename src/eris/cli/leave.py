@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eris.cli.networking.options import DEFAULT_FILE, CredentialsOption, FederationFile
+from eris.cli.networking.options import DEFAULT_FILE, CredentialsOption, FederationArgument
 
 __all__ = ["register"]
 
@@ -16,15 +16,20 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def leave(
-        file: FederationFile = DEFAULT_FILE,
+        file: FederationArgument = DEFAULT_FILE,
         peer: Annotated[
             str | None, typer.Option(metavar="NAME", help="Who leaves (default: the only peer with credentials here).")
         ] = None,
         credentials: CredentialsOption = None,
+        yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether what will come of it is wanted.")] = False,
     ) -> None:
-        """Leave a run: from the next round on it goes on without this peer. (Ctrl-C only interrupts `eris join`.)"""
+        """Leave a run for good, after saying what becomes of it. (Ctrl-C only interrupts `eris join`.)"""
         from eris.cli.networking.options import known_caller
+        from eris.cli.networking.outlook import ask, if_one_leaves
+        from eris.peer.federation_file import load_federation
 
         with known_caller(file, credentials, peer) as (name, client):
-            client.leave({"for_good": True})
-        typer.echo(f"{name} has left; the run goes on without it from the next round on")
+            least = load_federation(file).config.server.min_contributors
+            ask(if_one_leaves(client.status(), name, least), yes=yes)
+            client.leave(for_good=True)
+        typer.echo(f"{name} has left")

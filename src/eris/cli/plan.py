@@ -73,10 +73,14 @@ def register(app: typer.Typer) -> None:
         method: Annotated[
             list[str] | None, typer.Option(help="Only this method (again for more).", rich_help_panel=_METHOD)
         ] = None,
-        prune: Annotated[float, typer.Option(help="PriPrune: share withheld.", rich_help_panel=_METHOD)] = 0.3,
-        degree: Annotated[int, typer.Option(help="Shatter: neighbours r.", rich_help_panel=_METHOD)] = 4,
-        chunks: Annotated[int, typer.Option(help="Shatter: virtual nodes l.", rich_help_panel=_METHOD)] = 2,
-        partitions: Annotated[int, typer.Option(help="Ako: partitions p.", rich_help_panel=_METHOD)] = 5,
+        prune: Annotated[
+            float | None, typer.Option(help="PriPrune: share withheld [1%].", rich_help_panel=_METHOD)
+        ] = None,
+        degree: Annotated[int | None, typer.Option(help="Shatter: neighbours r [4].", rich_help_panel=_METHOD)] = None,
+        chunks: Annotated[
+            int | None, typer.Option(help="Shatter: virtual nodes l [2].", rich_help_panel=_METHOD)
+        ] = None,
+        partitions: Annotated[int | None, typer.Option(help="Ako: partitions p [5].", rich_help_panel=_METHOD)] = None,
         advise: Annotated[
             bool, typer.Option("--advise", help="Choose aggregators, shards and compression.", rich_help_panel=_TARGET)
         ] = False,
@@ -166,19 +170,23 @@ def _show(asked: Asked, *, advise: bool) -> None:
 
 
 def _plot(asked: Asked, path: Path) -> None:
-    from eris.cli.planning.request import baselines_of, kept_of
+    from dataclasses import replace
+
+    from eris.cli.planning.request import config_of, kept_of, printed_settings
     from eris.planner import model_size
-    from eris.planner.figures import Question, draw
+    from eris.planner.figures import FigureRequest, draw
     from eris.planner.quantity import parse_rate
 
-    question = Question(
+    if asked.as_printed:
+        asked = replace(asked, prune=printed_settings(asked).prune)  # the paper's, unless said otherwise
+    question = FigureRequest(
         n=model_size(asked.model).values,
         members=50 if asked.members is None else asked.members,
         rate=parse_rate(asked.rate),
         keep=kept_of(asked),
         masks=asked.masks,  # type: ignore[arg-type]
         as_printed=asked.as_printed,
-        baselines=baselines_of(asked),
+        config=config_of(asked),
     )
     draw(path, question, kinds=("clients", "size", "rate") if asked.figure == "all" else (asked.figure,))
     typer.echo(str(path), err=True)

@@ -19,6 +19,7 @@ from eris.errors import ConfigError, InputError, MissingExtra, TaskError
 if TYPE_CHECKING:
     from eris.config import Config
     from eris.events import Listener
+    from eris.interop.trackers import Tracking
     from eris.simulate.run import RunResult
 
 __all__ = ["register"]
@@ -44,6 +45,9 @@ def register(app: typer.Typer) -> None:
         checkpoint_seconds: Annotated[
             float, typer.Option(min=0.0, help="How many seconds of work a killed run may lose.")
         ] = 5.0,
+        track: Annotated[
+            list[str] | None, typer.Option(help="Show the figures elsewhere too: tensorboard, or module:name.")
+        ] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON, nothing else.")] = False,
         quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     ) -> None:
@@ -60,9 +64,14 @@ def register(app: typer.Typer) -> None:
             typer.echo(dump_config(resolved), nl=False)
             return
         options: dict[str, Any] = {"checkpoint_seconds": checkpoint_seconds}
+        if track and resume is None and out is None:
+            out = _folder_of(resolved)  # before the run: trackers write there too
         options |= {"resume": resume} if resume else {"out": out, "replay": replay}
-        result = _run(resolved, options, visible=not (as_json or quiet))
-        report = _report(result)
+        with _tracking(track or [], resume or out, resolved) as tracking:
+            result = _run(resolved, options, visible=not (as_json or quiet), tracking=tracking)
+            report = _report(result)
+            if isinstance(report, Path) and tracking is not None:
+                tracking.artefact(report)
         if as_json:
             typer.echo(json.dumps({"path": str(result.path), "summaries": result.summaries}))
         elif not quiet:
@@ -86,12 +95,29 @@ def _settings(config: Path | None, changes: list[str], resume: Path | None, repl
     return load_config(config, changes=changes)
 
 
-def _run(config: Config, options: dict[str, Any], *, visible: bool) -> RunResult:
+def _folder_of(config: Config) -> Path:
+    from eris.simulate.stamped_folder import stamped_folder
+
+    return stamped_folder(config.methods[0] if len(config.methods) == 1 else "compare")
+
+
+@contextmanager
+def _tracking(names: list[str], folder: Path | None, config: Config) -> Iterator[Tracking | None]:
+    if not names or folder is None:
+        yield None
+        return
+    from eris.interop.trackers import Tracking
+
+    with Tracking(names, folder, config) as tracking:
+        yield tracking
+
+
+def _run(config: Config, options: dict[str, Any], *, visible: bool, tracking: Tracking | None) -> RunResult:
     from eris.simulate.run import resume as resume_run
     from eris.simulate.run import run as start_run
 
     with _stoppable() as stopped, _progress(config, visible) as listeners:
-        options |= {"listeners": listeners, "stopped": stopped}
+        options |= {"listeners": [*listeners, *([tracking] if tracking else [])], "stopped": stopped}
         try:
             if "resume" in options:
                 return resume_run(options.pop("resume"), **options)
@@ -139,12 +165,16 @@ def _show(result: RunResult, config: Config, report: Path | str) -> None:
     rate = None if config.faults.slow_members else config.network.equal_rate
     console.print(summary_table(result.summaries, rate=rate))
     for summary in (summary for summary in result.summaries if summary["privacy"]):
-        console.print(f"{summary['method']}: {summary['privacy']['text']}", soft_wrap=True, highlight=False)
+        console.print(
+            f"{summary['method']}: {summary['privacy']['text']}", soft_wrap=True, highlight=False, markup=False
+        )
     for note in sorted({note for summary in result.summaries for note in summary["notes"]}):
-        console.print(note, style="yellow", soft_wrap=True, highlight=False)
-    console.print(f"report: {report}", soft_wrap=True, highlight=False)
+        console.print(note, style="yellow", soft_wrap=True, highlight=False, markup=False)
+    console.print(f"report: {report}", soft_wrap=True, highlight=False, markup=False)
     if not result.finished:
-        console.print(f"stopped; go on with: eris run --resume {result.path}", soft_wrap=True, highlight=False)
+        console.print(
+            f"stopped; go on with: eris run --resume {result.path}", soft_wrap=True, highlight=False, markup=False
+        )
 
 
 def _report(result: RunResult) -> Path | str:

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from eris.cli.networking.options import DEFAULT_FILE, CredentialsOption, FederationFile
+from eris.cli.networking.options import DEFAULT_FILE, CredentialsOption, FederationArgument
+from eris.printable import printable_words
 
 if TYPE_CHECKING:
     from eris.transport.control_client import ControlClient
@@ -24,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def status(
-        file: FederationFile = DEFAULT_FILE,
+        file: FederationArgument = DEFAULT_FILE,
         credentials: CredentialsOption = None,
         wait: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for a coordinator to come up.")] = 0.0,
         as_json: Annotated[bool, typer.Option("--json", help="Print what the coordinator says, as JSON.")] = False,
@@ -37,15 +38,16 @@ def register(app: typer.Typer) -> None:
         if as_json:
             typer.echo(json.dumps(answer, indent=2))
         else:
-            _show(answer, Console())
+            _show(printable_words(answer), Console())
 
 
 def _ask(client: ControlClient, until: float) -> dict[str, Any]:
     from eris.transport.link import LinkClosed, LinkTimeout
+    from eris.wire.schema import plain
 
     while True:
         try:
-            return client.status()
+            return plain(client.status())  # type: ignore[no-any-return]
         except (LinkClosed, LinkTimeout):
             if time.monotonic() >= until:
                 raise
@@ -54,16 +56,33 @@ def _ask(client: ControlClient, until: float) -> dict[str, Any]:
 
 
 def _show(status: dict[str, Any], console: Console) -> None:
+    from eris.transport.credentials import EXPIRY_WARNING_DAYS
+
     state = status["ended"] or (f"round {status['round']} of {status['rounds']}" if status["started"] else "not begun")
     console.print(f"federation {status['federation']}, run {status['run'] or '–'}: {state}", highlight=False)
+    if not status["ended"]:
+        state, why = status["state"], status["why"]
+        style = "" if state == "training" else "yellow"
+        said = why if why.startswith(state) else f"{state}{why and f': {why}'}"
+        console.print(said, style=style, markup=False, highlight=False, soft_wrap=True)
     console.print(f"digest {status['digest']}", highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("peer", "here", "aggregates", "organisation"):
+    for title in ("peer", "here", "aggregates", "reached", "organisation"):
         table.add_column(title)
     for peer in status["peers"]:
         words = ("yes" if peer[key] else "no" for key in ("here", "aggregates"))
-        table.add_row(Text(peer["name"]), *words, Text(peer["organisation"]))
+        table.add_row(
+            Text(peer["name"]),
+            *words,
+            Text(status["ways"][peer["way"]] if peer["way"] >= 0 else "–"),
+            Text(peer["organisation"]),
+        )
     console.print(table)
+    for name, expires in (("coordinator", status["expires"]), *((p["name"], p["expires"]) for p in status["peers"])):
+        days = (expires - status["time"]) / 86_400
+        if expires and days <= EXPIRY_WARNING_DAYS:
+            when = "has expired" if days <= 0 else f"expires in {days:.0f} days"
+            console.print(f"the certificate of {name} {when}: `eris certs renew`", style="yellow", markup=False)
     for reason, count in status["lost"].items():
         console.print(f"{count} shards lost: {reason}", style="yellow", markup=False)
     for finding in status.get("disagreements", ()):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eris.cli.networking.options import DEFAULT_FILE, CredentialsOption, FederationFile
+from eris.cli.networking.options import DEFAULT_FILE, CredentialsOption, FederationArgument
 
 __all__ = ["register"]
 
@@ -16,15 +16,18 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def stop(
-        file: FederationFile = DEFAULT_FILE,
+        file: FederationArgument = DEFAULT_FILE,
         peer: Annotated[
             str | None, typer.Option(metavar="NAME", help="Who asks (default: the coordinator, or the only peer here).")
         ] = None,
         credentials: CredentialsOption = None,
+        yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether what will come of it is wanted.")] = False,
     ) -> None:
         """End the run; who asked is on record. Started again in the same folders, it goes on where it was."""
         from eris.cli.networking.options import known_caller
+        from eris.cli.networking.outlook import ask, if_stopped
 
         with known_caller(file, credentials, peer, coordinator=True) as (name, client):
+            ask(if_stopped(client.status()), yes=yes)
             client.stop()
         typer.echo(f"the run has ended, stopped by {name}")

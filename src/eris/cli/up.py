@@ -17,13 +17,13 @@ from eris.errors import ConfigError, RunStopped
 if TYPE_CHECKING:
     from eris.cli.networking.children import Children
     from eris.cli.networking.live_view import LiveView
+    from eris.cli.networking.local_federation import LocalFederation, Outcome
     from eris.config import Config
-    from eris.peer.local_federation import LocalFederation
-    from eris.peer.outcome import Outcome
 
 __all__ = ["register"]
 
 _PEERS = 5
+_PATIENCE = 30  # seconds: nobody but --resume starts a process again here
 _STOPPED = {ExitCode.FINISHED, ExitCode.STOPPED_BY_HAND}  # the first: of who had left before
 _PLAIN: dict[str, Any] = {"soft_wrap": True, "highlight": False, "markup": False}
 
@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
         as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, nothing else.")] = False,
     ) -> None:
         """Run a federation of real processes over TLS on this machine; it ends with the model of `eris run`."""
-        from eris.peer.local_federation import LocalFederation
+        from eris.cli.networking.local_federation import LocalFederation
 
         if resume is None:
             resolved = _settings(config, changes or [], peers)
@@ -70,7 +70,8 @@ def _run(local: LocalFederation, task: str | None, console: Console, *, as_json:
     with Children() as children:
         try:
             _start(local, children, task)
-            with LiveView(local.peers, local.config.rounds, console) as view:
+            processes = {child.name: child.pid for child in children if child.name in local.peers}
+            with LiveView(processes, local.config.rounds, console) as view:
                 _watch(children, view)
         except KeyboardInterrupt:
             code = ExitCode.INTERRUPTED
@@ -106,11 +107,13 @@ def _check(config: Config, *, own_task: bool) -> None:
     """Refuse here what every peer would refuse, each in its own log."""
     from eris.compose import check_settings
     from eris.simulate.run import check
+    from eris.tasks import build_task
 
     if own_task:
         check_settings(config)
     else:
         check(config)
+        build_task(config.model_dump(mode="json"))  # a dry batch, before there is a folder
 
 
 def _folder(config: Config) -> Path:
@@ -122,16 +125,18 @@ def _folder(config: Config) -> Path:
 def _start(local: LocalFederation, children: Children, task: str | None) -> None:
     """Start the coordinator, hear where it listens, then start the peers."""
     from eris.cli.networking.outcome_view import last_error
+    from eris.events import CoordinatorListening
     from eris.transport.control import COORDINATOR
 
     words = ["coordinator", str(local.file), "--credentials", str(local.credentials(COORDINATOR))]
     words += ["--listen", "127.0.0.1:0", "--state", str(local.path / COORDINATOR)]
+    words += ["--patience", str(_PATIENCE), "--linger", str(_PATIENCE)]
     child = children.start(COORDINATOR, words, local.log(COORDINATOR))
-    _, notice = children.notices.get(timeout=60)
-    if notice["event"] != "listening":
+    _, event = children.events.get(timeout=60)
+    if not isinstance(event, CoordinatorListening):
         why = last_error(child.log)
         raise RunStopped(f"the coordinator did not start{why and f': {why}'}", fix=f"see {child.log}")
-    local.place(notice["address"])
+    local.place(event.address)
     for name in local.peers:
         children.start(name, _joining(local, name, task), local.log(name))
 
@@ -146,16 +151,18 @@ def _joining(local: LocalFederation, name: str, task: str | None) -> list[str]:
 
 
 def _watch(children: Children, view: LiveView) -> None:
-    """Hand notices to the view until every process has gone; a peer that never gets to train ends them all."""
+    """Hand events to the view until every process has gone; a peer that never gets to train ends them all."""
+    from eris.events import RoundEnded, RunEnded
+
     left, begun = {child.name: child for child in children}, False
     while left:
         try:
-            name, notice = children.notices.get(timeout=0.5)
+            name, event = children.events.get(timeout=0.5)
         except queue.Empty:
             continue
-        begun |= notice["event"] in ("round", "end")
-        if notice["event"] != "gone":
-            view(notice)
+        begun |= isinstance(event, RoundEnded | RunEnded)
+        if event is not None:
+            view(name, event)
             continue
         view.gone(name)
         left.pop(name).wait(time.monotonic() + 5.0)
@@ -166,8 +173,8 @@ def _watch(children: Children, view: LiveView) -> None:
 def _conclude(local: LocalFederation, children: Children, console: Console, *, as_json: bool) -> Outcome:
     """Write and show how every peer ended."""
     from eris.atomic_file import write_atomically
+    from eris.cli.networking.local_federation import Outcome
     from eris.cli.networking.outcome_view import show_outcome
-    from eris.peer.outcome import Outcome
 
     codes = {child.name: child.exit_code for child in children}
     outcome = Outcome.read({name: local.folder(name) for name in local.peers}, codes)

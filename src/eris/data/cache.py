@@ -22,7 +22,7 @@ from eris.data.columns import Column, Found
 from eris.errors import DataError
 
 __all__ = [
-    "Manifest",
+    "CacheManifest",
     "cache_folder",
     "checked_folder",
     "keep_folder",
@@ -36,7 +36,7 @@ _MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
-class Manifest:
+class CacheManifest:
     """What lies in a set's folder and where it came from."""
 
     name: str
@@ -73,7 +73,7 @@ def workspace() -> Iterator[Path]:
         yield Path(folder)
 
 
-def write_columns(manifest: Manifest, found: Found) -> Manifest:
+def write_columns(manifest: CacheManifest, found: Found) -> CacheManifest:
     """Keep a set; an older one of that name makes way."""
     with workspace() as folder:
         fresh = folder / manifest.name
@@ -84,11 +84,11 @@ def write_columns(manifest: Manifest, found: Found) -> Manifest:
         return keep_folder(manifest, fresh)
 
 
-def keep_folder(manifest: Manifest, fresh: Path) -> Manifest:
+def keep_folder(manifest: CacheManifest, fresh: Path) -> CacheManifest:
     """Move a finished folder of files into the cache; an older one of that name makes way."""
     paths = [path for path in sorted(fresh.rglob("*")) if path.is_file()]
     files = {path.relative_to(fresh).as_posix(): (path.stat().st_size, _digest(path)) for path in paths}
-    complete = Manifest(**{**asdict(manifest), "files": files})
+    complete = CacheManifest(**{**asdict(manifest), "files": files})
     (fresh / _MANIFEST).write_text(json.dumps(asdict(complete), indent=2) + "\n", encoding="utf-8")
     target = cache_folder() / manifest.name
     with workspace() as folder:
@@ -98,20 +98,20 @@ def keep_folder(manifest: Manifest, fresh: Path) -> Manifest:
     return complete
 
 
-def manifest_of(name: str) -> Manifest | None:
+def manifest_of(name: str) -> CacheManifest | None:
     """Return the manifest of a set that is there."""
     path = cache_folder() / name / _MANIFEST
     try:
         content = json.loads(path.read_bytes())
         files = {file: (int(size), str(digest)) for file, (size, digest) in content.pop("files").items()}
-        return Manifest(**content, files=files)
+        return CacheManifest(**content, files=files)
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, OSError) as error:
         raise DataError(f"the manifest of {name} is damaged", fix=f"`eris data get {name} --force`") from error
 
 
-def read_columns(manifest: Manifest) -> Found:
+def read_columns(manifest: CacheManifest) -> Found:
     """Return a kept set after checking every file; arrays are mapped, not read."""
     found: Found = {}
     folder = checked_folder(manifest)
@@ -121,7 +121,7 @@ def read_columns(manifest: Manifest) -> Found:
     return found
 
 
-def checked_folder(manifest: Manifest) -> Path:
+def checked_folder(manifest: CacheManifest) -> Path:
     """Return a kept folder after checking every file in it."""
     folder = cache_folder() / manifest.name
     for file, (size, digest) in manifest.files.items():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from eris.data.built_in import BUILT_IN
+from eris.config import concerning
+from eris.data.built_in import BUILT_IN, BuiltIn
 from eris.data.cifar import read_cifar_batches, read_cifar_binaries, read_cifar_sheets
 from eris.data.columns import Reader
 from eris.data.digits import DIGITS, MNIST_MEAN, MNIST_STD
@@ -19,12 +19,13 @@ from eris.data.parquet_files import read_parquet
 from eris.data.reviews import read_review_folder, read_review_lines, read_review_list
 from eris.data.summaries import read_scored_pairs, read_summary_lines, read_xsum_sample
 from eris.errors import ConfigError
+from eris.registry import Registry, first_sentence
 
-__all__ = ["CATALOGUE", "Entry", "entry_by_name"]
+__all__ = ["CATALOGUE", "DATASETS", "CatalogueEntry", "entry_by_name", "is_ours"]
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """One set: its editions (all of it first, then samples), its readers and its sources in the order of trying."""
 
     name: str
@@ -45,7 +46,7 @@ _CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 _ENTRIES = (
-    Entry(
+    CatalogueEntry(
         "mnist",
         "handwritten digits, 28 × 28 grey",
         "images",
@@ -72,7 +73,7 @@ _ENTRIES = (
         mean=MNIST_MEAN,
         std=MNIST_STD,
     ),
-    Entry(
+    CatalogueEntry(
         "fashion-mnist",
         "articles of clothing, 28 × 28 grey",
         "images",
@@ -96,7 +97,7 @@ _ENTRIES = (
         mean=(0.2860,),
         std=(0.3530,),
     ),
-    Entry(
+    CatalogueEntry(
         "cifar10",
         "small photographs, 32 × 32 colour",
         "images",
@@ -126,7 +127,7 @@ _ENTRIES = (
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.247, 0.243, 0.261),
     ),
-    Entry(
+    CatalogueEntry(
         "imdb",
         "film reviews, negative or positive",
         "texts",
@@ -149,7 +150,7 @@ _ENTRIES = (
         ),
         classes=("negative", "positive"),
     ),
-    Entry(
+    CatalogueEntry(
         "cnn_dailymail",
         "news articles with summaries",
         "summaries",
@@ -176,7 +177,7 @@ _ENTRIES = (
             ),
         ),
     ),
-    Entry(
+    CatalogueEntry(
         "xsum",
         "BBC articles with one-sentence summaries",
         "summaries",
@@ -193,7 +194,7 @@ _ENTRIES = (
         ),
         notes=(("sample of 1,000", "all of it from the official test split, divided 800 + 200 by a fixed seed"),),
     ),
-    Entry(
+    CatalogueEntry(
         "lfw",
         "faces: a folder for each person, or crops",
         "folder",
@@ -206,7 +207,7 @@ _ENTRIES = (
         size=32,
         notes=(("200 crops, 25 × 25 grey", "tells faces from background; nobody is named in it"),),
     ),
-    Entry(
+    CatalogueEntry(
         "scrapshots",
         "faces of 30 people, eyes in one place, 64 × 64 grey",
         "images",
@@ -225,7 +226,7 @@ _ENTRIES = (
         mean=(0.5,),
         std=(0.25,),
     ),
-    Entry(
+    CatalogueEntry(
         "imagenet-folder",
         "pictures in folders train/CLASS, val/CLASS",
         "folder",
@@ -234,17 +235,28 @@ _ENTRIES = (
     ),
 )
 
-CATALOGUE: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+CATALOGUE: dict[str, CatalogueEntry] = {entry.name: entry for entry in _ENTRIES}
 
 
-def entry_by_name(name: str) -> Entry:
+# Ours are entries, which lie in the package or are fetched; somebody else's is whatever a task takes for data.
+DATASETS: Registry[Any] = Registry(
+    "data set",
+    "eris.datasets",
+    {**BUILT_IN, **CATALOGUE},
+    about=lambda thing: thing.about if isinstance(thing, CatalogueEntry | BuiltIn) else first_sentence(thing),
+)
+
+
+def is_ours(name: str) -> bool:
+    """Return whether a set lies in the package or in the catalogue, not in somebody else's module."""
+    return name in BUILT_IN or name in CATALOGUE
+
+
+def entry_by_name(name: str) -> CatalogueEntry:
     """Return what is known about a set that can be fetched."""
-    if name not in CATALOGUE:
-        raise ConfigError(f"no data set is named {name!r}", fix=_known(name))
-    return CATALOGUE[name]
-
-
-def _known(name: str) -> str:
-    names = [*BUILT_IN, *CATALOGUE]
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {near[0]}?" if near else f"use one of {', '.join(names)}"
+    found = CATALOGUE.get(name)
+    if found is None:
+        with concerning("data.name"):
+            what = DATASETS.find(name)
+        raise ConfigError(f"{name} is not fetched ({type(what).__name__})", fix="it is there already")
+    return found

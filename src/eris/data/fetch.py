@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.data.cache import Manifest, cache_folder, manifest_of, read_columns, workspace, write_columns
-from eris.data.catalogue import Entry, entry_by_name
+from eris.data.cache import CacheManifest, cache_folder, manifest_of, read_columns, workspace, write_columns
+from eris.data.catalogue import CatalogueEntry, entry_by_name
 from eris.data.columns import Column, Columns, Found, content_digest
 from eris.data.dataset import Dataset, Images, Texts
 from eris.data.digits import mnist_sample
@@ -44,7 +44,7 @@ def load(name: str, *, size: int | None = None) -> AnyDataset:
     return _dataset(entry, manifest, read_columns(manifest))
 
 
-def get(name: str, *, path: Path | None = None, progress: Progress | None = None) -> Manifest:
+def get(name: str, *, path: Path | None = None, progress: Progress | None = None) -> CacheManifest:
     """Fetch a set into the cache from the first source that has it, and check that it is what it claims to be.
 
     Sources in turn: local files in the original formats (`path`, or the folder ``original/NAME`` in the cache), the
@@ -68,7 +68,7 @@ def _silence(what: str, share: float | None) -> None:
     del what, share
 
 
-def _sources(entry: Entry, path: Path | None) -> Iterator[Path | Hub | Package]:
+def _sources(entry: CatalogueEntry, path: Path | None) -> Iterator[Path | Hub | Package]:
     if path is not None:
         yield path
         return
@@ -80,7 +80,7 @@ def _label(source: Path | Hub | Package) -> str:
     return "local files" if isinstance(source, Path) else str(source)
 
 
-def _from(entry: Entry, source: Path | Hub | Package, tell: Progress) -> Manifest:
+def _from(entry: CatalogueEntry, source: Path | Hub | Package, tell: Progress) -> CacheManifest:
     with workspace() as folder:
         if isinstance(source, Path):
             if entry.kind == "folder" and source.exists():
@@ -105,7 +105,7 @@ def _local(path: Path, folder: Path, tell: Progress) -> Path:
     return folder / "content"
 
 
-def _read(entry: Entry, content: Path) -> Found:
+def _read(entry: CatalogueEntry, content: Path) -> Found:
     failures = []
     for reader in entry.readers:
         try:
@@ -117,7 +117,7 @@ def _read(entry: Entry, content: Path) -> Found:
     raise DataError(f"no known layout ({'; '.join(dict.fromkeys(failures))})")
 
 
-def _edition(entry: Entry, found: Found) -> Facts:
+def _edition(entry: CatalogueEntry, found: Found) -> Facts:
     """Return the first edition whose facts fit, else what speaks against the one with that number of samples."""
     complaints: dict[int, DataError] = {}
     for facts in entry.editions:
@@ -129,23 +129,23 @@ def _edition(entry: Entry, found: Found) -> Facts:
     raise complaints[min(complaints)]
 
 
-def _keep(entry: Entry, facts: Facts, found: Found, source: str) -> Manifest:
+def _keep(entry: CatalogueEntry, facts: Facts, found: Found, source: str) -> CacheManifest:
     digest = content_digest(found)
     samples = {split: len(next(iter(columns.values()))) for split, columns in found.items()}
     checked = "digest" if digest == facts.digest else "statistics"
-    return write_columns(Manifest(entry.name, source, facts.edition, samples, digest, checked), found)
+    return write_columns(CacheManifest(entry.name, source, facts.edition, samples, digest, checked), found)
 
 
-def _stay(entry: Entry, folder: Path) -> Manifest:
+def _stay(entry: CatalogueEntry, folder: Path) -> CacheManifest:
     if not folder.is_dir():
         raise DataError(f"{entry.name} stays a folder of pictures, {folder.name} is a file", fix="unpack it first")
     dataset = folder_dataset(entry, folder, entry.size)
     samples = {"train": len(dataset.train), "test": len(dataset.test)}
     where = str(folder.resolve())
-    return write_columns(Manifest(entry.name, "local files", "all of it", samples, folder=where), {})
+    return write_columns(CacheManifest(entry.name, "local files", "all of it", samples, folder=where), {})
 
 
-def _dataset(entry: Entry, manifest: Manifest, found: Found) -> AnyDataset:
+def _dataset(entry: CatalogueEntry, manifest: CacheManifest, found: Found) -> AnyDataset:
     source = "; ".join([manifest.source, *(note for edition, note in entry.notes if edition == manifest.edition)])
     if "pixels" in found["train"]:
         pictures = [_images(entry, found[split]) for split in ("train", "test")]
@@ -154,7 +154,7 @@ def _dataset(entry: Entry, manifest: Manifest, found: Found) -> AnyDataset:
     return Dataset(entry.name, source, entry.classes, *texts)
 
 
-def _images(entry: Entry, columns: Columns) -> Images:
+def _images(entry: CatalogueEntry, columns: Columns) -> Images:
     pixels = _array(columns["pixels"])
     channels = 1 if pixels.ndim == 3 else pixels.shape[3]
     return Images(pixels, _array(columns["labels"]), entry.mean[:channels], entry.std[:channels], _ids(columns))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eris.data.catalogue import Entry
+from eris.data.catalogue import CatalogueEntry
 from eris.data.columns import divided
 from eris.data.dataset import Dataset
 from eris.data.pictures import ImageFiles, labelled_files
@@ -15,7 +15,7 @@ from eris.errors import DataError
 __all__ = ["folder_dataset"]
 
 
-def folder_dataset(entry: Entry, folder: Path, size: int) -> Dataset[ImageFiles]:
+def folder_dataset(entry: CatalogueEntry, folder: Path, size: int) -> Dataset[ImageFiles]:
     """Read train/CLASS and val/CLASS (or test/CLASS); a folder of classes alone is divided 4 : 1 by a fixed seed."""
     if (folder / "train").is_dir():
         return _official(entry, folder, size)
@@ -29,7 +29,7 @@ def folder_dataset(entry: Entry, folder: Path, size: int) -> Dataset[ImageFiles]
     return Dataset(entry.name, "local files", classes, *splits)
 
 
-def _official(entry: Entry, folder: Path, size: int) -> Dataset[ImageFiles]:
+def _official(entry: CatalogueEntry, folder: Path, size: int) -> Dataset[ImageFiles]:
     held = folder / "val" if (folder / "val").is_dir() else folder / "test"
     classes, files, labels = labelled_files(folder / "train")
     other, held_files, held_labels = labelled_files(held)

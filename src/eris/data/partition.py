@@ -12,27 +12,53 @@ A way of dividing gives every member a part; from its part a member takes, in ra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.config import concerning
 from eris.data.dataset import Indices, Labels
-from eris.errors import ConfigError, DataError
+from eris.errors import ConfigError, DataError, ErisError
+from eris.registry import Registry, call_with_options, options_of
 from eris.seeds import Seed
 
-__all__ = ["Partition", "PartitionKind", "partition"]
+__all__ = ["PARTITIONS", "Partition", "Undivided", "partition"]
 
-PartitionKind = Literal["iid", "dirichlet", "label-skew", "quantity-skew", "natural"]
 Parts = list[Indices]
+
+
+@dataclass(frozen=True, eq=False)
+class Undivided:
+    """A train split before anybody has a part of it: what a way of dividing may look at.
+
+    Ways of one's own read `members`, `count`, `labels` and `ids`, and draw from `seed`, which all peers share.
+    """
+
+    count: int
+    members: int
+    seed: Seed
+    labels: Labels | None = field(default=None, repr=False)
+    ids: NDArray[Any] | None = field(default=None, repr=False)
+    alpha: float = 0.5
+    classes_per_member: int = 2
+
+    def classes(self, kind: str) -> Labels:
+        """Return the labels, or refuse."""
+        if self.labels is None:
+            raise DataError(
+                f"a {kind} partition needs classes", fix="use iid, quantity-skew or natural", key="data.partition"
+            )
+        return self.labels
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Partition:
     """For each member the places of its training and its validation samples in the train split."""
 
-    kind: PartitionKind
+    kind: str
     train: tuple[Indices, ...]
     validation: tuple[Indices, ...]
 
@@ -51,9 +77,10 @@ def partition(
     members: int,
     seed: Seed,
     *,
-    kind: PartitionKind = "iid",
+    kind: str = "iid",
     alpha: float = 0.5,
     classes_per_member: int = 2,
+    options: Mapping[str, Any] | None = None,
     ids: NDArray[Any] | None = None,
     samples: int | None = None,
     validation: float = 0.0,
@@ -71,7 +98,10 @@ def partition(
     count = labels if isinstance(labels, int) else len(labels)
     _check(count, members, samples, validation)
     seed = seed.child("partition")
-    parts = _parts(labels, count, members, seed.child(kind), kind, alpha, classes_per_member, ids)
+    classes = None if isinstance(labels, int) else labels
+    whole = Undivided(count, members, seed.child(kind), classes, ids, alpha, classes_per_member)
+    with concerning("data.partition"):
+        parts = _checked(kind, whole, _divided(kind, whole, options or {}))
     shares = [_share(part, seed.child("member", k), samples, validation) for k, part in enumerate(parts)]
     if empty := [k for k, (train, _) in enumerate(shares) if not len(train)]:
         raise DataError(
@@ -97,31 +127,39 @@ def _check(count: int, members: int, samples: int | None, validation: float) -> 
         )
 
 
-def _parts(
-    labels: Labels | int,
-    count: int,
-    members: int,
-    seed: Seed,
-    kind: PartitionKind,
-    alpha: float,
-    classes_per_member: int,
-    ids: NDArray[Any] | None,
-) -> Parts:
-    if kind == "iid":
-        return _equal_cuts(seed.permutation(count), members)
-    if kind == "quantity-skew":
-        return _cuts(seed.permutation(count), _proportional(count, members, alpha, seed.child("sizes")))
-    if kind == "natural":
-        return _natural(ids, count, members, seed)
-    if kind in ("dirichlet", "label-skew") and isinstance(labels, int):
+def _divided(kind: str, whole: Undivided, options: Mapping[str, Any]) -> Parts:
+    divide = PARTITIONS.find(kind)
+    try:
+        return call_with_options(f"partition {kind!r}", divide, {next(iter(options_of(divide))): whole, **options})
+    except ErisError:
+        raise
+    except Exception as error:
         raise DataError(
-            f"a {kind} partition needs classes", fix="use iid, quantity-skew or natural", key="data.partition"
-        )
-    if kind == "dirichlet" and not isinstance(labels, int):
-        return _dirichlet(labels, members, alpha, seed)
-    if kind == "label-skew" and not isinstance(labels, int):
-        return _label_skew(labels, members, classes_per_member, seed)
-    raise ConfigError(f"partition is {kind!r}", fix=f"use one of {get_args(PartitionKind)}", key="data.partition")
+            f"partition {kind!r} failed: {type(error).__name__}: {error}", fix="mend its function"
+        ) from error
+
+
+def _checked(kind: str, whole: Undivided, parts: Parts) -> Parts:
+    """Refuse parts that are not one for each member, with every sample at most once."""
+    if len(parts) != whole.members:
+        raise DataError(f"partition {kind!r} gave {len(parts)} parts for {whole.members} members", fix="give one each")
+    places = np.concatenate([np.asarray(part, np.int64) for part in parts])
+    if places.size and not 0 <= places.min() <= places.max() < whole.count:
+        raise DataError(f"partition {kind!r} gave a sample beyond the {whole.count} there are", fix="use their places")
+    if len(np.unique(places)) != len(places):
+        raise DataError(f"partition {kind!r} gave a sample to two members", fix="give every sample once")
+    return [np.asarray(part, np.int64) for part in parts]
+
+
+def _iid(whole: Undivided) -> Parts:
+    """Cut a random order into equal parts."""
+    return _equal_cuts(whole.seed.permutation(whole.count), whole.members)
+
+
+def _quantity_skew(whole: Undivided) -> Parts:
+    """Draw the sizes of the parts from Dir(α); classes are mixed."""
+    sizes = _proportional(whole.count, whole.members, whole.alpha, whole.seed.child("sizes"))
+    return _cuts(whole.seed.permutation(whole.count), sizes)
 
 
 def _share(part: Indices, seed: Seed, samples: int | None, validation: float) -> tuple[Indices, Indices]:
@@ -144,7 +182,9 @@ def _equal_cuts(order: Indices, members: int) -> Parts:
     return _cuts(order, counts)
 
 
-def _dirichlet(labels: Labels, members: int, alpha: float, seed: Seed) -> Parts:
+def _dirichlet(whole: Undivided) -> Parts:
+    """Spread each class over the members in proportions drawn from Dir(α)."""
+    labels, members, alpha, seed = whole.classes("dirichlet"), whole.members, whole.alpha, whole.seed
     parts: list[Parts] = [[] for _ in range(members)]
     for label in np.unique(labels).tolist():
         places = np.flatnonzero(labels == label)
@@ -169,7 +209,10 @@ def _proportional(total: int, members: int, alpha: float, seed: Seed) -> Indices
     return counts
 
 
-def _label_skew(labels: Labels, members: int, classes_per_member: int, seed: Seed) -> Parts:
+def _label_skew(whole: Undivided) -> Parts:
+    """Give every member a few of the classes."""
+    labels, members, seed = whole.classes("label-skew"), whole.members, whole.seed
+    classes_per_member = whole.classes_per_member
     classes = np.unique(labels)
     if not 1 <= classes_per_member <= len(classes):
         raise ConfigError(
@@ -192,7 +235,9 @@ def _label_skew(labels: Labels, members: int, classes_per_member: int, seed: See
     return [np.concatenate(part) for part in parts]
 
 
-def _natural(ids: NDArray[Any] | None, count: int, members: int, seed: Seed) -> Parts:
+def _natural(whole: Undivided) -> Parts:
+    """Keep whoever samples come from whole."""
+    ids, count, members, seed = whole.ids, whole.count, whole.members, whole.seed
     if ids is None or len(ids) != count:
         raise DataError(
             "this data set has no natural ids",
@@ -206,3 +251,17 @@ def _natural(ids: NDArray[Any] | None, count: int, members: int, seed: Seed) -> 
         )
     order = names[seed.permutation(len(names))]
     return [np.flatnonzero(np.isin(ids, order[member::members])) for member in range(members)]
+
+
+PARTITIONS: Registry[Callable[..., Parts]] = Registry(
+    "partition",
+    "eris.partitions",
+    {
+        "iid": _iid,
+        "dirichlet": _dirichlet,
+        "label-skew": _label_skew,
+        "quantity-skew": _quantity_skew,
+        "natural": _natural,
+    },
+    refuses=lambda thing: "" if callable(thing) else "it cannot be called with what is to be divided",
+)

@@ -21,7 +21,7 @@ from eris.local.task import Memory
 from eris.local.torch_work import LocalWork
 from eris.seeds import Seed
 
-__all__ = ["Estimator", "Mean", "Oracle", "Saga", "Svrg", "estimator"]
+__all__ = ["BatchMean", "Estimator", "Oracle", "Saga", "Svrg", "estimator"]
 
 Indices = NDArray[np.int64]
 
@@ -46,7 +46,7 @@ class Estimator(Protocol):
         ...
 
 
-class Mean:
+class BatchMean:
     """The mean gradient over `batch` samples drawn without replacement, or over all."""
 
     def __init__(self, batch: int | None) -> None:
@@ -131,7 +131,7 @@ def estimator(work: LocalWork) -> Estimator:
     batch = None if work.batch == "full" else work.batch
     if work.estimator == "svrg":
         return Svrg(batch, work.refresh)
-    return Saga(batch) if work.estimator == "saga" else Mean(batch)
+    return Saga(batch) if work.estimator == "saga" else BatchMean(batch)
 
 
 def _batch(batch: int | None, samples: int, seed: Seed) -> Indices | None:

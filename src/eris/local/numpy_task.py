@@ -14,15 +14,17 @@ operations and numpy's own `einsum` loops, no BLAS: their bits do not depend on 
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from eris.errors import InputError
+from eris.local.correction import Correction
 from eris.local.spec import ModelSpec, Vector, as_vector
 from eris.local.task import LocalResult, Memory
 from eris.seeds import Seed
@@ -60,7 +62,25 @@ class Descent:
         model -= np.float32(self.learning_rate) * gradient
 
 
-class QuadraticTask:
+class _Corrected:
+    """What both tasks do with corrections of their gradients."""
+
+    spec: ModelSpec
+    _corrections: tuple[Correction, ...] = ()
+
+    def corrected(self, correction: Correction) -> Self:
+        """Return the same task with this correction of every local gradient."""
+        task = copy.copy(self)
+        task._corrections = (*self._corrections, correction)
+        return task
+
+    def _correct(self, gradient: Vector, weights: Vector, start: Vector, memory: Memory) -> None:
+        n = self.spec.n_trainable
+        for correct in self._corrections:
+            correct(gradient[:n], weights[:n], start[:n], memory)
+
+
+class QuadraticTask(_Corrected):
     """Member k minimises f_k(x) = ½ Σ_i h_k,i (x_i − c_k,i)², with its own centre c_k and curvature h_k > 0.
 
     Coordinate by coordinate, so every result can be written down: `optimum` is the minimum of Σ w_k f_k. With a `spec`
@@ -120,7 +140,9 @@ class QuadraticTask:
         local = as_vector(model, self.spec.n, what="model").copy()
         loss = self._loss(member, model)
         for _ in range(self.steps):
-            self.descent.move(local, self.curvatures[member] * (local - self.centres[member]), memory)
+            gradient = self.curvatures[member] * (local - self.centres[member])
+            self._correct(gradient, local, model, memory)
+            self.descent.move(local, gradient, memory)
         return LocalResult(model - local, self.samples(member), steps=float(self.steps), loss=loss)
 
     def evaluate(self, model: Vector) -> dict[str, float]:
@@ -145,7 +167,7 @@ class QuadraticTask:
         return float(0.5 * np.sum(self.curvatures[member] * away * away))
 
 
-class LogisticTask:
+class LogisticTask(_Corrected):
     """Softmax regression: each member has its own rows of (features, labels); all are tested on the same held-out rows.
 
     One full-batch step a round, or `epochs` passes in mini-batches whose order comes from the member's private seed.
@@ -219,6 +241,7 @@ class LogisticTask:
         local, losses = as_vector(model, self.spec.n, what="model").copy(), []
         for rows in self._batches(labels.size, seed):
             loss, gradient = self.gradient(local, features[rows], labels[rows])
+            self._correct(gradient, local, model, memory)
             self.descent.move(local, gradient, memory)
             losses.append(loss)
         first = losses[0] if losses else math.nan
@@ -243,6 +266,12 @@ class LogisticTask:
         np.einsum("rf,rc->fc", features, errors, out=parts["weight"])
         np.einsum("rc->c", errors, out=parts["bias"])
         return float(-np.mean(logs[rows, labels])), gradient
+
+    def held_out(self, count: int) -> LogisticTask:
+        """Return the same problem with the first `count` held-out rows as those of its only member."""
+        other = copy.copy(self)
+        other._train = [(self._test[0][:count], self._test[1][:count])]
+        return other
 
     def restricted(self, places: Sequence[NDArray[np.int64]]) -> LogisticTask:
         """Return the same problem with only these of each member's rows."""

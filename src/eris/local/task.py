@@ -18,7 +18,7 @@ import numpy as np
 from eris.local.spec import ModelSpec, Vector
 from eris.seeds import Seed
 
-__all__ = ["BlockResult", "BlockTask", "CohortTask", "LocalResult", "Memory", "Task"]
+__all__ = ["BlockResult", "BlockTask", "CohortTask", "LocalResult", "Memory", "Task", "rehearse"]
 
 Memory = dict[str, Vector]
 
@@ -126,3 +126,12 @@ class CohortTask(Protocol):
     ) -> list[LocalResult]:
         """Do what `train` does, for members with the same number of samples."""
         ...
+
+
+def rehearse(task: object, members: Sequence[int] | None = None) -> None:
+    """Try a task out, for these members or all, before anything is written; one that cannot be is believed.
+
+    Every process that trains calls this. A torch task sends a dry batch through its network (`eris.local.dry_batch`).
+    """
+    if (trial := getattr(task, "rehearse", None)) is not None:
+        trial(members)

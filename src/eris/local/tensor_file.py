@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.local.mapped import release
-from eris.local.stretch import stretches
+from eris.storage.mapped import release
+from eris.storage.stretch import stretches
 
 __all__ = ["Arrays", "array_pieces", "file_pieces", "read_arrays"]
 

@@ -7,7 +7,7 @@ it would take alone to rounding, not to the bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from eris.errors import ConfigError
 from eris.local.task import Memory
-from eris.local.torch_examples import Batch
+from eris.local.torch_examples import Batch, Nest
 from eris.local.torch_module import FlatModule
 from eris.local.torch_objective import Objective
 from eris.local.torch_optimizer import LocalOptimizer
@@ -39,20 +39,18 @@ class CohortGradient:
         self._flat = flat
         self._tensors = [(t.name, flat.spec.slices[t.name], t.shape) for t in flat.spec.vector_tensors]
 
-        def loss(weights: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
+        def loss(weights: dict[str, Tensor], inputs: Nest, targets: Nest) -> Tensor:
             module = cast(nn.Module, _WithWeights(flat.module, weights))  # objectives only call it
             return objective.loss(module, inputs, targets)
 
         self._one = grad_and_value(loss)
 
-    def __call__(
-        self, models: Models, inputs: Sequence[Tensor], targets: Sequence[Tensor]
-    ) -> tuple[Models, list[float]]:
+    def __call__(self, models: Models, inputs: Sequence[Nest], targets: Sequence[Nest]) -> tuple[Models, list[float]]:
         """Return the members' gradients and losses; one row of `models` stands for the same model for all."""
         shared = len(models) == 1
         step = vmap(self._one, in_dims=(None if shared else 0, 0, 0), randomness="error")
         try:
-            gradients, losses = step(self._weights(models, shared), torch.stack([*inputs]), torch.stack([*targets]))
+            gradients, losses = step(self._weights(models, shared), _stacked(inputs), _stacked(targets))
         except RuntimeError as error:
             raise ConfigError(
                 f"the model cannot be trained in cohorts: {str(error).splitlines()[0]}",
@@ -93,10 +91,20 @@ class _WithWeights:
     """A module that is called with these weights instead of its own."""
 
     def __init__(self, module: nn.Module, weights: dict[str, Tensor]) -> None:
-        self._module, self._weights = module, weights
+        self.called, self._weights = module, weights
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return functional_call(self._module, self._weights, arguments, named)
+        return functional_call(self.called, self._weights, arguments, named)
+
+
+def _stacked(nests: Sequence[Nest]) -> Nest:
+    """Return nests of one form as one, with the members as its first dimension."""
+    first = nests[0]
+    if isinstance(first, Mapping):
+        return {name: _stacked([nest[name] for nest in nests]) for name in first}
+    if isinstance(first, tuple):
+        return tuple(_stacked(parts) for parts in zip(*nests, strict=True))
+    return torch.stack([*nests])
 
 
 def _require_no_side_effects(flat: FlatModule) -> None:

@@ -1,13 +1,16 @@
 """Samples on their way into a model.
 
-Where they come from is not decided here: anything with a length and `take` will do. What a member needs is turned into
-tensors once and kept, up to a budget of memory; beyond it the least recently used is made again when needed.
+Where they come from is not decided here: anything with a length and `take` will do. What `take` gives, inputs and
+targets, are arrays or tensors, or dictionaries and tuples of them: a *nest*. A member's samples are turned into tensors
+once and kept, up to a budget of memory; beyond it the least recently used is made again when needed. Samples that
+should be taken anew for every batch (a torch `Dataset`: padding and augmentation belong to the batch) say so with
+`by_batch = True`.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,10 +18,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Batch", "Chosen", "Examples", "TensorCache", "batches_of"]
+__all__ = [
+    "Batch",
+    "Chosen",
+    "DrawnSamples",
+    "Examples",
+    "HeldSamples",
+    "MemberSamples",
+    "Nest",
+    "TensorCache",
+    "batches_of",
+    "count_of",
+    "leaves",
+    "mapped",
+    "tensors_at",
+]
 
 Indices = NDArray[np.int64]
-Batch = tuple[Tensor, Tensor]
+Nest = Any  # a tensor, or a dictionary or a tuple of nests
+Batch = tuple[Nest, Nest]
 
 
 class Examples(Protocol):
@@ -26,7 +44,7 @@ class Examples(Protocol):
 
     def __len__(self) -> int: ...
 
-    def take(self, indices: Indices) -> tuple[NDArray[Any], NDArray[Any]]:
+    def take(self, indices: Indices) -> tuple[Any, Any]:
         """Return inputs and targets at these places."""
         ...
 
@@ -35,14 +53,23 @@ class Chosen:
     """Some samples of a split, as a split of their own."""
 
     def __init__(self, examples: Examples, places: Indices) -> None:
-        self._examples, self._places = examples, places
+        self.source, self._places = examples, places
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def take(self, indices: Indices) -> tuple[NDArray[Any], NDArray[Any]]:
+    @property
+    def by_batch(self) -> bool:
+        """Whether they are taken anew for every batch."""
+        return getattr(self.source, "by_batch", False)
+
+    def take(self, indices: Indices) -> tuple[Any, Any]:
         """Return inputs and targets at these places of the choice."""
-        return self._examples.take(self._places[indices])
+        return self.source.take(self._places[indices])
+
+    def origin(self, place: int) -> int:
+        """Return a sample's number in the split it was chosen from."""
+        return int(self._places[place])
 
 
 class TensorCache:
@@ -57,13 +84,64 @@ class TensorCache:
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
-        inputs, targets = examples.take(places)
-        batch = (_tensor(inputs), _tensor(targets))
+        batch = tensors_at(examples, places)
+        if getattr(examples, "by_batch", False):
+            return batch
         self._kept[key] = batch
         self._used += _bytes(batch)
         while self._used > self._budget and len(self._kept) > 1:
             self._used -= _bytes(self._kept.popitem(last=False)[1])
         return batch
+
+
+class MemberSamples(Protocol):
+    """A member's samples while it trains."""
+
+    def __len__(self) -> int: ...
+
+    def at(self, places: Indices | Tensor | None) -> Batch:
+        """Return the batch of these samples (places in the member's own list), or of all."""
+        ...
+
+
+class HeldSamples:
+    """Samples that lie in memory as tensors."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._plain = isinstance(batch[0], Tensor) and isinstance(batch[1], Tensor)
+
+    def __len__(self) -> int:
+        return count_of(self._batch)
+
+    def at(self, places: Indices | Tensor | None) -> Batch:
+        """Return a part of the tensors, or them all as they are."""
+        if places is None:
+            return self._batch
+        inputs, targets = self._batch
+        if self._plain:
+            return inputs[places], targets[places]
+        return mapped(inputs, lambda part: part[places]), mapped(targets, lambda part: part[places])
+
+
+class DrawnSamples:
+    """Samples that are taken from their source when a batch needs them."""
+
+    def __init__(self, examples: Examples, places: Indices) -> None:
+        self._examples, self._places = examples, places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def at(self, places: Indices | Tensor | None) -> Batch:
+        """Take a batch."""
+        return tensors_at(self._examples, self._places if places is None else self._places[np.asarray(places)])
+
+
+def tensors_at(examples: Examples, places: Indices) -> Batch:
+    """Take samples and return them as tensors."""
+    inputs, targets = examples.take(places)
+    return mapped(inputs, _tensor), mapped(targets, _tensor)
 
 
 def batches_of(examples: Examples, size: int) -> Iterator[tuple[int, Indices]]:
@@ -72,10 +150,41 @@ def batches_of(examples: Examples, size: int) -> Iterator[tuple[int, Indices]]:
         yield start, np.arange(start, min(start + size, len(examples)))
 
 
-def _tensor(array: NDArray[Any]) -> Tensor:
+def mapped(nest: Nest, change: Callable[[Any], Any]) -> Nest:
+    """Return a nest of the same form with every leaf changed.
+
+    >>> mapped({"a": 1, "b": (2, 3)}, lambda leaf: 10 * leaf)
+    {'a': 10, 'b': (20, 30)}
+    """
+    if isinstance(nest, Mapping):
+        return {name: mapped(part, change) for name, part in nest.items()}
+    return tuple(mapped(part, change) for part in nest) if isinstance(nest, tuple | list) else change(nest)
+
+
+def leaves(nest: Nest, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Walk through the leaves of a nest with their names, such as ``mask`` or ``pair.0``."""
+    if isinstance(nest, Mapping):
+        for key, part in nest.items():
+            yield from leaves(part, f"{name}.{key}" if name else str(key))
+    elif isinstance(nest, tuple | list):
+        for place, part in enumerate(nest):
+            yield from leaves(part, f"{name}.{place}" if name else str(place))
+    else:
+        yield name, nest
+
+
+def count_of(batch: Batch) -> int:
+    """Return how many samples a batch has."""
+    targets = batch[1]
+    return len(targets) if isinstance(targets, Tensor) else len(next(leaves(batch))[1])
+
+
+def _tensor(part: Any) -> Tensor:
+    if isinstance(part, Tensor):
+        return part
     # A copy into torch's own memory: its alignment is fixed, numpy's is not, and matrix kernels look at it.
-    return torch.from_numpy(np.ascontiguousarray(array)).clone()
+    return torch.from_numpy(np.ascontiguousarray(part)).clone()
 
 
 def _bytes(batch: Batch) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in batch)
+    return sum(tensor.numel() * tensor.element_size() for _, tensor in leaves(batch))

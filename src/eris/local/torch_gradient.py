@@ -6,11 +6,13 @@ sum: it is one more function of this kind, handed to `TorchTask` as `gradient`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 import numpy as np
+import torch
 
-from eris.local.torch_examples import Batch
+from eris.local.torch_examples import Batch, count_of, mapped
 from eris.local.torch_module import FlatModule
 from eris.local.torch_objective import Objective
 from eris.local.torch_work import LocalWork
@@ -40,14 +42,15 @@ class AccumulatedGradient:
     def __call__(self, flat: FlatModule, objective: Objective, batch: Batch, seed: Seed, step: int) -> float:
         """Add up the gradients of the parts, each weighted by its samples."""
         del seed, step
-        inputs, targets = batch
-        total, loss = np.zeros_like(flat.gradient), 0.0
-        for start in range(0, len(targets), self._size):
+        count, loss = count_of(batch), 0.0
+        total = torch.zeros_like(flat.flat_gradient)
+        for start in range(0, count, self._size):
             part = slice(start, start + self._size)
-            share = len(targets[part]) / len(targets)
-            loss += share * flat.differentiate(objective, inputs[part], targets[part])
-            total += np.float32(share) * flat.gradient
-        np.copyto(flat.gradient, total)
+            share = (min(start + self._size, count) - start) / count
+            inputs, targets = (mapped(each, operator.itemgetter(part)) for each in batch)
+            loss += share * flat.differentiate(objective, inputs, targets)
+            total += float(np.float32(share)) * flat.flat_gradient
+        flat.flat_gradient.copy_(total)
         return loss
 
 

@@ -7,50 +7,129 @@ Gradients lie in one, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import fnmatch
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from eris.errors import ConfigError
 from eris.local.spec import ModelSpec, Role, TensorSpec, Vector
+from eris.local.torch_examples import Batch, Nest, mapped
 from eris.local.torch_objective import Objective
-from eris.local.torch_work import BufferPolicy
+from eris.local.torch_work import BufferPolicy, Precision
 
 __all__ = ["FlatModule", "one_thread", "spec_of", "tensors_of"]
 
+_FIRST_SCALE = 2.0**16  # of the loss in fp16
 _BUFFER_ROLES: dict[BufferPolicy, Role] = {"average": "buffer", "local": "local", "frozen": "frozen"}
 
 
 class FlatModule:
-    """One copy of the model: load a vector, ask for gradients, read the vector back."""
+    """One copy of the model: load a vector, ask for gradients, read the vector back.
 
-    def __init__(self, module: nn.Module, *, buffers: BufferPolicy = "average") -> None:
-        self.module = module.float().eval()
-        self.spec = spec_of(module, buffers=buffers)
+    The flat memory has the vector first, then the personal tensors that are trained (`keep`); gradients likewise. On an
+    accelerator `vector`, `trainable` and `gradient` are copies for the processor, which `load`, `read` and
+    `read_gradient` fill: the tensors themselves stay where they are.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        buffers: BufferPolicy = "average",
+        keep: Sequence[str] = (),
+        device: str = "cpu",
+        precision: Precision = "float32",
+    ) -> None:
+        self.device, self._precision, self._scale = torch.device(device), precision, _FIRST_SCALE
+        self.module = module.float().eval().to(self.device)
+        self.spec = spec_of(module, buffers=buffers, keep=keep)
         tensors = tensors_of(module)
-        self._flat = torch.zeros(self.spec.n)
-        self.vector: Vector = self._flat.numpy()
-        self.trainable: Vector = self.vector[: self.spec.n_trainable]
+        own = [tensors[t.name] for t in self.spec.tensors if t.role == "local" and _is_trained(tensors[t.name])]
+        n, n_trainable, n_own = self.spec.n, self.spec.n_trainable, sum(tensor.numel() for tensor in own)
+        self.flat = torch.zeros(n + n_own, device=self.device)
         for name, place in self.spec.slices.items():
-            self._flat[place] = tensors[name].detach().reshape(-1)
-            tensors[name].data = self._flat[place].view(tensors[name].shape)
+            _move_into(self.flat[place], tensors[name])
+        start = n
+        for tensor in own:
+            _move_into(self.flat[start : start + tensor.numel()], tensor)
+            start += tensor.numel()
         self._parameters = [tensors[t.name] for t in self.spec.vector_tensors if t.role == "trainable"]
         self._local = [tensors[t.name] for t in self.spec.tensors if t.role == "local"]
         self._frozen = _frozen_buffers(module) if buffers == "frozen" else []
         self.initial_local = self.local_values()
-        self._gradient = torch.zeros(self.spec.n_trainable)
-        self.gradient: Vector = self._gradient.numpy()
-        parts = torch.split(self._gradient, [parameter.numel() for parameter in self._parameters])
-        for parameter, part in zip(self._parameters, parts, strict=True):
+        self.flat_gradient = torch.zeros(n_trainable + n_own, device=self.device)
+        parts = torch.split(self.flat_gradient, [parameter.numel() for parameter in [*self._parameters, *own]])
+        for parameter, part in zip([*self._parameters, *own], parts, strict=True):
             parameter.grad = part.view(parameter.shape)
+        self._see()
+
+    def _see(self) -> None:
+        """Look at the tensors from numpy; what lies on an accelerator is seen by way of copies."""
+        n, n_trainable = self.spec.n, self.spec.n_trainable
+        self.on_host = self.device.type == "cpu"
+        pinned = self.device.type == "cuda"
+        self._host = self.flat if self.on_host else torch.zeros(n, pin_memory=pinned)
+        self._host_gradient = self.flat_gradient if self.on_host else torch.zeros(n_trainable, pin_memory=pinned)
+        self.vector: Vector = self._host.numpy()[:n]
+        self.trainable: Vector = self.vector[:n_trainable]
+        self.gradient: Vector = self._host_gradient.numpy()[:n_trainable]
+        self.personal: Vector = self._host.numpy()[n:]
+        self.personal_gradient: Vector = self._host_gradient.numpy()[n_trainable:]
+
+    @property
+    def n_personal(self) -> int:
+        """How many values are trained and never sent."""
+        return self.flat.numel() - self.spec.n
 
     def load(self, vector: Vector) -> None:
         """Set the trainable tensors and buffers, and put frozen buffers back to what they were."""
+        self._scale = _FIRST_SCALE  # nothing of one call survives into the next
         np.copyto(self.vector, vector)
+        if not self.on_host:
+            self.flat[: self.spec.n].copy_(self._host, non_blocking=True)
         for _, tensor, value in self._frozen:
             tensor.data.copy_(value)
+
+    def load_trainable(self, point: Vector) -> None:
+        """Set the trainable tensors alone."""
+        np.copyto(self.trainable, point)
+        if not self.on_host:
+            self.flat[: point.size].copy_(self._host[: point.size], non_blocking=True)
+
+    def read(self) -> Vector:
+        """Return the vector as it is now; the memory is used again."""
+        if not self.on_host:
+            self._host.copy_(self.flat[: self.spec.n])
+        return self.vector
+
+    def read_gradient(self) -> Vector:
+        """Return the gradient of the trainable values; the memory is used again."""
+        if not self.on_host:
+            self._host_gradient.copy_(self.flat_gradient[: self.spec.n_trainable])
+        return self.gradient
+
+    def write_gradient(self, gradient: NDArray[Any]) -> None:
+        """Put a gradient in the place of the one that was taken."""
+        np.copyto(self.gradient, gradient, casting="same_kind")
+        if not self.on_host:
+            self.flat_gradient[: self.spec.n_trainable].copy_(self._host_gradient, non_blocking=True)
+
+    def placed(self, batch: Batch) -> Batch:
+        """Return a batch where the network is."""
+        if self.on_host:
+            return batch
+        inputs, targets = (mapped(part, self._to_device) for part in batch)
+        return inputs, targets
+
+    def _to_device(self, tensor: Tensor) -> Tensor:
+        tensor = tensor.pin_memory() if self.device.type == "cuda" else tensor
+        return tensor.to(self.device, non_blocking=True)
 
     def train(self) -> None:
         """Behave as in training; layers whose statistics are frozen use them instead of the batch's."""
@@ -64,18 +143,39 @@ class FlatModule:
         if self.module.training:
             self.module.eval()
 
-    def differentiate(self, objective: Objective, inputs: Tensor, targets: Tensor) -> float:
+    def differentiate(self, objective: Objective, inputs: Nest, targets: Nest) -> float:
         """Write the gradient of the mean loss into `gradient` and return the loss."""
-        self._gradient.zero_()
+        if self._precision != "float32":
+            return self._differentiate_in_halves(objective, inputs, targets)
+        self.flat_gradient.zero_()
         loss = objective.loss(self.module, inputs, targets)
         loss.backward()  # type: ignore[no-untyped-call]
+        return loss.item()
+
+    def _differentiate_in_halves(self, objective: Objective, inputs: Nest, targets: Nest) -> float:
+        """Let torch choose what to compute in half precision; weights and gradients stay float32.
+
+        Gradients in fp16 would vanish: the loss is multiplied by a power of two, halved for as long as they overflow.
+        """
+        dtype = torch.bfloat16 if self._precision == "bf16" else torch.float16
+        with torch.autocast(self.device.type, dtype=dtype):
+            loss = objective.loss(self.module, inputs, targets)
+        scale = self._scale if self._precision == "fp16" else 1.0
+        while True:  # only the way back is gone again: running statistics have seen the batch once
+            self.flat_gradient.zero_()
+            (loss.float() * scale).backward(retain_graph=scale != 1.0)  # type: ignore[no-untyped-call]
+            if scale == 1.0 or torch.isfinite(self.flat_gradient).all():
+                break
+            scale = self._scale = scale / 2
+        if scale != 1.0:
+            self.flat_gradient.div_(scale)
         return loss.item()
 
     def local_values(self) -> Vector:
         """Return the tensors that stay with their peer, as one float32 vector."""
         if not self._local:
             return np.empty(0, np.float32)
-        return torch.cat([tensor.detach().reshape(-1).float() for tensor in self._local]).numpy()
+        return torch.cat([tensor.detach().reshape(-1).float().cpu() for tensor in self._local]).numpy()
 
     def load_local(self, values: Vector) -> None:
         """Set the tensors that stay with their peer."""
@@ -86,11 +186,26 @@ class FlatModule:
             start += tensor.numel()
 
 
-def spec_of(module: nn.Module, *, buffers: BufferPolicy = "average") -> ModelSpec:
-    """Describe a module: what needs no gradient is frozen, integers are local, other buffers follow the policy."""
+def _move_into(place: Tensor, tensor: Tensor) -> None:
+    place.copy_(tensor.detach().reshape(-1))
+    tensor.data = place.view(tensor.shape)
+
+
+def _is_trained(tensor: Tensor) -> bool:
+    return isinstance(tensor, nn.Parameter) and tensor.requires_grad
+
+
+def spec_of(module: nn.Module, *, buffers: BufferPolicy = "average", keep: Sequence[str] = ()) -> ModelSpec:
+    """Describe a module: what needs no gradient is frozen, integers are local, other buffers follow the policy.
+
+    What one of the patterns in `keep` names is local as well: it stays with its peer.
+    """
+    tensors = tensors_of(module)
+    kept = _kept(list(tensors), keep)
     described = []
-    for name, tensor in tensors_of(module).items():
+    for name, tensor in tensors.items():
         role = _role(tensor, buffers)
+        role = "local" if name in kept and role != "frozen" else role
         dtype = "float32" if tensor.is_floating_point() else str(tensor.dtype).removeprefix("torch.")
         described.append(TensorSpec(name, tuple(tensor.shape), dtype, role))
     return ModelSpec(tuple(described))
@@ -105,6 +220,25 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
             seen.add(id(tensor))
             tensors[name] = tensor
     return tensors
+
+
+def _kept(names: list[str], patterns: Sequence[str]) -> set[str]:
+    """Return the names that a pattern fits; one that fits none is a mistake."""
+    kept = set[str]()
+    for pattern in patterns:
+        found = fnmatch.filter(names, pattern)
+        if not found:
+            raise ConfigError(
+                f"local.keep names {pattern!r}, which no tensor of the model is called",
+                fix=f"the tensors are {_some(names)}; * stands for anything",
+                key="local.keep",
+            )
+        kept.update(found)
+    return kept
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (f", … ({len(names)})" if len(names) > 6 else "")
 
 
 def _frozen_buffers(module: nn.Module) -> list[tuple[nn.Module, Tensor, Tensor]]:

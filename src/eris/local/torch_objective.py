@@ -1,77 +1,216 @@
-"""What is minimised, and how it is scored."""
+"""What is minimised, and how it is scored.
+
+An objective asks a network for its answers and makes a loss of them. What a network answers may be a tensor, or an
+object with `.logits` and `.loss`, as those of the transformers library. The losses that have a name are in
+`eris.local.torch_losses`.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-__all__ = ["Classification", "Objective", "Score"]
+from eris.errors import ConfigError
+from eris.local.torch_examples import Nest, count_of
+
+__all__ = [
+    "IGNORED",
+    "Limits",
+    "Metric",
+    "Misfit",
+    "Objective",
+    "Score",
+    "Supervised",
+    "accuracy_of",
+    "logits_of",
+    "outputs_of",
+    "parameters_of",
+]
+
+IGNORED = -100  # a label that is not learned: padding, a place without an answer
+
+Metric = Callable[[Any, Any], Any]
+"""Takes what the network answered and the targets of a batch; returns the mean over its samples, or (sum, count)."""
+
+Sums = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why answers and targets cannot be compared, and what to do about it."""
+
+    what: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Between which numbers targets must lie (or be `IGNORED`), why, and what to do where they do not."""
+
+    least: int
+    most: int
+    why: str
+    fix: str = "number classes from 0 and give the model as many, or mark what does not count with −100"
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Sums over one batch: of the loss over its items (samples, or tokens), and of hits and items for each class."""
+    """Sums over one batch: of the loss over its items (samples, or tokens), and of whatever figures are made from."""
 
     loss: float
     items: int
-    hits: Tensor
-    totals: Tensor
-    samples: int = 0
-    sums: dict[str, float] = field(default_factory=dict)  # of further metrics over the samples
+    sums: Sums = field(default_factory=dict)
+    figures: Callable[[Sums], dict[str, float]] = lambda sums: {}  # noqa: ARG005 - no figures of no sums
+    ratios: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # further metrics: sum and count
 
     def __add__(self, other: Score) -> Score:
+        ratios = {name: (a + other.ratios[name][0], b + other.ratios[name][1]) for name, (a, b) in self.ratios.items()}
         return Score(
             self.loss + other.loss,
             self.items + other.items,
-            self.hits + other.hits,
-            self.totals + other.totals,
-            self.samples + other.samples,
             {name: value + other.sums[name] for name, value in self.sums.items()},
+            self.figures,
+            ratios,
         )
 
     def means(self) -> dict[str, float]:
-        """Return loss and accuracy by item, further metrics by sample."""
-        means = {"loss": self.loss / self.items, "accuracy": self.hits.sum().item() / self.items}
-        return means | {name: value / self.samples for name, value in self.sums.items()}
+        """Return the loss by item, and what its sums and the further metrics come to."""
+        ratios = {name: _ratio(total, count) for name, (total, count) in self.ratios.items()}
+        return {"loss": _ratio(self.loss, self.items)} | self.figures(self.sums) | ratios
 
     def by_class(self) -> dict[str, float]:
-        """Return the accuracy of each class that occurs."""
-        pairs = zip(self.hits.tolist(), self.totals.tolist(), strict=True)
+        """Return the accuracy of each class that occurs; nothing where there are no classes."""
+        if len(self.sums.get("totals", ())) < 2:
+            return {}
+        pairs = zip(self.sums["hits"].tolist(), self.sums["totals"].tolist(), strict=True)
         return {f"accuracy/{label}": hit / total for label, (hit, total) in enumerate(pairs) if total}
 
 
 class Objective(Protocol):
     """A mean loss to differentiate, and sums to report."""
 
-    def loss(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    def loss(self, module: nn.Module, inputs: Nest, targets: Nest) -> Tensor:
         """Return the mean loss of a batch."""
         ...
 
-    def score(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> Score:
+    def score(self, module: nn.Module, inputs: Nest, targets: Nest) -> Score:
         """Return sums over a batch; called without gradients."""
         ...
 
 
-class Classification:
-    """Cross-entropy of logits (N × classes) with labels (N)."""
+class Supervised:
+    """Answers held against targets: what every loss by name has in common.
 
-    def loss(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean cross-entropy."""
-        return functional.cross_entropy(module(inputs), targets)
+    A subclass says what the mean loss is and what is counted, and how one can tell beforehand that it does not fit.
+    """
 
-    def losses(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the cross-entropy of each sample."""
-        return functional.cross_entropy(module(inputs), targets, reduction="none")
+    def __init__(self, metrics: Mapping[str, Metric] | None = None) -> None:
+        self.metrics = dict(metrics or {})
 
-    def score(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> Score:
-        """Return summed cross-entropy and, for each class, how many were right."""
-        logits = module(inputs)
-        losses = functional.cross_entropy(logits, targets, reduction="none")
-        classes = logits.shape[1]
-        hits = torch.bincount(targets[logits.argmax(1) == targets], minlength=classes)
-        loss = losses.double().sum().item()
-        return Score(loss, len(targets), hits, torch.bincount(targets, minlength=classes), len(targets))
+    def loss(self, module: nn.Module, inputs: Nest, targets: Nest) -> Tensor:
+        """Return the mean loss of a batch."""
+        return self.mean(self.answers(module, inputs, targets), targets)
+
+    def score(self, module: nn.Module, inputs: Nest, targets: Nest) -> Score:
+        """Return sums over a batch, those of the further metrics too."""
+        outputs = self.answers(module, inputs, targets)
+        score, samples = self.count(outputs, targets), count_of((inputs, targets))
+        ratios = {name: _pair(name, metric(outputs, targets), samples) for name, metric in self.metrics.items()}
+        return Score(score.loss, score.items, score.sums, score.figures, {**score.ratios, **ratios})
+
+    def answers(self, module: nn.Module, inputs: Nest, targets: Nest) -> Any:
+        """Ask the network."""
+        del targets
+        return outputs_of(module, inputs)
+
+    def mean(self, outputs: Any, targets: Nest) -> Tensor:
+        """Return the mean loss of answers."""
+        raise NotImplementedError
+
+    def count(self, outputs: Any, targets: Nest) -> Score:
+        """Return sums over answers."""
+        raise NotImplementedError
+
+    def misfit(self, outputs: Any, targets: Nest) -> Misfit | None:
+        """Return why these answers and targets do not go together, if they do not."""
+        del outputs, targets
+        return None
+
+    def limits(self, outputs: Any) -> Limits | None:
+        """Return between which numbers targets must lie, if that is known."""
+        del outputs
+        return None
+
+
+def outputs_of(module: nn.Module, inputs: Nest) -> Any:
+    """Ask a network: a tensor is its argument, a tuple are its arguments, a dictionary its arguments by name.
+
+    A network whose `forward` does not know the names gets the dictionary itself.
+    """
+    if isinstance(inputs, Tensor):
+        return module(inputs)
+    if isinstance(inputs, Mapping):
+        return module(**inputs) if _known(module, tuple(inputs)) else module(inputs)
+    return module(*inputs)
+
+
+def logits_of(outputs: Any) -> Tensor:
+    """Return the tensor in an answer: itself, its `logits`, or the first of several."""
+    if isinstance(outputs, Tensor):
+        return outputs
+    found = getattr(outputs, "logits", None)
+    if found is None and isinstance(outputs, Mapping):
+        found = outputs.get("logits", next(iter(outputs.values()), None))
+    if found is None and isinstance(outputs, tuple | list) and outputs:
+        found = outputs[0]
+    if not isinstance(found, Tensor):
+        raise ConfigError(
+            f"the model answers with a {type(outputs).__name__}, which is no tensor and has no logits",
+            fix="return a tensor, or name a loss that knows what to make of it, as package.module:function",
+            key="local.loss",
+        )
+    return found
+
+
+def accuracy_of(sums: Sums) -> dict[str, float]:
+    """Return the share of hits."""
+    return {"accuracy": _ratio(sums["hits"].sum().item(), sums["totals"].sum().item())}
+
+
+def parameters_of(module: nn.Module) -> tuple[frozenset[str], bool]:
+    """Return the names that a network's `forward` takes, and whether it takes any other as well."""
+    kind: Any = type(getattr(module, "called", module))
+    return _parameters(kind)
+
+
+@functools.lru_cache
+def _parameters(kind: type[nn.Module]) -> tuple[frozenset[str], bool]:
+    parameters = [each for name, each in inspect.signature(kind.forward).parameters.items() if name != "self"]
+    named = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+    return frozenset(named), any(each.kind is each.VAR_KEYWORD for each in parameters)
+
+
+def _known(module: nn.Module, names: tuple[str, ...]) -> bool:
+    known, any_other = parameters_of(module)
+    return any_other or known.issuperset(names)
+
+
+def _pair(name: str, value: Any, samples: int) -> tuple[float, float]:
+    try:
+        total, count = value if isinstance(value, tuple) else (float(value) * samples, samples)
+        return float(total), float(count)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"metric {name} returned a {type(value).__name__}",
+            fix="return the mean over the batch, or a pair (sum, count)",
+            key="local.metrics",
+        ) from error
+
+
+def _ratio(total: float, count: float) -> float:
+    return total / count if count else float("nan")

@@ -1,7 +1,8 @@
 """Local optimizers on one flat vector.
 
 They follow torch.optim's arithmetic, but act on the flat model in blocks that stay in the cache, and keep what they
-remember in plain vectors, so that an engine can store it between rounds.
+remember in plain vectors, so that an engine can store it between rounds. On an accelerator torch.optim itself does the
+steps, on the flat tensor, and what it remembers is fetched into the same vectors once a round.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
+import torch
 
 from eris.local.spec import Vector
 from eris.local.task import Memory
+from eris.local.torch_module import FlatModule
 from eris.local.torch_work import LocalWork
 
-__all__ = ["Adam", "LocalOptimizer", "Sgd", "local_optimizer"]
+__all__ = ["Adam", "DeviceSteps", "HostSteps", "LocalOptimizer", "RoundSteps", "Sgd", "local_optimizer", "round_steps"]
 
 _BLOCK = 1 << 15  # what a step reads and writes of it stays in the cache
 
@@ -132,6 +135,94 @@ def local_optimizer(work: LocalWork) -> LocalOptimizer:
     if work.optimizer == "sgd":
         return Sgd(work.lr, work.momentum, work.weight_decay)
     return Adam(work.lr, work.betas, work.eps, work.weight_decay, decoupled=work.optimizer == "adamw")
+
+
+class RoundSteps(Protocol):
+    """The steps that one member takes in one round, on one network."""
+
+    def apply(self) -> None:
+        """Move along the gradient that was taken last."""
+        ...
+
+    def finish(self, start: Vector, out: Vector) -> None:
+        """Take the last step and write start − end to `out`, trainable values and buffers."""
+        ...
+
+
+def round_steps(flat: FlatModule, work: LocalWork, state: Memory, own_state: Memory) -> RoundSteps:
+    """Return what moves this network; `state` and, of personal values, `own_state` are remembered and moved too."""
+    if flat.on_host:
+        return HostSteps(flat, local_optimizer(work), state, own_state)
+    return DeviceSteps(flat, work, state, own_state)
+
+
+class HostSteps:
+    """Steps on the processor, on memory that the network and numpy share."""
+
+    def __init__(self, flat: FlatModule, optimizer: LocalOptimizer, state: Memory, own_state: Memory) -> None:
+        self._flat, self._optimizer, self._state, self._own_state = flat, optimizer, state, own_state
+
+    def apply(self) -> None:
+        """Move in place."""
+        flat = self._flat
+        self._optimizer.apply(flat.trainable, flat.gradient, self._state)
+        self._apply_own()
+
+    def finish(self, start: Vector, out: Vector) -> None:
+        """Take the difference while both ends lie in the cache."""
+        flat, n = self._flat, self._flat.spec.n_trainable
+        self._optimizer.difference(start[:n], flat.trainable, flat.gradient, self._state, out[:n])
+        np.subtract(start[n:], flat.vector[n:], out=out[n:])
+        self._apply_own()
+
+    def _apply_own(self) -> None:
+        if self._flat.n_personal:
+            self._optimizer.apply(self._flat.personal, self._flat.personal_gradient, self._own_state)
+
+
+class DeviceSteps:
+    """Steps where the network is; the model and what is remembered cross over once a round, there and back."""
+
+    _NAMES = ("momentum_buffer", "momentum"), ("exp_avg", "first"), ("exp_avg_sq", "second"), ("step", "count")
+
+    def __init__(self, flat: FlatModule, work: LocalWork, state: Memory, own_state: Memory) -> None:
+        n, n_trainable = flat.spec.n, flat.spec.n_trainable
+        shared = flat.flat[:n_trainable], flat.flat_gradient[:n_trainable], state
+        own = flat.flat[n:], flat.flat_gradient[n_trainable:], own_state
+        self._flat = flat
+        self._parts = [part for part in (shared, own) if part[0].numel()]
+        for values, gradient, _ in self._parts:
+            values.grad = gradient
+        self._optimizer = _torch_optimizer(work, [values for values, _, _ in self._parts])
+        for values, _, memory in self._parts:
+            self._optimizer.state[values] = self._on_device(memory)
+
+    def apply(self) -> None:
+        """Move in place."""
+        self._optimizer.step()
+
+    def finish(self, start: Vector, out: Vector) -> None:
+        """Move, and fetch where that led and what is to be remembered."""
+        self._optimizer.step()
+        np.subtract(start, self._flat.read(), out=out)
+        for values, _, memory in self._parts:
+            kept = self._optimizer.state[values]
+            for theirs, ours in self._NAMES:
+                if ours in memory:
+                    memory[ours][:] = kept[theirs].reshape(-1).cpu().numpy()
+            values.grad = None
+
+    def _on_device(self, memory: Memory) -> dict[str, torch.Tensor]:
+        named = {theirs: torch.tensor(memory[ours]) for theirs, ours in self._NAMES if ours in memory}
+        state = {name: value.to(self._flat.device) for name, value in named.items() if name != "step"}
+        return state | ({"step": named["step"].reshape(())} if "step" in named else {})
+
+
+def _torch_optimizer(work: LocalWork, values: list[torch.Tensor]) -> torch.optim.Optimizer:
+    if work.optimizer == "sgd":
+        return torch.optim.SGD(values, work.lr, momentum=work.momentum, weight_decay=work.weight_decay)
+    kind = torch.optim.AdamW if work.optimizer == "adamw" else torch.optim.Adam
+    return kind(values, work.lr, betas=work.betas, eps=work.eps, weight_decay=work.weight_decay)
 
 
 def _blocks(n: int) -> Iterator[slice]:

@@ -12,22 +12,37 @@ import functools
 import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from eris.errors import ConfigError
+from eris.errors import ConfigError, ModelError
+from eris.local.correction import Correction
+from eris.local.devices import device_of, make_repeatable
+from eris.local.dry_batch import check_dry_batch
 from eris.local.estimator import estimator
 from eris.local.spec import ModelSpec, Vector, as_vector
 from eris.local.task import LocalResult, Memory
 from eris.local.torch_cohort import CohortGradient, descend_together
-from eris.local.torch_examples import Batch, Chosen, Examples, TensorCache, batches_of
+from eris.local.torch_examples import (
+    Batch,
+    Chosen,
+    DrawnSamples,
+    Examples,
+    HeldSamples,
+    MemberSamples,
+    TensorCache,
+    batches_of,
+    count_of,
+    mapped,
+)
 from eris.local.torch_gradient import LocalGradient, gradient_of, mean_gradient
+from eris.local.torch_losses import Classification
 from eris.local.torch_module import FlatModule, one_thread
-from eris.local.torch_objective import Classification, Objective
-from eris.local.torch_optimizer import local_optimizer
+from eris.local.torch_objective import Objective
+from eris.local.torch_optimizer import local_optimizer, round_steps
 from eris.local.torch_work import LocalWork
 from eris.seeds import Seed, public_root
 
@@ -35,6 +50,7 @@ __all__ = ["TorchTask"]
 
 Indices = NDArray[np.int64]
 
+_OWN = "own/"  # how the names of what is remembered of personal values begin
 _LOCK = threading.RLock()  # torch has one random generator and one number of threads in a process
 
 
@@ -62,8 +78,15 @@ class TorchTask:
         self._gradient: LocalGradient = gradient or gradient_of(self.work)
         self._evaluation_batch, self._cache_bytes = evaluation_batch, cache_bytes
         self._optimizer, self._estimator = local_optimizer(self.work), estimator(self.work)
+        self._corrections: tuple[Correction, ...] = ()
         self._flat: FlatModule | None = None
         self._cache = TensorCache(cache_bytes)
+        if self.work.keep and self.sample_noise:
+            raise ConfigError(
+                "DP-SGD with tensors that stay at home: they carry a sample's trace into later gradients, unnoised",
+                fix="use privacy.unit = 'member', or no local.keep",
+                key="local.keep",
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the network and the tensors behind: a worker process makes its own."""
@@ -91,7 +114,7 @@ class TorchTask:
     def initial(self, seed: Seed) -> Vector:
         """Return the weights the factory gives when torch's generator is lent this seed."""
         with _LOCK:
-            return FlatModule(self._built(seed), buffers=self.work.buffers).vector.copy()
+            return FlatModule(self._built(seed), buffers=self.work.buffers, keep=self.work.keep).vector.copy()
 
     def memory(self, member: int) -> Memory:
         """Return what a member's optimizer or estimator keeps, and the tensors that stay with it."""
@@ -101,6 +124,8 @@ class TorchTask:
             memory |= self._estimator.init(self.samples(member), n)
         elif self.work.keep_state:
             memory |= self._optimizer.init(n)
+            own = self._optimizer.init(self._module().n_personal) if self.work.keep else {}
+            memory |= {_OWN + name: value for name, value in own.items()}
         if (local := self._module().initial_local).size:
             memory["local"] = local.copy()
         return memory
@@ -113,12 +138,33 @@ class TorchTask:
             flat.load(model)
             flat.load_local(memory.get("local", flat.initial_local))
             flat.train()
-            batch = self._cache.get(("train", member), self._train, self._places[member])
             work = self._estimate if self.work.send == "gradient" else self._descend
-            update, steps, loss = work(flat, model, batch, memory, seed)
+            update, steps, loss = work(flat, model, self._samples_of(member), memory, seed)
             if "local" in memory:
                 memory["local"][:] = flat.local_values()
-        return LocalResult(update, self.samples(member), steps, loss)
+            metrics = self._personal_scores(flat, member, model) if self.work.keep else {}
+        return LocalResult(update, self.samples(member), steps, loss, metrics)
+
+    def _samples_of(self, member: int) -> MemberSamples:
+        if getattr(self._train, "by_batch", False):
+            return DrawnSamples(self._train, self._places[member])
+        return HeldSamples(self._cache.get(("train", member), self._train, self._places[member]))
+
+    def _personal_scores(self, flat: FlatModule, member: int, model: Vector) -> dict[str, float]:
+        """Score the round's shared model with the member's own tensors, as they are now, on what it holds back."""
+        held = self._validation[member] if member < len(self._validation) else ()
+        if not len(held):
+            return {}
+        flat.load(model)
+        flat.evaluate()
+        scores = self._scores(flat, f"held-{member}", Chosen(self._train, np.asarray(held)), by_class=False)
+        return {f"personal_{name}": value for name, value in scores.items()}
+
+    def rehearse(self, members: Sequence[int] | None = None) -> None:
+        """Send a dry batch through the network and look at these members' samples (all, unless said)."""
+        shares = {member: self._places[member] for member in (range(self.members) if members is None else members)}
+        with self._at_work(public_root(0).child("dry-batch")) as flat:
+            check_dry_batch(flat, self._objective, self._train, shares, self._test)
 
     def check_cohort(self) -> None:
         """Refuse what cannot be done for several members in one call."""
@@ -139,8 +185,8 @@ class TorchTask:
         fresh = [self._optimizer.init(self.spec.n) for _ in members]
         with self._at_work(None) as flat:
             flat.train()
-            own = [self._cache.get(("train", member), self._train, self._places[member]) for member in members]
-            batches = [self._batches(batch, seed) for batch, seed in zip(own, private, strict=True)]
+            own = [self._samples_of(member) for member in members]
+            batches = [self._batches(samples, seed) for samples, seed in zip(own, private, strict=True)]
             states = memories if self.work.keep_state else fresh
             ends, losses = descend_together(self._together(), self._optimizer, starts, batches, states)
         steps = self._optimizer.effective_steps(len(losses))
@@ -150,12 +196,15 @@ class TorchTask:
         ]
 
     def _together(self) -> CohortGradient:
-        if self.work.send != "delta" or self._gradient is not mean_gradient:
+        if self.work.send != "delta" or self._gradient is not mean_gradient or self._corrections:
             raise ConfigError(
                 "members cannot be trained in cohorts: only plain gradients of local steps can be taken together",
                 fix="use local.cohort = 1, or leave local.send and privacy.unit at their defaults",
                 key="local.cohort",
             )
+        if self.work.keep or not self._module().on_host:
+            what = "tensors that stay at home" if self.work.keep else f"a network on {self._module().device}"
+            raise ConfigError(f"{what} cannot be trained in cohorts", fix="use local.cohort = 1", key="local.cohort")
         return CohortGradient(self._module(), self._objective)
 
     def evaluate(self, model: Vector) -> dict[str, float]:
@@ -181,9 +230,8 @@ class TorchTask:
         with self._at_work(None) as flat:
             self._load_for_evaluation(flat, model)
             for member, share in enumerate(shares):
-                batch = self._cache.get(("train", member), self._train, self._places[member])
-                flat.differentiate(self._objective, *batch)
-                total += share * flat.gradient
+                flat.differentiate(self._objective, *flat.placed(self.examples(member)))
+                total += share * flat.read_gradient()
         return float(np.dot(total, total))
 
     def restricted(self, places: Sequence[Indices]) -> TorchTask:
@@ -211,45 +259,80 @@ class TorchTask:
         other._train, other._places = examples, list(members)
         return other
 
+    def held_out(self, count: int) -> TorchTask | None:
+        """Return the same problem with the first `count` test samples as those of its only member."""
+        if self._test is None:
+            return None
+        return self.on(self._test, [np.arange(min(count, len(self._test)))])
+
     def sample_losses(self, member: int, model: Vector) -> NDArray[np.float64]:
         """Return the loss of each of a member's samples, in evaluation mode."""
         with self._at_work(None) as flat, torch.no_grad():
             self._load_for_evaluation(flat, model)
-            batch = self._cache.get(("train", member), self._train, self._places[member])
+            batch = flat.placed(self.examples(member))
             losses = getattr(self._objective, "losses", None)
             if losses is not None:
-                return np.asarray(losses(flat.module, *batch).double().numpy())
+                return np.asarray(losses(flat.module, *batch).double().cpu().numpy())
             return np.array([self._objective.loss(flat.module, *sample).item() for sample in _one_by_one(batch)])
 
     def sample_gradients(self, member: int, model: Vector) -> Vector:
         """Return the gradient of each of a member's samples (samples × trainable), in evaluation mode."""
         with self._at_work(None) as flat:
             self._load_for_evaluation(flat, model)
-            batch = self._cache.get(("train", member), self._train, self._places[member])
-            gradients = np.empty((len(batch[1]), flat.spec.n_trainable), np.float32)
+            batch = flat.placed(self.examples(member))
+            gradients = np.empty((count_of(batch), flat.spec.n_trainable), np.float32)
             for row, sample in zip(gradients, _one_by_one(batch), strict=True):
                 flat.differentiate(self._objective, *sample)
-                row[:] = flat.gradient
+                row[:] = flat.read_gradient()
         return gradients
 
     def _descend(
-        self, flat: FlatModule, model: Vector, batch: Batch, memory: Memory, seed: Seed
+        self, flat: FlatModule, model: Vector, samples: MemberSamples, memory: Memory, seed: Seed
     ) -> tuple[Vector, float, float]:
-        state = memory if self.work.keep_state else self._optimizer.init(flat.spec.n_trainable)
-        losses, n = list[float](), flat.spec.n_trainable
-        for number, part in enumerate(self._batches(batch, seed)):
+        steps, losses = round_steps(flat, self.work, *self._states(flat, memory)), list[float]()
+        for number, part in enumerate(self._batches(samples, seed)):
             if losses:
-                self._optimizer.apply(flat.trainable, flat.gradient, state)
-            losses.append(self._gradient(flat, self._objective, part, seed, number))
+                steps.apply()
+            losses.append(self._gradient(flat, self._objective, flat.placed(part), seed, number))
+            self._correct(flat, model, memory)
         update = np.empty_like(model)
-        self._optimizer.difference(model[:n], flat.trainable, flat.gradient, state, update[:n])
-        np.subtract(model[n:], flat.vector[n:], out=update[n:])
+        steps.finish(model, update)
         return update, self._optimizer.effective_steps(len(losses)), sum(losses) / len(losses)
 
-    def _batches(self, batch: Batch, seed: Seed) -> Iterator[Batch]:
-        count, size = len(batch[1]), self.work.batch
+    def corrected(self, correction: Correction) -> Self:
+        """Return the same task with this correction of every local gradient."""
+        if self.work.send != "delta":
+            raise ConfigError(
+                f"local.send is {self.work.send!r}: there are no local steps to correct",
+                fix="use delta",
+                key="local.send",
+            )
+        task = copy.copy(self)
+        task._corrections = (*self._corrections, correction)
+        return task
+
+    def _correct(self, flat: FlatModule, start: Vector, memory: Memory) -> None:
+        """Change the gradient that was taken last where it lies, as the corrections say."""
+        n = flat.spec.n_trainable
+        for correct in self._corrections:
+            if flat.on_host:
+                correct(flat.gradient, flat.trainable, start[:n], memory)
+            else:
+                there = {name: torch.from_numpy(value).to(flat.device) for name, value in memory.items()}
+                begun = torch.from_numpy(start[:n].copy()).to(flat.device)
+                correct(flat.flat_gradient[:n], flat.flat[:n], begun, there)
+
+    def _states(self, flat: FlatModule, memory: Memory) -> tuple[Memory, Memory]:
+        """Return what the optimizer remembers of shared and of personal values: the member's, or nothing yet."""
+        if not self.work.keep_state:
+            return self._optimizer.init(flat.spec.n_trainable), self._optimizer.init(flat.n_personal)
+        own = {name.removeprefix(_OWN): value for name, value in memory.items() if name.startswith(_OWN)}
+        return memory, own
+
+    def _batches(self, samples: MemberSamples, seed: Seed) -> Iterator[Batch]:
+        count, size = len(samples), self.work.batch
         if size == "full" or size >= count:
-            yield from (batch for _ in range(self.work.steps or self.work.epochs))
+            yield from (samples.at(None) for _ in range(self.work.steps or self.work.epochs))
             return
         steps = self.work.steps or self.work.epochs * -(-count // size)
         epoch, start, order = 0, count, torch.empty(0)
@@ -259,30 +342,29 @@ class TorchTask:
                 epoch, start = epoch + 1, 0
             places = order[start : start + size]
             start += size
-            yield batch[0][places], batch[1][places]
+            yield samples.at(places)
 
     def _estimate(
-        self, flat: FlatModule, model: Vector, batch: Batch, memory: Memory, seed: Seed
+        self, flat: FlatModule, model: Vector, samples: MemberSamples, memory: Memory, seed: Seed
     ) -> tuple[Vector, float, float]:
         n = flat.spec.n_trainable
 
         def oracle(point: Vector, places: Indices | None) -> tuple[Vector, float]:
-            np.copyto(flat.trainable, point)
-            chosen = batch if places is None else (batch[0][places], batch[1][places])
-            loss = self._gradient(flat, self._objective, chosen, seed, 0)
-            return flat.gradient.copy(), loss
+            flat.load_trainable(point)
+            loss = self._gradient(flat, self._objective, flat.placed(samples.at(places)), seed, 0)
+            return flat.read_gradient().copy(), loss
 
-        estimate, loss = self._estimator.estimate(oracle, model[:n], len(batch[1]), memory, seed)
-        return np.concatenate([estimate, model[n:] - flat.vector[n:]]), 1.0, loss
+        estimate, loss = self._estimator.estimate(oracle, model[:n], len(samples), memory, seed)
+        return np.concatenate([estimate, model[n:] - flat.read()[n:]]), 1.0, loss
 
     def _scores(self, flat: FlatModule, name: str, examples: Examples, *, by_class: bool) -> dict[str, float]:
         with torch.inference_mode():
             parts = [
-                self._objective.score(flat.module, *self._cache.get((name, start), examples, places))
+                self._objective.score(flat.module, *flat.placed(self._cache.get((name, start), examples, places)))
                 for start, places in batches_of(examples, self._evaluation_batch)
             ]
         score = functools.reduce(operator.add, parts)
-        return score.means() | (score.by_class() if by_class and len(score.totals) > 1 else {})
+        return score.means() | (score.by_class() if by_class else {})
 
     def _load_for_evaluation(self, flat: FlatModule, model: Vector) -> None:
         flat.load(as_vector(model, self.spec.n, what="model"))
@@ -295,23 +377,37 @@ class TorchTask:
 
     def _module(self) -> FlatModule:
         if self._flat is None:
+            device = device_of(self.work.device)
+            make_repeatable(device)
             with _LOCK:
-                self._flat = FlatModule(self._built(public_root(0)), buffers=self.work.buffers)
+                self._flat = FlatModule(
+                    self._built(public_root(0)),
+                    buffers=self.work.buffers,
+                    keep=self.work.keep,
+                    device=device,
+                    precision=self.work.precision,
+                )
         return self._flat
 
     def _built(self, seed: Seed) -> torch.nn.Module:
         before = torch.get_rng_state()
         torch.default_generator.manual_seed(_number(seed.child("weights")))
         try:
-            return self._factory()
+            model = self._factory()
         finally:
             torch.set_rng_state(before)
+        if not isinstance(model, torch.nn.Module):
+            raise ModelError(
+                f"what makes the model returned {model!r:.40}, not a network",
+                fix="give a class or a function that returns a torch.nn.Module",
+            )
+        return model
 
 
 class _AtWork:
     """Holds what a process has only one of; a class, since a generator entered for every gradient shows in the time."""
 
-    __slots__ = ("_flat", "_generator", "_seed", "_thread")
+    __slots__ = ("_device_generator", "_flat", "_generator", "_seed", "_thread")
 
     def __init__(self, flat: FlatModule, seed: Seed | None) -> None:
         self._flat, self._seed = flat, seed
@@ -323,19 +419,25 @@ class _AtWork:
         if self._seed is not None:
             self._generator = torch.get_rng_state()
             torch.default_generator.manual_seed(_number(self._seed.child("torch")))
+            if not self._flat.on_host:
+                device = getattr(torch, self._flat.device.type)
+                self._device_generator = device.get_rng_state()
+                device.manual_seed(_number(self._seed.child("torch")))
         return self._flat
 
     def __exit__(self, *error: object) -> None:
         if self._seed is not None:
             torch.set_rng_state(self._generator)
+            if not self._flat.on_host:
+                getattr(torch, self._flat.device.type).set_rng_state(self._device_generator)
         self._thread.__exit__(None, None, None)
         _LOCK.release()
 
 
 def _one_by_one(batch: Batch) -> Iterator[Batch]:
-    inputs, targets = batch
-    for place in range(len(targets)):
-        yield inputs[place : place + 1], targets[place : place + 1]
+    for place in range(count_of(batch)):
+        inputs, targets = (mapped(part, operator.itemgetter(slice(place, place + 1))) for part in batch)
+        yield inputs, targets
 
 
 def _number(seed: Seed) -> int:

@@ -7,12 +7,13 @@ from typing import Literal, get_args
 
 from eris.errors import ConfigError
 
-__all__ = ["BufferPolicy", "EstimatorName", "LocalWork", "OptimizerName", "Send"]
+__all__ = ["BufferPolicy", "EstimatorName", "LocalWork", "OptimizerName", "Precision", "Send"]
 
 OptimizerName = Literal["sgd", "adam", "adamw"]
 EstimatorName = Literal["sgd", "svrg", "saga"]
 Send = Literal["delta", "gradient"]
 BufferPolicy = Literal["average", "local", "frozen"]
+Precision = Literal["float32", "bf16", "fp16"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,16 @@ class LocalWork:
     estimator: EstimatorName = "sgd"
     refresh: float | None = None  # SVRG: chance that the snapshot moves in a round; None: batch/samples
     buffers: BufferPolicy = "average"
+    keep: tuple[str, ...] = ()  # patterns: tensors that stay with their member
+    device: str = "cpu"  # or auto, cuda, cuda:1, mps; see `eris.local.devices`
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         _require_one_of("optimizer", self.optimizer, get_args(OptimizerName))
         _require_one_of("estimator", self.estimator, get_args(EstimatorName))
         _require_one_of("send", self.send, get_args(Send))
         _require_one_of("buffers", self.buffers, get_args(BufferPolicy))
+        _require_one_of("precision", self.precision, get_args(Precision))
         self._check_numbers()
         self._check_combinations()
 
@@ -77,6 +82,12 @@ class LocalWork:
         if self.send == "gradient" and (self.epochs, self.steps or 1) != (1, 1):
             raise ConfigError(
                 "send = 'gradient' with more than one local step", fix="use epochs = 1 and no steps", key="local.send"
+            )
+        if self.send == "gradient" and self.keep:
+            raise ConfigError(
+                "send = 'gradient' takes no local step, and what stays at home would never be trained",
+                fix="use send = 'delta', or no local.keep",
+                key="local.keep",
             )
         if self.momentum and self.optimizer != "sgd":
             raise ConfigError(

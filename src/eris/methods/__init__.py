@@ -8,44 +8,88 @@
 
 from __future__ import annotations
 
-import difflib
+import json
+import re
 
-from eris.config import Config
-from eris.errors import ConfigError
+from pydantic import TypeAdapter
+
+from eris.config import Config, concerning
 from eris.methods.ako import AKO
 from eris.methods.eris import ERIS, ERIS_DSC, ERIS_DSC_LDP, ERIS_LDP
 from eris.methods.fedavg import FEDAVG, FEDAVG_COMPRESSED, FEDAVG_DPSGD, FEDAVG_LDP, MIN_LEAKAGE
+from eris.methods.fedprox import FEDPROX
 from eris.methods.gossip import GOSSIP
-from eris.methods.method import Method
+from eris.methods.method import Method, MethodFacts, MethodOptions, Planned, Seen
 from eris.methods.priprune import PRIPRUNE, PRIPRUNE_PSEUDO
 from eris.methods.qdpsgd import QDPSGD
+from eris.methods.scaffold import SCAFFOLD
 from eris.methods.shatter import SHATTER
 from eris.methods.soteriafl import CDP_SGD, SOTERIAFL
+from eris.registry import Registry
 
-__all__ = ["METHODS", "Method", "method_by_name", "settled"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "MethodFacts",
+    "MethodOptions",
+    "Planned",
+    "Seen",
+    "check_options",
+    "commented_options",
+    "method_by_name",
+    "with_defaults",
+]
 
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        *(FEDAVG, FEDAVG_LDP, FEDAVG_DPSGD, FEDAVG_COMPRESSED, MIN_LEAKAGE),
-        *(SOTERIAFL, CDP_SGD, PRIPRUNE, PRIPRUNE_PSEUDO),
-        *(GOSSIP, SHATTER, AKO, QDPSGD),
-        *(ERIS, ERIS_DSC, ERIS_LDP, ERIS_DSC_LDP),
-    )
-}
+METHODS: Registry[Method] = Registry(
+    "method",
+    "eris.methods",
+    {
+        method.name: method
+        for method in (
+            *(FEDAVG, FEDAVG_LDP, FEDAVG_DPSGD, FEDAVG_COMPRESSED, MIN_LEAKAGE),
+            *(SOTERIAFL, CDP_SGD, PRIPRUNE, PRIPRUNE_PSEUDO),
+            *(GOSSIP, SHATTER, AKO, QDPSGD),
+            *(ERIS, ERIS_DSC, ERIS_LDP, ERIS_DSC_LDP, FEDPROX, SCAFFOLD),
+        )
+    },
+    refuses=lambda thing: "" if isinstance(thing, Method) else "make one with eris.Method(…)",
+    about=lambda method: method.summary,
+    options=lambda method: method.described_options,
+)
 
 
 def method_by_name(name: str) -> Method:
-    """Return the method of that name."""
-    if name not in METHODS:
-        parts = sorted(name.split("+"))
-        alike = [known for known in METHODS if sorted(known.split("+")) == parts]
-        near = alike or difflib.get_close_matches(name, METHODS, n=1)
-        fix = f"did you mean {near[0]}?" if near else f"use one of {', '.join(METHODS)}"
-        raise ConfigError(f"there is no method {name!r}", fix=fix, key="method")
-    return METHODS[name]
+    """Return the method of that name, or of a path `module:name`."""
+    with concerning("method"):
+        return METHODS.find(name)
 
 
-def settled(config: Config, name: str) -> Config:
-    """Return the configuration for one method alone, with what makes it."""
-    return method_by_name(name).settle(config.for_method(name))
+def with_defaults(config: Config, name: str) -> Config:
+    """Return the configuration for one method alone, with the settings that make it."""
+    return method_by_name(name).completed(config.for_method(name))
+
+
+def check_options(config: Config) -> None:
+    """Refuse options of methods that there are not, and options that a method does not take."""
+    played = {method.name: method for method in map(method_by_name, config.methods)}  # some come by a path
+    for name in config.options:
+        with concerning(f"options.{name}"):
+            (played.get(name) or METHODS.find(name)).settings(config)
+
+
+def commented_options() -> str:
+    """Return every method's own options as TOML that is commented out: the end of what `eris init` writes."""
+    lines = ["", "# The methods' own options, each in a table of its own."]
+    for method in METHODS.usable().values():
+        fields = TypeAdapter(method.options).json_schema().get("properties", {})
+        if fields:
+            lines += ["", f"# [options.{_quoted(method.name)}]"]
+        for name, about in fields.items():
+            written = f"{name} = {json.dumps(about['default'])}" if "default" in about else f"{name} = …"
+            lines.append(f"# {written:<34} # {about.get('description', '')}".rstrip(" #"))
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(name: str) -> str:
+    """Return a name as a key of TOML."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)

@@ -9,14 +9,17 @@ rates mean what they mean in FedAvg.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from eris.config import Config
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec
 from eris.methods.exchange import Message, Models, Send
-from eris.methods.method import Method
+from eris.methods.method import Method, MethodFacts, Planned, Seen
+from eris.methods.own_model import OwnModelOptions
 from eris.seeds import Seed
 from eris.shards.plan import ShardPlan, contiguous
 
@@ -54,15 +57,43 @@ class Ako:
         return {"accumulated": self.accumulated}
 
 
+class AkoOptions(OwnModelOptions):
+    """How gradients are cut and weighed."""
+
+    partitions: Annotated[int, Field(ge=1)] = Field(default=5, description="partitions p of a gradient")
+    combine: Literal["mean", "sum"] = Field(
+        default="mean", description="weigh every gradient by 1/K, or add them up: mean, sum"
+    )
+
+
 def _make(config: Config, spec: ModelSpec, public: Seed) -> Ako:
     del public
-    n, partitions, members = spec.n_trainable, config.baselines.partitions, config.members
+    settings = AKO.settings(config)
+    n, partitions, members = spec.n_trainable, settings.partitions, config.members
     if partitions > n:
         raise ConfigError(
-            f"{partitions} partitions of {n} coordinates", fix="use as many or fewer", key="baselines.partitions"
+            f"{partitions} partitions of {n} coordinates", fix="use as many or fewer", key="options.ako.partitions"
         )
-    weight = np.float32(1 / members if config.baselines.ako_combine == "mean" else 1)
+    weight = np.float32(1 / members if settings.combine == "mean" else 1)
     return Ako(contiguous(n, partitions), members, weight, np.zeros((members, n), np.float32))
 
 
-AKO = Method("ako", "all members see 1/p of the accumulated gradient", exchange=_make, sends_models=False)
+def _messages(round: Planned) -> tuple[float, float]:
+    return round.participants - 1, round.bytes / AKO.settings(round.config).partitions
+
+
+def _sight(round: Planned, coalition: int) -> Seen:
+    del coalition
+    parts = AKO.settings(round.config).partitions
+    return Seen(1 / parts, "every member", f"another part each round: everything after {parts} rounds")
+
+
+AKO = Method(
+    "ako",
+    "all members see 1/p of the accumulated gradient",
+    exchange=_make,
+    sends_models=False,
+    label="Ako",
+    options=AkoOptions,
+    facts=MethodFacts(messages=_messages, sight=_sight),
+)

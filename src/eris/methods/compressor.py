@@ -1,23 +1,31 @@
-"""The compressor that a configuration names."""
+"""The compressor that a configuration names, and what is left of an update behind it."""
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
+
+import numpy as np
 
 from eris.config import Config, concerning
 from eris.errors import ConfigError
-from eris.transforms import Compressor, compressor_by_name
+from eris.methods.method import MethodFacts, Planned
+from eris.registry import options_of
+from eris.seeds import private_root, public_root
+from eris.shards.plan import contiguous
+from eris.transforms import Compressor, SendContext, compressor_by_name
 from eris.transforms.named import COMPRESSORS
 
-__all__ = ["chosen_compressor"]
+__all__ = ["COMPRESSED", "chosen_compressor"]
+
+_SAMPLE = 1 << 14  # values that a compressor is tried on, to foresee what it makes of more
 
 
 def chosen_compressor(config: Config) -> Compressor:
     """Return the compressor of `[compression]`; `keep` is the p of those that keep some, 1 − p of those that prune."""
     compression = config.compression
     name, parameters = compression.compressor, dict[str, Any](compression.options)
-    takes = inspect.signature(COMPRESSORS[name]).parameters if name in COMPRESSORS else {}
+    with concerning("compression.compressor"):
+        takes = options_of(COMPRESSORS.find(name))
     if "p" in takes:
         parameters.setdefault("p", 1 - compression.keep if name == "magnitude_prune" else compression.keep)
     if compression.masks == "independent":
@@ -28,5 +36,23 @@ def chosen_compressor(config: Config) -> Compressor:
                 key="compression.masks",
             )
         parameters["independent"] = True
-    with concerning("compression.options" if parameters and name in COMPRESSORS else "compression.compressor"):
+    with concerning("compression.options" if parameters else "compression.compressor"):
         return compressor_by_name(name, **parameters)
+
+
+def _upload(round: Planned) -> float:
+    """Return the bytes of an update, foreseen from a sample where it is long."""
+    sample = min(round.n, _SAMPLE)
+    plan, public = contiguous(sample, 1), public_root(0)
+    context = SendContext(0, 0, plan, public, private_root(0, 0), (sample,))
+    packed = chosen_compressor(round.config).compress(np.linspace(-1, 1, sample, dtype=np.float32), context)
+    return sum(part.payload_bytes for part in packed.parts(plan)) * round.n / sample + 4 * round.buffers
+
+
+def _download(round: Planned) -> float:
+    """Return the bytes of the mean: as short as an update where all members keep the same coordinates."""
+    compressor = chosen_compressor(round.config)
+    return _upload(round) if compressor.sparse and compressor.shared_support else round.bytes
+
+
+COMPRESSED = MethodFacts(kept=lambda round: min(1.0, _upload(round) / round.bytes), upload=_upload, download=_download)

@@ -7,7 +7,7 @@ one of them.
 from __future__ import annotations
 
 from eris.config import Config, concerning
-from eris.methods.compressor import chosen_compressor
+from eris.methods.compressor import COMPRESSED, chosen_compressor
 from eris.methods.method import Method
 from eris.methods.noise_budget import with_noise
 from eris.step.schedule import schedule_by_name
@@ -28,9 +28,16 @@ def _shifted(config: Config) -> Transform:
     )
 
 
-ERIS = Method("eris", "every aggregator sees one shard")
-ERIS_DSC = Method("eris+dsc", "one shard each, compressed against a reference", packing=_shifted)
-ERIS_LDP = Method("eris+ldp", "one shard each, behind noise", settle=with_noise)
+ERIS = Method("eris", "every aggregator sees one shard", label="ERIS")
+ERIS_DSC = Method(
+    "eris+dsc", "one shard each, compressed against a reference", packing=_shifted, label="ERIS+DSC", facts=COMPRESSED
+)
+ERIS_LDP = Method("eris+ldp", "one shard each, behind noise", with_defaults=with_noise, label="ERIS+LDP")
 ERIS_DSC_LDP = Method(
-    "eris+dsc+ldp", "one shard each, behind noise, compressed against a reference", _shifted, settle=with_noise
+    "eris+dsc+ldp",
+    "one shard each, behind noise, compressed against a reference",
+    _shifted,
+    with_defaults=with_noise,
+    label="ERIS+DSC+LDP",
+    facts=COMPRESSED,
 )

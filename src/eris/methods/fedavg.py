@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from eris.config import Config
-from eris.methods.compressor import chosen_compressor
+from eris.methods.compressor import COMPRESSED, chosen_compressor
 from eris.methods.method import Method
 from eris.methods.noise_budget import with_noise
 from eris.transforms import Compress
@@ -24,12 +24,29 @@ def _compressed(config: Config) -> Compress:
     return Compress(chosen_compressor(config))
 
 
-FEDAVG = Method("fedavg", "one server sees every update", server=True)
-FEDAVG_LDP = Method("fedavg-ldp", "one server sees every update behind noise", server=True, settle=with_noise)
+FEDAVG = Method("fedavg", "one server sees every update", server=True, label="FedAvg")
+FEDAVG_LDP = Method(
+    "fedavg-ldp",
+    "one server sees every update behind noise",
+    server=True,
+    with_defaults=with_noise,
+    label="FedAvg-LDP",
+)
 FEDAVG_DPSGD = Method(
-    "fedavg-dpsgd", "one server sees updates made of noisy local steps", server=True, settle=_on_every_step
+    "fedavg-dpsgd",
+    "one server sees updates made of noisy local steps",
+    server=True,
+    with_defaults=_on_every_step,
+    label="FedAvg-DP-SGD",
 )
 FEDAVG_COMPRESSED = Method(
-    "fedavg+compression", "one server sees every update, compressed", packing=_compressed, server=True
+    "fedavg+compression",
+    "one server sees every update, compressed",
+    packing=_compressed,
+    server=True,
+    label="FedAvg, compressed",
+    facts=COMPRESSED,
 )
-MIN_LEAKAGE = Method("min-leakage", "nobody sees an update, only the model", server=True, trusted=True)
+MIN_LEAKAGE = Method(
+    "min-leakage", "nobody sees an update, only the model", server=True, trusted=True, label="Min. Leakage"
+)

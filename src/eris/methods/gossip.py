@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from eris.config import Config
 from eris.local.spec import ModelSpec, Vector
 from eris.methods.exchange import Message, Models, Send, subtract
 from eris.methods.graph import Neighbours, check_degree, regular_graph
-from eris.methods.method import Method
+from eris.methods.method import Method, MethodFacts, Planned, Seen
+from eris.methods.own_model import OwnModelOptions
 from eris.seeds import Seed
 from eris.shards.plan import ShardPlan, contiguous
 
@@ -56,9 +59,26 @@ class Gossip:
         return {}
 
 
+class GossipOptions(OwnModelOptions):
+    """Who talks to whom."""
+
+    degree: Annotated[int, Field(ge=0)] = Field(default=0, description="neighbours of a member; 0: all")
+
+
 def _make(config: Config, spec: ModelSpec, public: Seed) -> Gossip:
-    degree = config.baselines.degree or config.members - 1
+    degree = GOSSIP.settings(config).degree or config.members - 1
     return Gossip(contiguous(spec.n_trainable, 1), config.members, degree, public)
 
 
-GOSSIP = Method("gossip", "neighbours see whole models", exchange=_make)
+def _messages(round: Planned) -> tuple[float, float]:
+    return GOSSIP.settings(round.config).degree or round.participants - 1, round.bytes
+
+
+GOSSIP = Method(
+    "gossip",
+    "neighbours see whole models",
+    exchange=_make,
+    label="Gossip",
+    options=GossipOptions,
+    facts=MethodFacts(messages=_messages, sight=lambda *_: Seen(1.0, "every neighbour", "the whole model")),
+)

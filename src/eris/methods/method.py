@@ -1,15 +1,83 @@
-"""What a method is: a named composition of transforms over one or many aggregators, or an exchange of its own."""
+"""What a method is: a named composition of transforms over one or many aggregators, or an exchange of its own.
+
+A method owns what there is to know about it: its options, what its members do locally, how many bytes leave and who
+sees them. Planner, report, exposure and documentation ask it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from eris.config import Config
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from eris.config import Config, allowed_by
+from eris.errors import ConfigError
 from eris.methods.exchange import MakeExchange
 from eris.transforms import Transform
 
-__all__ = ["Method"]
+__all__ = ["Method", "MethodFacts", "MethodOptions", "NoOptions", "Planned", "Seen"]
+
+
+class MethodOptions(BaseModel):
+    """The options of a method, in the table `[options.NAME]`: subclasses say them, with types, defaults, a description.
+
+    >>> class Mine(MethodOptions):
+    ...     strength: float = 0.5
+    >>> Method("mine", "an example", options=Mine).settings(Config(options={"mine": {"strength": 2.0}})).strength
+    2.0
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class NoOptions(MethodOptions):
+    """What a method takes that has no options of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A round that is to be foreseen: how large the model is, how many take part, and how the run is configured."""
+
+    n: int  # trainable values
+    buffers: int
+    participants: int
+    config: Config
+
+    @property
+    def bytes(self) -> int:
+        """What the whole model takes."""
+        return 4 * (self.n + self.buffers)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The largest share of a member's values that one observer sees in a round, and who that is."""
+
+    share: float
+    observer: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MethodFacts:
+    """What is known of a method's round before it is played; what is left out follows from the method's parts.
+
+    `kept` is the share of an update that leaves a member and `upload` the bytes it takes (for one server; shards add
+    up to it); `download` are the bytes of what is published, the whole model unless said. Members of a method with an
+    exchange send `messages`: how many each way, and the bytes of one. What a neighbour sees of them is `sight`, for a
+    coalition of so many. `vectors` counts vectors as long as the model that travel beside the update, in both
+    directions.
+    """
+
+    kept: Callable[[Planned], float] | None = None
+    upload: Callable[[Planned], float] | None = None
+    download: Callable[[Planned], float] | None = None
+    messages: Callable[[Planned], tuple[float, float]] | None = None
+    sight: Callable[[Planned, int], Seen] | None = None
+    vectors: int = 0
 
 
 def _as_it_is(config: Config) -> Config:
@@ -23,8 +91,13 @@ class Method:
     `packing` builds the last transform of the chain (None: values go as they are); clipping and noise, where the
     configuration asks for them, come before it. With `server` there is one aggregator and it is not a member: it sees
     every update whole, and nothing of it stays at home; with `trusted` it tells nobody, so nothing counts as seen.
-    `settle` gives a configuration what makes the method (a second time it changes nothing). Members of a method with an
-    `exchange` have models of their own, and nobody aggregates.
+    `with_defaults` fills in the settings that make the method (a second time it changes nothing). Members of a method
+    with an `exchange` have models of their own, and nobody aggregates.
+
+    `options` are the settings of the method's own table, `[options.NAME]`; whoever builds something reads them with
+    `settings`. `transforms` come before everything else that is done to an update. What members do locally is a matter
+    of `with_defaults`, too: it may name a correction of their gradients (`local.correction`). `check` refuses
+    configurations that the method makes no sense with.
     """
 
     name: str
@@ -32,10 +105,52 @@ class Method:
     packing: Callable[[Config], Transform] | None = None
     server: bool = False
     trusted: bool = False
-    settle: Callable[[Config], Config] = _as_it_is
+    with_defaults: Callable[[Config], Config] = _as_it_is
     exchange: MakeExchange | None = None
     sends_models: bool = True  # what goes through the exchange; else gradients
+    label: str = ""  # as tables and plots call it
+    options: type[Any] = NoOptions  # a pydantic model, or a dataclass
+    transforms: Callable[[Config], Sequence[Transform]] | None = None
+    check: Callable[[Config], None] | None = None
+    facts: MethodFacts = MethodFacts()
 
     def aggregators(self, config: Config) -> int:
         """Return the number of shards A."""
         return 1 if self.server or self.exchange else config.aggregators
+
+    @property
+    def described_options(self) -> str:
+        """What `[options.NAME]` takes, in one line."""
+        fields = TypeAdapter(self.options).json_schema().get("properties", {})
+        said = []
+        for name, each in fields.items():
+            default = f" = {json.dumps(each['default'])}" if "default" in each else ""
+            said.append(f"{name}{default}: {each.get('description', '')}".removesuffix(": "))
+        return "; ".join(said)
+
+    def settings(self, config: Config) -> Any:
+        """Return the method's own options: what a configuration gives, and the defaults of the others."""
+        table = config.options.get(self.name, {})
+        try:
+            return TypeAdapter(self.options).validate_json(json.dumps(table))
+        except ValidationError as error:
+            raise _explained(self, table, error) from None
+
+    def completed(self, config: Config) -> Config:
+        """Return a configuration of this method alone, with everything that it leaves to defaults."""
+        config = self.with_defaults(config)
+        plain = TypeAdapter(self.options).dump_python(self.settings(config), mode="json", exclude_none=True)
+        return config.model_copy(update={"options": {self.name: plain} if plain else {}})
+
+
+def _explained(method: Method, table: dict[str, Any], error: ValidationError) -> ConfigError:
+    first = error.errors(include_url=False)[0]
+    name = str(first["loc"][0]) if first["loc"] else ""
+    key = f"options.{method.name}.{name}".rstrip(".")
+    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        known = TypeAdapter(method.options).json_schema().get("properties", {})
+        fix = f"use {', '.join(sorted(known))}" if known else f"{method.name} takes no options"
+        return ConfigError(f"there is no key {key}", fix=fix, key=key)
+    if first["type"].startswith("missing"):
+        return ConfigError(f"{method.name} needs {key}", fix=f"give it in [options.{method.name}]", key=key)
+    return ConfigError(f"{key} cannot be {table.get(name)!r}", fix=allowed_by(error, name), key=key)

@@ -28,7 +28,9 @@ _EPSILON, _CLIP = 10.0, 1.0  # the paper's
 class SampleNoise:
     """DP-SGD: every local step clips each sample's gradient to C and adds noise σC to their sum.
 
-    No amplification is claimed for batches that are part of the data: every step counts as one on all samples.
+    No amplification is claimed for batches that are part of the data: every step counts as one on all samples. What is
+    protected is a sample's *part* ("zero-out": its gradients are zero instead), not the number of samples: that leaves
+    with the update as its weight, divides the noisy sum, and fixes the batches.
     """
 
     multiplier: float
@@ -37,7 +39,7 @@ class SampleNoise:
 
     def spent(self, rounds: int, delta: float) -> Epsilon:
         """Return what a sample of a member has spent that took part in `rounds` rounds."""
-        accountant = Accountant.of(self.multiplier, rounds * self.steps, unit="sample", adjacency="add-remove")
+        accountant = Accountant.of(self.multiplier, rounds * self.steps, unit="sample", adjacency="zero-out")
         spent = accountant.epsilon(delta)
         return Epsilon(spent.value, delta, spent.unit, spent.adjacency, rounds, spent.accountant)
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
+from pydantic import Field
 
 from eris.local.spec import Vector
+from eris.methods.method import MethodOptions
 from eris.transforms import State, Transform
 
-__all__ = ["OwnModel", "own_model"]
+__all__ = ["OwnModel", "OwnModelOptions", "own_model"]
+
+
+class OwnModelOptions(MethodOptions):
+    """What every method has options for whose members have models of their own."""
+
+    start: Literal["same", "own"] = Field(
+        default="same", description="members begin with the same model, or each with its own: same, own"
+    )
 
 
 class OwnModel(Transform):

@@ -7,15 +7,18 @@ local step behind clipping and noise. The model that is sent is the one the roun
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from eris.config import Config
 from eris.local.spec import ModelSpec
 from eris.methods.exchange import Message, Models, Send
 from eris.methods.graph import Neighbours, check_degree, regular_graph
-from eris.methods.method import Method
+from eris.methods.method import Method, MethodFacts, Planned, Seen
 from eris.methods.noise_budget import with_noise
+from eris.methods.own_model import OwnModelOptions
 from eris.seeds import Seed, private_root
 from eris.shards.plan import ShardPlan, contiguous
 from eris.transforms import SendContext, qsgd_max
@@ -73,8 +76,16 @@ class QuantisedGossip:
         return {}
 
 
+class QuantisedOptions(OwnModelOptions):
+    """Who talks to whom, how far, how finely."""
+
+    degree: Annotated[int, Field(ge=0)] = Field(default=0, description="neighbours of a member; 0: all")
+    consensus: Annotated[float, Field(gt=0, le=1)] = Field(default=0.9, description="step ε_c of a round")
+    levels: Annotated[int, Field(ge=1)] = Field(default=31, description="quantisation levels on each side of zero")
+
+
 def _make(config: Config, spec: ModelSpec, public: Seed) -> QuantisedGossip:
-    settings = config.baselines
+    settings = QDPSGD.settings(config)
     return QuantisedGossip(
         contiguous(spec.n_trainable, 1),
         config.members,
@@ -87,4 +98,27 @@ def _make(config: Config, spec: ModelSpec, public: Seed) -> QuantisedGossip:
     )
 
 
-QDPSGD = Method("qdpsgd", "neighbours see whole noisy models, quantised", settle=with_noise, exchange=_make)
+def _size(round: Planned) -> float:
+    """Return a model's size over its size in float32; of the scales, one for each tensor, one is counted."""
+    bits = qsgd_max(QDPSGD.settings(round.config).levels + 1).code((round.n,)).bits
+    return (-(-round.n * bits // 8) + 4 + 4 * round.buffers) / round.bytes
+
+
+def _messages(round: Planned) -> tuple[float, float]:
+    degree = QDPSGD.settings(round.config).degree or round.participants - 1
+    return degree, _size(round) * round.bytes
+
+
+QDPSGD = Method(
+    "qdpsgd",
+    "neighbours see whole noisy models, quantised",
+    with_defaults=with_noise,
+    exchange=_make,
+    label="Q-DPSGD",
+    options=QuantisedOptions,
+    facts=MethodFacts(
+        kept=_size,
+        messages=_messages,
+        sight=lambda *_: Seen(1.0, "every neighbour", "the whole model, quantised"),
+    ),
+)

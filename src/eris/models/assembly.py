@@ -21,6 +21,7 @@ from eris.data.partition import Partition, partition
 from eris.errors import ConfigError
 from eris.local.torch_examples import Chosen, Examples
 from eris.local.torch_gradient import LocalGradient
+from eris.local.torch_objective import Objective
 from eris.local.torch_task import TorchTask
 from eris.local.torch_work import LocalWork
 from eris.models.fit import require_fit
@@ -49,19 +50,21 @@ def torch_task(
     *,
     work: LocalWork | None = None,
     gradient: LocalGradient | None = None,
+    objective: Objective | None = None,
     test_samples: int | None = None,
 ) -> TorchTask:
     """Return the task of training `model`, by its name or as a function that builds it, on `dataset`.
 
     `options` are the model's. For texts they also say how long they may get in tokens: `length` for a classifier,
     `article` and `summary` for a language model, and `generate`, the longest summary that is written for ROUGE-1
-    (0: none). `test_samples` limits evaluation to the first so many of a fixed random order.
+    (0: none). `objective` takes the place of cross-entropy, or of what summaries are scored by. `test_samples` limits
+    evaluation to the first so many of a fixed random order.
     """
     if isinstance(dataset.train, Texts):
         build = _classifier if dataset.train.labels is not None else _summariser
         factory, train, test, extra = build(dataset, model, dict(options or {}))
     else:
-        if isinstance(model, str) and is_ours(model):
+        if isinstance(model, str) and is_ours(model) and objective is None:
             require_fit(model, options or {}, dataset)
         factory, train, test, extra = _factory(model, options or {}), dataset.train, dataset.test, {}
     return TorchTask(
@@ -72,7 +75,7 @@ def torch_task(
         validation=shares.validation,
         work=work,
         gradient=gradient,
-        **extra,
+        **{**extra, **({} if objective is None else {"objective": objective})},
     )
 
 
@@ -116,8 +119,8 @@ def _tokenizer(model: str | ModelFactory, options: dict[str, Any]) -> Any:
     return tokenizer_of(str(source))
 
 
-def _some(examples: Examples, count: int | None) -> Examples:
-    if count is None or count >= len(examples):
+def _some(examples: Examples | None, count: int | None) -> Examples | None:
+    if examples is None or count is None or count >= len(examples):
         return examples
     order = public_root(0).child("test-samples").permutation(len(examples))
     return Chosen(examples, np.sort(order[:count]))

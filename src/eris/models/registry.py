@@ -9,17 +9,19 @@ from torch's random generator, which is lent a seed for the time of building and
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from eris.errors import ConfigError, MissingExtra
+from eris.config import concerning
+from eris.errors import ConfigError
+from eris.registry import BUILT_IN, Lazy, Registry
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = [
+    "MODELS",
     "PRETRAINED_KINDS",
     "ModelFactory",
     "builder_of",
@@ -31,24 +33,30 @@ __all__ = [
 
 ModelFactory = Callable[[], "torch.nn.Module"]
 
-_MODELS = {
-    "language-model": "eris.models.text:LanguageModel",
-    "lenet5": "eris.models.lenet:LeNet5",
-    "logistic": "eris.models.perceptron:Logistic",
-    "mlp": "eris.models.perceptron:Perceptron",
-    "resnet18": "eris.models.resnet18:ResNet18",
-    "resnet9": "eris.models.resnet9:ResNet9",
-    "text-classifier": "eris.models.text:TextClassifier",
-    "tiny-batchnorm": "eris.models.tiny:TinyBatchNorm",
-}
-
+MODELS: Registry[Callable[..., Any]] = Registry(
+    "model",
+    "eris.models",
+    {
+        "language-model": Lazy("eris.models.text:LanguageModel", "a causal language model (transformers)"),
+        "lenet5": Lazy("eris.models.lenet:LeNet5", "LeNet-5 for small pictures"),
+        "logistic": Lazy("eris.models.perceptron:Logistic", "one linear layer"),
+        "mlp": Lazy("eris.models.perceptron:Perceptron", "fully connected layers"),
+        "resnet18": Lazy("eris.models.resnet18:ResNet18", "ResNet-18, for 32 × 32 or ImageNet's pictures"),
+        "resnet9": Lazy("eris.models.resnet9:ResNet9", "ResNet-9 without running statistics"),
+        "text-classifier": Lazy("eris.models.text:TextClassifier", "a text encoder with a head (transformers)"),
+        "tiny-batchnorm": Lazy("eris.models.tiny:TinyBatchNorm", "a few layers with running statistics"),
+        "minilm-l6": Lazy("eris.models.text:TextClassifier", "text-classifier on MiniLM-L6 (`eris data get` first)"),
+        "smollm2-135m": Lazy("eris.models.text:LanguageModel", "language-model on SmolLM2 (`eris data get` first)"),
+    },
+    refuses=lambda thing: "" if callable(thing) else "it cannot be called: name a class or a function",
+)
 
 PRETRAINED_KINDS = {"minilm-l6": "text-classifier", "smollm2-135m": "language-model"}
 
 
 def model_names() -> list[str]:
     """Return the names `model_by_name` knows; the pretrained ones must be fetched first (`eris data get`)."""
-    return sorted([*_MODELS, *PRETRAINED_KINDS])
+    return sorted(MODELS)
 
 
 def model_by_name(name: str, **options: Any) -> torch.nn.Module:
@@ -71,46 +79,20 @@ def model_by_name(name: str, **options: Any) -> torch.nn.Module:
 
 def builder_of(name: str) -> Callable[..., Any]:
     """Return the class or function that a name or an import path stands for."""
-    return _imported(_path(name))
+    with concerning("model.name"):
+        return MODELS.find(name)
 
 
 def is_ours(name: str) -> bool:
-    """Return whether a name stands for a network that eris knows, not for one by its import path."""
-    return name in _MODELS
+    """Return whether a name stands for a network that eris knows, not for one by its import path or of a package."""
+    return name not in PRETRAINED_KINDS and name in MODELS and MODELS.origin(name) == BUILT_IN
 
 
 def model_factory(name: str, **options: Any) -> ModelFactory:
     """Return a function without arguments that builds the model; it can be handed to a worker process."""
-    _path(name)
+    if ":" not in name and name not in MODELS and name not in PRETRAINED_KINDS:
+        builder_of(name)  # says what there is
     return partial(model_by_name, name, **options)
-
-
-def _path(name: str) -> str:
-    path = _MODELS.get(PRETRAINED_KINDS.get(name, name), name)
-    if ":" not in path:
-        raise ConfigError(
-            f"no model is named {name!r}",
-            fix=f"use one of {', '.join(model_names())}, or package.module:Class",
-            key="model.name",
-        )
-    return path
-
-
-def _imported(path: str) -> Callable[..., Any]:
-    module_name, _, attribute = path.partition(":")
-    try:
-        builder = getattr(importlib.import_module(module_name), attribute)
-    except ModuleNotFoundError as error:
-        if error.name == "torch":
-            raise MissingExtra("torch", "torch", "a neural network") from error
-        raise ConfigError(f"model {path!r} cannot be imported: {error}", fix="check the path and PYTHONPATH") from error
-    except AttributeError as error:
-        raise ConfigError(
-            f"module {module_name!r} has no {attribute!r}", fix="check the name after the colon"
-        ) from error
-    if not callable(builder):
-        raise ConfigError(f"{path!r} cannot be called", fix="name a class or a function that returns a module")
-    return builder  # type: ignore[no-any-return]
 
 
 def _require_module(name: str, model: Any) -> torch.nn.Module:

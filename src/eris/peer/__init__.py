@@ -1,1 +1,12 @@
-"""A real peer: drives the roles of `protocol/` over the links of `transport/`, in a process of its own."""
+"""A real peer: drives the roles of `protocol/` over the links of `transport/`, in a process of its own.
+
+To read it, begin with `node` (what a peer is made of) and `play_round` (one round from plan to verdict). Then:
+
+its rounds         training · shared_aggregator · catch_up · verdict_history · round_events
+other peers        address_book · aggregator_client (we dial) · shard_server (they dial) · framing (messages ⇄ frames)
+the coordinator    news (how we hear it) · inbox · roster_cache · reporter (what we say) · admission
+its own process    coordinator_service (what peers call) · coordinator_run (the course) · attendance · journal
+the folder         session · peer_folder · peer_summary · folder_claim · disk_need
+settings, checks   federation_file · node_settings · own_task · preflight · gauges
+for tests          fault_points
+"""

@@ -5,20 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Any
 
-from eris.errors import ErisError
-from eris.peer.desk import Desk
-from eris.peer.federation import Federation
+from eris.errors import ErisError, Refused
+from eris.peer.catch_up import CatchUp
+from eris.peer.federation_file import FederationFile
 from eris.peer.inbox import Inbox
-from eris.peer.node_settings import NodeSettings
-from eris.peer.own_address import own_address
-from eris.peer.past import Past
+from eris.peer.node_settings import NodeSettings, own_address
 from eris.peer.reporter import Reporter
+from eris.peer.roster_cache import RosterCache
+from eris.peer.shared_aggregator import SharedAggregator
 from eris.protocol.member import NO_REFERENCE, Member
 from eris.protocol.round_plan import RoundPlan
+from eris.transport.calls import JoinRequest
 from eris.transport.control_client import ControlClient
 from eris.transport.link import LinkClosed, LinkTimeout
+from eris.transport.route import address_text
 
 __all__ = ["Admission"]
 
@@ -30,21 +31,22 @@ class Admission:
 
     def __init__(
         self,
-        federation: Federation,
+        federation: FederationFile,
         settings: NodeSettings,
         client: ControlClient,
         member: Member,
-        desk: Desk,
+        aggregator: SharedAggregator,
         inbox: Inbox,
         reporter: Reporter,
-        past: Past,
+        catch_up: CatchUp,
+        rosters: RosterCache,
         *,
         weight: float,
         initial: str,
     ) -> None:
         self._federation, self._settings, self._client, self._member = federation, settings, client, member
-        self._desk, self._inbox, self._reporter, self._past = desk, inbox, reporter, past
-        self._weight, self._initial = weight, initial
+        self._aggregator, self._inbox, self._reporter, self._catch_up = aggregator, inbox, reporter, catch_up
+        self._rosters, self._weight, self._initial = rosters, weight, initial
         self._stopped = threading.Event()
         self.port: int | None = None  # where we listen, if we do
         self.joined, self.ended = False, ""
@@ -66,19 +68,22 @@ class Admission:
     def join(self) -> None:
         """Join, or say again where we stand: after a restart of the coordinator, or when our reference is lost."""
         self._remember_reference()
-        answer = self._client.join(self._wish(), seconds=self._federation.settings.connect)
+        answer = self._client.join(self._request(), seconds=self._federation.settings.connect)
+        # Without the roster of the round under way we are not in yet: we could not say that we sit it out.
+        under_way = RoundPlan.decode(answer.plan, self._rosters.find) if answer.plan else None
         self.joined, self._inbox.heard = True, time.monotonic()
-        if not answer["intact"]:
+        if not answer.intact:
             self._forgotten = self._member.reference_epoch, self._member.round
             self._member.forget_reference()
-        if not answer["dialled"] and self.port is not None:
+        if not answer.dialled and self._settings.reachable:
+            ways = [place for place in (self._address(), *self._settings.relays) if place is not None]
             _LOG.warning(
-                "this peer is given no shard: %s cannot be dialled, or it is not meant to aggregate", self._address()
+                "this peer is given no shard: %s cannot be dialled, or it is not meant to aggregate",
+                ", ".join(map(address_text, ways)),
             )
-        if answer["plan"] is not None:
-            self._sit_out(RoundPlan.from_dict(answer["plan"]))
-        if answer["ended"]:
-            self.ended = str(answer["ended"])
+        if under_way is not None:
+            self._sit_out(under_way)
+        self.ended = answer.ended or self.ended
 
     def ask_for_reference(self) -> None:
         """Join without a reference: an epoch begins with the next plan. Who is not heard asks again in every round."""
@@ -86,6 +91,20 @@ class Admission:
             self.join()
         except (LinkClosed, LinkTimeout) as error:
             _LOG.warning("the coordinator did not hear that this peer has no reference: %s", error)
+
+    def say_where_we_stand(self) -> None:
+        """Join again, however often that fails, until the coordinator has heard it or the run is over."""
+        while not self._inbox.has_end():
+            try:
+                self.join()
+                break
+            except Refused as refused:  # we were excluded: nobody waits for us, but we may see the end
+                _LOG.warning("the coordinator does not want to hear where we stand: %s", refused)
+                break
+            except (LinkClosed, LinkTimeout) as error:
+                self._inbox.require_patience(self._member.round)
+                _LOG.info("the coordinator did not hear where we stand: %s", error)
+                self._inbox.closed.wait(0.5)
 
     def stop(self) -> None:
         """Wait no longer for the coordinator."""
@@ -96,7 +115,7 @@ class Admission:
         if not self.joined:
             return
         try:
-            self._client.leave({}, seconds=2.0)
+            self._client.leave(seconds=2.0)
         except ErisError as error:
             _LOG.info("could not say goodbye: %s", error)
 
@@ -109,32 +128,33 @@ class Admission:
     @property
     def _plays(self) -> bool:
         """Whether we take part in the open round; one that we only follow changes nothing of our own."""
-        return self._member.plan is not None and not self._past.following
+        return self._member.plan is not None and not self._catch_up.following
 
-    def _wish(self) -> dict[str, Any]:
+    def _request(self) -> JoinRequest:
         member = self._member
-        return {
-            "federation": self._federation.digest,
-            "spec": [[t.name, list(t.shape), t.dtype, t.role] for t in member.recipe.spec.tensors],
-            "weight": self._weight,
-            "organisation": self._settings.organisation,
-            "address": self._address(),
-            "initial": self._initial,
-            "fresh": self._desk.plan is None,
-            "chain": member.chain,
+        return JoinRequest(
+            federation=self._federation.digest,
+            spec=member.recipe.spec,
+            weight=self._weight,
+            organisation=self._settings.organisation,
+            address=self._address(),
+            initial=self._initial,
+            fresh=self._aggregator.plan is None,
+            chain=member.chain,
             # With a round open we still know what we sent in it, and will settle it by its verdict.
-            "private_round": member.round + self._plays,
-            "reference_epoch": member.reference_epoch,
-            "checkpoints": self._past.rounds(),
-        }
+            private_round=member.round + self._plays,
+            reference_epoch=member.reference_epoch,
+            checkpoints=tuple(self._catch_up.checkpoints.rounds()),
+            relays=self._settings.relays,
+        )
 
     def _sit_out(self, plan: RoundPlan) -> None:
         """Publish nothing in a round we came into the middle of: what we published before is forgotten."""
-        if self._desk.plan is None or plan.when > self._desk.plan.when:
-            for notice in self._desk.abstain(plan):
+        if self._aggregator.plan is None or plan.when > self._aggregator.plan.when:
+            for notice in self._aggregator.abstain(plan):
                 self._reporter.tell(notice, plan.round)
 
-    def _address(self) -> list[Any] | None:
+    def _address(self) -> tuple[str, int] | None:
         if self.port is None:
             return None
-        return [self._settings.advertise or own_address(self._federation.coordinator), self.port]
+        return self._settings.advertise or own_address(self._federation.coordinator), self.port

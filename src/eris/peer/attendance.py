@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import base64
+import contextlib
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from eris.peer.book import MANIFEST_PURPOSE
-from eris.peer.wish import Wish
-from eris.protocol.round_plan import RosterEntry
+from eris.peer.address_book import MANIFEST_PURPOSE
+from eris.protocol.roster import RosterEntry
+from eris.transport.calls import BookAnswer, JoinRequest, PeerRecord
+from eris.transport.control_server import a_page
 from eris.transport.credentials import Credentials
 from eris.transport.identity import PeerIdentity
 from eris.transport.link import LinkError
+from eris.transport.route import address_text, ways_to
 from eris.transport.signatures import verify_message
-from eris.transport.socket_stream import connect
 
-__all__ = ["Attendance", "Present", "can_be_dialled"]
+__all__ = ["Attendance", "Present", "can_be_reached"]
 
 _LOG = logging.getLogger(__name__)
 _DIAL_SECONDS = 2.0
+_MOST_WAYS = 40
 _MOMENT = 1.5  # seconds to dial again after a connection broke
 
 
@@ -33,24 +34,32 @@ class Present:
     entry: RosterEntry
     address: tuple[str, int] | None
     certificate: bytes
-    wish: Wish
+    request: JoinRequest
+    relays: tuple[tuple[str, int], ...] = ()  # at which it waits to be called
     joined: float = field(default_factory=time.monotonic)
     calls: int = 0  # for news, that it waits in; the next may come before the end of the last is noticed
     heard: float = field(default_factory=time.monotonic)
     lost: float | None = None  # since when its connection is broken
+    edition: int = 0  # of the address book that first had this record
 
     def silent(self, now: float, patience: float) -> bool:
         """Whether it hung up and did not dial again, or asked for no news in `patience` s (frozen, or cut off)."""
         broken = self.lost is not None and self.lost < now - min(_MOMENT, patience)
         return broken or (not self.calls and self.heard < now - patience)
 
-    def page(self) -> dict[str, Any]:
-        """Return its page of the address book."""
-        return {
-            "name": self.entry.name,
-            "address": list(self.address) if self.address else None,
-            "certificate": base64.b64encode(self.certificate).decode(),
-        }
+    def record(self) -> PeerRecord:
+        """Return its record in the address book."""
+        return PeerRecord(self.entry.peer, self.entry.name, self.address, self.certificate, self.relays)
+
+    def record_bytes(self) -> int:
+        """Return how long its record is at most."""
+        return len(self.certificate) + len(self.entry.name.encode()) + 300 * (1 + len(self.relays))
+
+    @property
+    def reached(self) -> str:
+        """How others reach it, for people; empty if it only dials out."""
+        ways = [*(("direct",) if self.address else ()), *(f"relay {address_text(at)}" for at in self.relays)]
+        return ", ".join(ways)
 
 
 class Attendance:
@@ -70,15 +79,32 @@ class Attendance:
     def enter(self, present: Present) -> bool:
         """Note a peer that has come, or come back; return whether it is where nobody looks for it yet."""
         number, known = present.entry.peer, self.present.get(present.entry.peer)
-        moved = known is None or known.address != present.address
-        self.edition += moved
+        moved = known is None or (known.address, known.relays) != (
+            present.address,
+            present.relays,
+        )
+        changed = moved or known is None or known.certificate != present.certificate
+        self.edition += changed
+        present.edition = self.edition if known is None or changed else known.edition
         present.calls = known.calls if known is not None else 0
         self.present[number], self._certificates[number] = present, present.certificate
         return moved
 
+    def ways(self) -> tuple[str, ...]:
+        """Return how others reach those who are here: each way once, and no more than fit into what is told of them."""
+        return tuple(sorted({present.reached for present in self.present.values()} - {""})[:_MOST_WAYS])
+
     def leave(self, number: int) -> None:
         """Strike a peer off."""
         self.present.pop(number, None)
+
+    def book(self, board: str, edition: int) -> BookAnswer:
+        """Return the records that are newer than an edition, as many as fit."""
+        newer = sorted((p for p in self.present.values() if p.edition > edition), key=lambda p: p.edition)
+        page = a_page(newer, Present.record_bytes)
+        more = len(page) < len(newer)
+        reached = page[-1].edition if more else self.edition
+        return BookAnswer(board, reached, tuple(p.record() for p in page), tuple(sorted(self.present)), more)
 
     def find(self, caller: PeerIdentity) -> Present | None:
         """Return who calls, if it joined."""
@@ -145,10 +171,12 @@ class Attendance:
                 present.lost = -math.inf
 
 
-def can_be_dialled(address: tuple[str, int]) -> bool:
-    """Return whether somebody listens there, as seen from this machine; who it is, links will find out."""
-    try:
-        connect(address, _DIAL_SECONDS).shut()
-    except LinkError:
-        return False
-    return True
+def can_be_reached(
+    name: str, address: tuple[str, int] | None, relays: Sequence[tuple[str, int]], credentials: Credentials
+) -> bool:
+    """Return whether somebody answers there or waits at a relay; who it is, links will find out."""
+    for way in ways_to(address, relays, name, credentials).values():
+        with contextlib.suppress(LinkError):
+            way(_DIAL_SECONDS).shut()
+            return True
+    return False

@@ -1,6 +1,6 @@
 """What a peer keeps on disk while it plays, known before it begins.
 
-Whatever is longer than a bound lies in mapped files (`eris.aggregate.shelf`): the model, what the server optimizer and
+Whatever is longer than a bound lies in mapped files (`eris.storage`): the model, what the server optimizer and
 the transforms remember, and those copies of it that the configuration cannot do without. Checkpoints come on top.
 
 >>> from eris.compose import compose
@@ -19,13 +19,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from eris.aggregate.shelf import Shelf
 from eris.aggregate.staging import DEFAULT_BUDGET
-from eris.local.mapped import require_room
 from eris.peer.node_settings import NodeSettings
 from eris.protocol.recipe import Recipe
+from eris.storage.buffer_pool import BufferPool
+from eris.storage.mapped import require_room
 
-__all__ = ["disk_need", "shelf_for", "state_bytes", "state_vectors"]
+__all__ = ["disk_need", "pool_for", "state_bytes", "state_vectors"]
 
 _LOG = logging.getLogger(__name__)
 Entry = tuple[str, int]  # what, and its bytes
@@ -45,7 +45,7 @@ def disk_need(recipe: Recipe, *, above: int, members: int, in_blocks: bool) -> d
     return need
 
 
-def shelf_for(recipe: Recipe, settings: NodeSettings, *, members: int, in_blocks: bool) -> Shelf:
+def pool_for(recipe: Recipe, settings: NodeSettings, *, members: int, in_blocks: bool) -> BufferPool:
     """Return where a peer's vectors lie; refuse beforehand if those that lie in files have no room."""
     need = disk_need(recipe, above=settings.spill_above, members=members, in_blocks=in_blocks)
     if need:
@@ -54,7 +54,7 @@ def shelf_for(recipe: Recipe, settings: NodeSettings, *, members: int, in_blocks
         _LOG.info("%.1f GB of disk hold what is too long for memory: %s", sum(need.values()) / 1e9, need)
         if settings.folder is not None:
             settings.folder.mkdir(parents=True, exist_ok=True)
-    return Shelf(settings.folder, above=settings.spill_above)
+    return BufferPool(settings.folder, above=settings.spill_above)
 
 
 def state_bytes(recipe: Recipe) -> int:
@@ -88,6 +88,8 @@ def _messages(recipe: Recipe, above: int) -> Iterator[Entry]:
         return
     if not recipe.compressor.sparse:
         yield "parts", 4 * recipe.spec.n_trainable
+        if recipe.encoding is not None:
+            yield "whole numbers", 4 * recipe.spec.n_trainable
     for size in _published(recipe):
         yield "published", size
         yield "published", size

@@ -1,4 +1,4 @@
-"""What a peer has heard from the coordinator and not yet acted on."""
+"""What was heard, in order, until the thread that plays the rounds takes it up."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import contextlib
 import queue
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
 
 from eris.errors import RunStopped
 from eris.peer.node_settings import NodeSettings
 from eris.protocol.round_plan import RoundPlan
+from eris.transport.bulletins import Bulletin, PlanBulletin, RoundsDone, RunEnd, VerdictBulletin
 
-__all__ = ["Inbox", "News"]
-
-News = tuple[str, dict[str, Any]]  # the kind of a bulletin ("plan", "verdict", "gone", "end", …) and what it says
+__all__ = ["Inbox"]
 
 
 class Inbox:
@@ -22,27 +21,27 @@ class Inbox:
 
     def __init__(self, settings: NodeSettings) -> None:
         self._settings = settings
-        self._news: queue.Queue[News] = queue.Queue()
+        self._waiting: queue.Queue[Bulletin] = queue.Queue()
         self.heard = time.monotonic()  # when the coordinator was last there
         self.failure: Exception | None = None  # revoked, expired, out of memory: waiting does not help
         self.gone: set[int] = set()  # whom nobody waits for in this round
         self.closed = threading.Event()
 
-    def put(self, news: News) -> None:
+    def put(self, bulletin: Bulletin) -> None:
         """Add what was heard last."""
-        self._news.put(news)
+        self._waiting.put(bulletin)
 
-    def put_back(self, news: News) -> None:
+    def put_back(self, bulletin: Bulletin) -> None:
         """Let the next one who asks hear this first."""
-        with self._news.mutex:
-            self._news.queue.appendleft(news)
+        with self._waiting.mutex:
+            self._waiting.queue.appendleft(bulletin)
 
-    def next(self, round: int) -> News:
+    def next(self, round: int) -> Bulletin:
         """Wait for the next bulletin, however long that takes, as long as the coordinator can be reached."""
         while True:
             self.require_patience(round)
             with contextlib.suppress(queue.Empty):
-                return self._news.get(timeout=1.0)
+                return self._waiting.get(timeout=1.0)
 
     def require_patience(self, round: int) -> None:
         """Raise why there is nothing to wait for: the coordinator turned us away, or was silent for too long."""
@@ -57,19 +56,22 @@ class Inbox:
             )
 
     def is_over(self, plan: RoundPlan) -> bool:
-        """Whether the round's verdict, or the end of the run, is among the news."""
-        with self._news.mutex:
-            return any(
-                kind == "end" or (kind == "verdict" and document["verdict"]["plan"] == plan.digest)
-                for kind, document in self._news.queue
+        """Whether the round's verdict, or the end of the run, is here."""
+        return self._holds(
+            lambda one: (
+                isinstance(one, RunEnd | RoundsDone)
+                or (isinstance(one, VerdictBulletin) and one.verdict.plan == plan.digest)
             )
+        )
 
     def has_end(self) -> bool:
-        """Whether the end of the run is among the news."""
-        with self._news.mutex:
-            return any(kind == "end" for kind, _ in self._news.queue)
+        """Whether the end of the run is here."""
+        return self._holds(lambda one: isinstance(one, RunEnd))
 
     def is_stale(self, plan: RoundPlan) -> bool:
-        """Whether a later plan is there: this round is followed by its verdict, not by training."""
-        with self._news.mutex:
-            return any(kind == "plan" and document["read"].when > plan.when for kind, document in self._news.queue)
+        """Whether a later plan is here: this round is followed by its verdict, not by training."""
+        return self._holds(lambda one: isinstance(one, PlanBulletin) and one.plan.when > plan.when)
+
+    def _holds(self, fits: Callable[[Bulletin], bool]) -> bool:
+        with self._waiting.mutex:
+            return any(map(fits, self._waiting.queue))

@@ -1,23 +1,28 @@
-"""The coordinator's memory: plans, verdicts, membership and proofs in one SQLite file, in order, durable."""
+"""The coordinator's memory: plans, verdicts, membership and proofs in one SQLite file, in order, durable.
+
+And from where a run goes on after its coordinator was away: what the members say they have, against the journal.
+"""
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from eris.errors import DiskError
+from eris.errors import DiskError, Reason, Refused
 from eris.protocol.journal import Entry, Membership, Rewind
-from eris.protocol.messages import Disagreement, Equivocation, Manifest
-from eris.protocol.round_plan import RosterEntry, RoundPlan
+from eris.protocol.messages import Disagreement, Equivocation
+from eris.protocol.roster import Roster, RosterEntry, cited
+from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import GENESIS, Verdict
+from eris.transport.calls import JoinRequest
+from eris.wire.schema import decode, digest_of, encode
 
-__all__ = ["SqliteJournal"]
+__all__ = ["Resumption", "SqliteJournal", "is_older"]
 
 _KINDS: dict[type, str] = {
     RoundPlan: "plan",
@@ -34,6 +39,7 @@ class SqliteJournal:
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, threading.Lock()
+        self._known: dict[str, Roster] = {}
         with self._explained():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
@@ -42,39 +48,45 @@ class SqliteJournal:
             self._database.execute("PRAGMA cache_size=-128")  # KiB: what is only appended to needs no pages at hand
             self._database.execute(
                 "CREATE TABLE IF NOT EXISTS entries "
-                "(number INTEGER PRIMARY KEY, kind TEXT, round INTEGER, document TEXT)"
+                "(number INTEGER PRIMARY KEY, kind TEXT, round INTEGER, document BLOB)"
             )
+            self._database.execute("CREATE TABLE IF NOT EXISTS rosters (digest TEXT PRIMARY KEY, document BLOB)")
 
     def append(self, entry: Entry, /) -> None:
-        """Keep an entry for good."""
-        document = entry.to_dict() if isinstance(entry, RoundPlan | Verdict) else asdict(entry)
-        row = (_KINDS[type(entry)], getattr(entry, "round", None), json.dumps(document))
+        """Keep an entry for good; a roster that plans cite is kept once."""
+        row = (_KINDS[type(entry)], getattr(entry, "round", None), encode(entry))
         with self._lock, self._explained():
+            self._database.execute("BEGIN")
+            if isinstance(entry, RoundPlan | Membership):
+                roster = Roster(entry.roster)
+                self._known[roster.digest] = roster
+                self._database.execute("INSERT OR IGNORE INTO rosters VALUES (?, ?)", (roster.digest, roster.encoded))
             self._database.execute("INSERT INTO entries (kind, round, document) VALUES (?, ?, ?)", row)
+            self._database.execute("COMMIT")
 
     def __iter__(self) -> Iterator[Entry]:
         """Return all entries in order."""
         with self._lock:
-            rows = self._database.execute("SELECT kind, document FROM entries ORDER BY number").fetchall()
-        return (_READ[kind](json.loads(document)) for kind, document in rows)
+            rows = self._database.execute("SELECT document FROM entries ORDER BY number").fetchall()
+        return (self._read(document) for (document,) in rows)
 
     def since(self, round: int) -> list[tuple[RoundPlan, Verdict]]:
         """Return plan and verdict of every concluded round from `round` on."""
         with self._lock:
             rows = self._database.execute(
-                "SELECT kind, document FROM entries "
+                "SELECT document FROM entries "
                 "WHERE kind = 'rewind' OR (round >= ? AND kind IN ('plan', 'verdict')) ORDER BY number",
                 (round,),
             ).fetchall()
         pairs: list[tuple[RoundPlan, Verdict]] = []
         plan: RoundPlan | None = None
-        for kind, document in rows:
-            if kind == "plan":
-                plan = RoundPlan.from_dict(json.loads(document))
-            elif kind == "rewind":
-                plan, pairs = None, [pair for pair in pairs if pair[0].round < json.loads(document)["round"]]
-            elif plan is not None:
-                pairs.append((plan, Verdict.from_dict(json.loads(document))))
+        for entry in (self._read(document) for (document,) in rows):
+            if isinstance(entry, RoundPlan):
+                plan = entry
+            elif isinstance(entry, Rewind):
+                plan, pairs = None, [pair for pair in pairs if pair[0].round < entry.round]
+            elif isinstance(entry, Verdict) and plan is not None:
+                pairs.append((plan, entry))
         return pairs
 
     def unknown(self, chains: set[str]) -> set[str]:
@@ -86,7 +98,7 @@ class SqliteJournal:
         for (document,) in rows:
             if not left:
                 break
-            left.discard(Verdict.from_dict(json.loads(document)).digest)
+            left.discard(digest_of(document))
         return left
 
     def roster(self) -> tuple[RosterEntry, ...]:
@@ -94,7 +106,23 @@ class SqliteJournal:
         query = "SELECT document FROM entries WHERE kind IN ('plan', 'membership') ORDER BY number DESC LIMIT 1"
         with self._lock:
             row = self._database.execute(query).fetchone()
-        return tuple(RosterEntry(**entry) for entry in json.loads(row[0])["roster"]) if row else ()
+        entry = self._read(row[0]) if row else None
+        return entry.roster if isinstance(entry, RoundPlan | Membership) else ()
+
+    def find_roster(self, digest: str) -> Roster:
+        """Return a roster that a plan or a change cites."""
+        with self._lock:
+            if digest not in self._known:
+                row = self._database.execute("SELECT document FROM rosters WHERE digest = ?", (digest,)).fetchone()
+                if row is None:
+                    raise Refused(Reason.WRONG_DIGEST, f"no roster {digest[:12]}… was ever agreed here")
+                self._known[digest] = Roster.decode(row[0])
+            return self._known[digest]
+
+    def _read(self, document: bytes | str) -> Entry:
+        data = document.encode() if isinstance(document, str) else document  # version 1 wrote text
+        entry: Entry = decode(Entry, data, roster=cited(self.find_roster))
+        return entry
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -114,19 +142,50 @@ class SqliteJournal:
             self._database.close()
 
 
-def _membership(data: dict[str, Any]) -> Membership:
-    return Membership(tuple(RosterEntry(**entry) for entry in data["roster"]), data["reference_epoch"])
+class Resumption:
+    """Members that are back, by number, with what they said; a journal; and the round that it stands at."""
+
+    def __init__(self, journal: SqliteJournal, requests: Mapping[int, JoinRequest], round: int) -> None:
+        self._journal, self._requests, self._round = journal, requests, round
+
+    def goes_back_to(self, quorum: int) -> int | None:
+        """Return the newest round that is durable at all, if all were down or none has what came after it; else None.
+
+        Where only the very beginning is (one came late and kept nothing yet), the newest that a quorum has: the others
+        take a snapshot of it. One that is a round ahead of others because it kept more goes back with them, or they
+        would lose what they have of their own.
+        """
+        requests = self._requests.values()
+        if any(self._knows(request) for request in requests if not request.fresh):
+            return None
+        rounds = Counter(r for request in requests for r in {0, *request.checkpoints} if r <= self._round)
+        target = max(round for round, count in rounds.items() if count == len(requests))
+        if target == 0:
+            target = max((round for round, count in rounds.items() if count >= quorum), default=0)
+        if target == self._round and any(self._knows(request) for request in requests):
+            return None
+        return target
+
+    def aggregator_forgot(self, plan: RoundPlan | None) -> bool:
+        """Whether an aggregator of the round in flight was restarted too, while others are still in it.
+
+        They may hold what it published before. Publishing under the same plan again it would contradict itself.
+        """
+        inside = {number for number, request in self._requests.items() if request.private_round > self._round}
+        return plan is not None and bool(inside) and bool(plan.aggregators & self._requests.keys() - inside)
+
+    def _knows(self, request: JoinRequest) -> bool:
+        """Whether a peer stands at this round, or is still in the one before: of this course, not of one taken back."""
+        return request.private_round >= self._round and request.chain in self._last_chains
+
+    @cached_property
+    def _last_chains(self) -> set[str]:
+        last = {verdict.digest for _, verdict in self._journal.since(max(0, self._round - 2))}
+        return last | {GENESIS} if self._round < 2 else last
 
 
-def _manifest(data: dict[str, Any]) -> Manifest:
-    return Manifest(**{**data, "contributors": tuple(data["contributors"])})
-
-
-_READ: dict[str, Callable[[dict[str, Any]], Entry]] = {
-    "plan": RoundPlan.from_dict,
-    "verdict": Verdict.from_dict,
-    "membership": _membership,
-    "rewind": lambda data: Rewind(**data),
-    "proof": lambda data: Equivocation(_manifest(data["first"]), _manifest(data["second"])),
-    "disagreement": lambda data: Disagreement(_manifest(data["first"]), _manifest(data["second"])),
-}
+def is_older(journal: SqliteJournal, requests: Mapping[int, JoinRequest]) -> bool:
+    """Return whether most members have followed verdicts that were never written to this journal: it is an old copy."""
+    chains = [request.chain for request in requests.values()]
+    unknown = journal.unknown(set(chains))
+    return 2 * sum(chain in unknown for chain in chains) > len(chains)

@@ -11,16 +11,14 @@ it is an `eris.BlockTask`: `initial_blocks` and `train_blocks` are asked for ins
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
-from typing import cast
 
 from eris.config import Config
 from eris.errors import ConfigError, ErisError, TaskError
-from eris.local.task import BlockTask, Task
+from eris.local.task import BlockTask, Task, rehearse
 from eris.methods import method_by_name
-from eris.tasks import build_task
+from eris.tasks import TASKS, as_asked, build_task
 
 __all__ = ["task_for"]
 
@@ -36,9 +34,9 @@ def task_for(path: str | None, config: Config, peer: int) -> Task:
     _check_method(config, own=path is not None)
     if path is None:
         return build_task(config.model_dump(mode="json"))
-    factory = _imported(path)
+    factory = TASKS.find(path)
     try:
-        task = factory(config, peer)  # type: ignore[operator]
+        task = factory(config, peer)
     except ErisError:
         raise
     except Exception as error:
@@ -49,7 +47,9 @@ def task_for(path: str | None, config: Config, peer: int) -> Task:
     asked = [_IN_BLOCKS.get(name, name) for name in _ASKED] if isinstance(task, BlockTask) else _ASKED
     if lacking := [name for name in asked if not hasattr(task, name)]:
         raise TaskError(f"what {path} returned has no {', '.join(lacking)}", fix="see eris.Task for what a task does")
-    return cast(Task, task)
+    rehearse(task, [peer])
+    method = method_by_name(config.methods[0])
+    return as_asked(method.completed(config), task)
 
 
 def _check_method(config: Config, *, own: bool) -> None:
@@ -59,24 +59,9 @@ def _check_method(config: Config, *, own: bool) -> None:
         raise ConfigError(
             f"{method.name} has an exchange of its own, which only `eris run` plays", fix="use eris", key="method"
         )
-    if own and method.settle(config.for_method(method.name)).privacy.unit == "sample":
+    if own and method.with_defaults(config.for_method(method.name)).privacy.unit == "sample":
         raise ConfigError(
             "a task of one's own is trained as it is: DP-SGD cannot be put into it",
             fix="use privacy.unit = 'member'",
             key="privacy.unit",
         )
-
-
-def _imported(path: str) -> object:
-    module, colon, name = path.partition(":")
-    if not colon:
-        raise ConfigError(f"--task is {path!r}", fix="write package.module:Task")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"{path} cannot be imported: {error}",
-            fix=f"start eris in the folder that has {module.partition('.')[0]}, or install it",
-        ) from error
-    except AttributeError:
-        raise ConfigError(f"module {module} has no {name}", fix="check the name after the colon") from None

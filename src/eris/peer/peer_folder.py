@@ -4,9 +4,10 @@ config.toml          the run's settings; `eris run --replay verdicts.jsonl` in t
                      if peers drew nothing in private: under `eris up` and `eris join --reproducible`
 metrics.jsonl        a line a round: how it went for this peer
 verdicts.jsonl       a line a round: its plan and its verdict, also of rounds this peer slept through
-summary.json         the stay in one object
+summary.json         all of it in one object
 model.safetensors    the model it ended with
 checkpoint/          what a restart goes on from
+shown.jsonl          what was sent to whom of updates from each state, written before it was sent
 private-root         where this peer's randomness comes from (0600); never leaves
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import takewhile
@@ -26,22 +28,27 @@ import numpy as np
 from eris.atomic_file import is_full, write_atomically
 from eris.checkpoint import GENERATIONS, load_checkpoint, save_checkpoint
 from eris.config import dump_config
-from eris.errors import CheckpointError, DiskError
-from eris.local.mapped import require_room
+from eris.errors import CheckpointError, ConfigError, DiskError
 from eris.local.spec import ModelSpec, Vector
 from eris.local.tensor_file import file_pieces
 from eris.peer.disk_need import state_bytes
-from eris.peer.federation import Federation
-from eris.peer.node import Node
-from eris.protocol.canonical import sayable
-from eris.protocol.member import Snapshot
+from eris.peer.federation_file import FederationFile
+from eris.peer.node_settings import SPILL_ABOVE
+from eris.peer.training import Training
+from eris.plain_json import sayable
+from eris.protocol.member import Member, Snapshot
+from eris.protocol.recipe import Recipe
 from eris.protocol.replica import copy_over
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
+from eris.seeds import Seed, private_root_from_os
+from eris.storage.mapped import require_room
+from eris.wire.schema import plain, read_plain
 
-__all__ = ["PeerFolder"]
+__all__ = ["PRIVATE_ROOT", "PeerFolder", "private_root_in"]
 
 _LOG = logging.getLogger(__name__)
+PRIVATE_ROOT = "private-root"
 _LINES: dict[str, Callable[[int, Any], bool]] = {  # whether what was read can be that line
     "metrics.jsonl": lambda _, line: "round" in line,
     "verdicts.jsonl": lambda index, line: line["verdict"]["round"] == index,
@@ -51,9 +58,10 @@ _LINES: dict[str, Callable[[int, Any], bool]] = {  # whether what was read can b
 class PeerFolder:
     """Writes and reads a peer's folder."""
 
-    def __init__(self, path: Path, federation: Federation, peer: str) -> None:
-        self.path, self._federation, self._peer = path, federation, peer
+    def __init__(self, path: Path, federation: FederationFile, peer: str, *, spill_above: int = SPILL_ABOVE) -> None:
+        self.path, self._federation, self._peer, self._spill_above = path, federation, peer, spill_above
         self._written: list[str] = []  # digests of the verdicts, a round each
+        self._saved: tuple[int, str, int] | None = None  # where we stood when the newest checkpoint was written
 
     @property
     def checkpoints(self) -> Path:
@@ -65,12 +73,23 @@ class PeerFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         config = self.path / "config.toml"
         text = dump_config(self._federation.config)
+        if not self._has_begun():  # a try that failed in its first round binds nobody to its settings
+            self._clear()
         if config.exists() and config.read_text(encoding="utf-8") != text:
             raise CheckpointError("this folder belongs to another run", fix="give another --out", path=self.path)
         write_atomically(config, text.encode())
         for name, fits in _LINES.items():
             _mend(self.path / name, fits)
-        self._written = [Verdict.from_dict(line["verdict"]).digest for line in self.lines("verdicts.jsonl")]
+        self._written = [read_plain(Verdict, line["verdict"]).digest for line in self.lines("verdicts.jsonl")]
+
+    def _has_begun(self) -> bool:
+        files = [self.path / name for name in _LINES]
+        return any(self.rounds()) or any(file.exists() and file.stat().st_size > 0 for file in files)
+
+    def _clear(self) -> None:
+        """Remove what a try left that concluded no round; the private root stays."""
+        for path in (self.path / "config.toml", *self.checkpoints.glob("round-*")):
+            path.unlink(missing_ok=True)
 
     def lines(self, name: str) -> list[dict[str, Any]]:
         """Return what was written, a line a round."""
@@ -84,7 +103,7 @@ class PeerFolder:
             self._strike_out(verdict.round)
         if verdict.round > len(self._written):
             return  # lines were lost (see `restore`): what is left stays in step with the rounds
-        self._append("verdicts.jsonl", {"plan": plan.to_dict(), "verdict": verdict.to_dict()})
+        self._append("verdicts.jsonl", {"plan": plain(plan), "verdict": plain(verdict)})
         self._written.append(verdict.digest)
 
     def _strike_out(self, round: int) -> None:
@@ -99,12 +118,14 @@ class PeerFolder:
         """Keep how a round went."""
         self._append("metrics.jsonl", line)
 
-    def save(self, node: Node) -> None:
+    def save(self, member: Member, training: Training) -> None:
         """Keep everything this peer needs to go on from here."""
-        member = node.member
+        standing = member.round, member.chain, member.reference_epoch
+        if standing == self._saved and member.round in self.rounds():
+            return  # at the end of a run it is asked for more than once, and models may be long
         arrays = dict(member.replica.state())
         arrays |= {f"private.{name}": value for name, value in member.private.items()}
-        arrays |= {f"memory.{name}": value for name, value in node.memory.items()}
+        arrays |= {f"memory.{name}": value for name, value in training.memory.items()}
         facts = {
             "federation": self._federation.digest,
             "peer": self._peer,
@@ -115,23 +136,24 @@ class PeerFolder:
             with self._appending(name) as file:
                 os.fsync(file.fileno())
         save_checkpoint(self.checkpoints, member.round, arrays, facts)
+        self._saved = standing
 
-    def require_room(self, node: Node) -> None:
+    def require_room(self, recipe: Recipe) -> None:
         """Refuse to begin a run whose checkpoints, with one that is being written, and model would not fit."""
         kept = sum(path.stat().st_size for path in self.checkpoints.glob("round-*.safetensors"))
-        needed = (GENERATIONS + 1) * state_bytes(node.recipe) + 4 * node.recipe.spec.n
-        require_room(needed - kept, self.path, what=f"what is kept of a model of {node.recipe.spec.n:,} values")
+        needed = (GENERATIONS + 1) * state_bytes(recipe) + 4 * recipe.spec.n
+        require_room(needed - kept, self.path, what=f"what is kept of a model of {recipe.spec.n:,} values")
 
     def rounds(self) -> list[int]:
         """Return the rounds this peer could go on from."""
         return sorted(int(path.stem.removeprefix("round-")) for path in self.checkpoints.glob("round-*.safetensors"))
 
-    def restore(self, node: Node, round: int | None = None) -> bool:
+    def restore(self, member: Member, training: Training, round: int | None = None) -> bool:
         """Stand where the last checkpoint (or that of a round) stood; say whether there was one."""
         if not (round in self.rounds() if round is not None else self.rounds()):
             return False
-        checkpoint = load_checkpoint(self.checkpoints, round=round, above=node.settings.spill_above)
-        facts, member = checkpoint.facts, node.member
+        checkpoint = load_checkpoint(self.checkpoints, round=round, above=self._spill_above)
+        facts = checkpoint.facts
         if (facts["federation"], facts["peer"]) != (self._federation.digest, self._peer):
             raise CheckpointError("the checkpoint belongs to another run", fix="give another --out", path=self.path)
         if checkpoint.round > len(self._written):
@@ -139,8 +161,8 @@ class PeerFolder:
         member.restore(Snapshot(checkpoint.round, facts["chain"], dict(checkpoint.arrays)))
         for name, value in _named("private.", checkpoint.arrays, member.private):
             copy_over(value, member.private[name])
-        for name, value in _named("memory.", checkpoint.arrays, node.memory):
-            node.memory[name] = value.copy()
+        for name, value in _named("memory.", checkpoint.arrays, training.memory):
+            training.memory[name] = value.copy()
         member.reference_epoch = int(facts["reference_epoch"])
         return True
 
@@ -197,3 +219,28 @@ def _named(prefix: str, arrays: Mapping[str, Any], like: Mapping[str, Vector]) -
         if value.shape != like[name].shape:
             raise CheckpointError(f"{prefix}{name} has {value.size} values, not {like[name].size}")
     return found
+
+
+def private_root_in(folder: Path, peer: str) -> Seed:
+    """Return the private root kept in a peer's folder; the first call draws it.
+
+    It must survive a restart: a peer that trained a round again with other batches would contradict itself.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> private_root_in(folder, "amber") == private_root_in(folder, "amber")
+    True
+    """
+    path = folder / PRIVATE_ROOT
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, private_root_from_os(peer).key.hex().encode(), mode=0o600)
+    if os.name == "posix" and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ConfigError("others can read this peer's private root", fix=f"chmod 600 {path}", file=path)
+    try:
+        key = bytes.fromhex(path.read_text(encoding="ascii"))
+    except (UnicodeDecodeError, ValueError):
+        key = b""
+    if len(key) != 16:
+        raise ConfigError("the private root is damaged", fix="remove the file and leave the run first", file=path)
+    return Seed(f"os/peer/{peer}", key, private=True)

@@ -1,38 +1,31 @@
-"""One peer's stay in a run: join, play, write everything down, and come back after an interruption."""
+"""One peer's part in a run: join, play, write everything down, and come back after an interruption."""
 
 from __future__ import annotations
 
-import math
-import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from eris.events import Event, Listener, RoundEnded, RunEnded, VerdictWritten, hears
 from eris.local.task import Task
-from eris.peer.federation import Federation
+from eris.peer.federation_file import FederationFile
 from eris.peer.folder_claim import FolderClaim
 from eris.peer.node import Node
 from eris.peer.node_settings import NodeSettings
 from eris.peer.peer_folder import PeerFolder
-from eris.peer.round_report import RoundReport
-from eris.peer.stay import Stay, summarise_stay
-from eris.protocol.floor import shares
-from eris.protocol.round_plan import RoundPlan
+from eris.peer.peer_summary import summarise_peer
 from eris.seeds import Seed
 from eris.transport.credentials import Credentials
 
-__all__ = ["Notice", "Session"]
-
-Notice = dict[str, Any]  # something that happened, as plain data: {"event": "round", "peer": …, …}
+__all__ = ["Session"]
 
 
 class Session:
-    """Runs a node and keeps its folder; `listeners` hear of every step."""
+    """Runs a node and keeps its folder, as the first of those who listen to it."""
 
     def __init__(
         self,
-        federation: Federation,
+        federation: FederationFile,
         credentials: Credentials,
         task: Task,
         private: Seed,
@@ -41,102 +34,71 @@ class Session:
         *,
         reproducible: bool = False,
         evaluate: bool = True,
-        listeners: Sequence[Callable[[Notice], None]] = (),
+        listeners: Iterable[Listener] = (),
+        own_task: str = "",
     ) -> None:
-        self._task, self._folder, self._listeners = task, folder, tuple(listeners)
-        self._reproducible, self._evaluate = reproducible, evaluate
-        self._began = time.monotonic()
+        """`own_task` is where the task was imported from, if it is not the one that the configuration describes."""
+        self._own_task = own_task
+        self._folder, self.name = folder, settings.name
+        self._summary: dict[str, Any] = {}
+        self._decided: VerdictWritten | None = None  # of the round that is ending
         self.node = Node(
             federation,
             credentials,
             task,
             private,
             settings if settings.folder is not None else replace(settings, folder=folder.path),
-            on_round=self._note_round,
-            on_missed=folder.note_verdict,
+            listeners=(self._write_down, *listeners),
+            checkpoints=folder,
+            evaluate=evaluate,
+            reproducible=reproducible,
         )
-        self.federation, self.name = federation, settings.name
-
-    @property
-    def run_name(self) -> str:
-        """The run's name, as plans and messages carry it."""
-        return self.node.run_name
 
     def run(self) -> dict[str, Any]:
         """Join, or come back; stay until the run ends or somebody stops it; return the summary."""
-        self._folder.path.mkdir(parents=True, exist_ok=True)
-        claim = FolderClaim(self._folder.path)  # before anything in it is mended
+        folder, node = self._folder, self.node
+        folder.path.mkdir(parents=True, exist_ok=True)
+        claim = FolderClaim(folder.path)  # before anything in it is mended
         try:
-            self._folder.open()
-            return self._stay()
+            folder.open()
+            folder.require_room(node.recipe)
+            folder.restore(node.member, node.training)
+            node.run()
         finally:
             claim.release()
+        return self._summary
 
-    def _stay(self) -> dict[str, Any]:
-        self._folder.require_room(self.node)
-        self.node.past.rounds = self._folder.rounds
-        self.node.past.go_back = lambda round: self._folder.restore(self.node, round)
-        resumed = self._folder.restore(self.node)
-        self._tell("start", round=self.node.member.round, resumed=resumed, pid=os.getpid())
-        ended = self.node.run()
-        self._folder.save(self.node)
-        summary = self._summary(ended)
-        self._folder.write_model(self.node.recipe.spec, self.node.member.replica.model)
-        self._folder.write("summary.json", summary)
-        self._tell("end", how=ended, model_digest=summary["model_digest"], rounds=summary["rounds"])
-        return summary
+    @hears(VerdictWritten, RoundEnded, RunEnded)
+    def _write_down(self, event: Event) -> None:
+        match event:
+            case VerdictWritten(plan=plan, verdict=verdict):
+                self._decided = event
+                self._folder.note_verdict(plan, verdict)
+            case RoundEnded():
+                self._note_round(event)
+            case RunEnded():
+                self._conclude(event)
 
-    def _note_round(self, report: RoundReport) -> None:
-        plan, verdict = report.plan, report.verdict
-        self._folder.note_verdict(plan, verdict)
-        line = {
-            "round": plan.round,
-            "train_loss": report.loss,
-            **self._metrics(plan.round),
-            "bytes_up": {"member": report.member.up, "aggregator": report.aggregator.up},
-            "bytes_down": {"member": report.member.down, "aggregator": report.aggregator.down},
-            "bytes_total": report.bytes_up,  # what each peer sent adds up to what went over all links
-            "largest_share": self._largest_share(plan),
-            "lost_shards": len(verdict.lost_shards),
-            "late": list(verdict.late),
-            "seconds": {"round": report.seconds},
-        }
-        self._folder.note_metrics(line)
-        if plan.checkpoint:
-            self._folder.save(self.node)
-        self._tell("round", **line, shards=plan.shards, peers=len(plan.roster), rounds=self.federation.config.rounds)
+    def _note_round(self, ended: RoundEnded) -> None:
+        assert self._decided is not None  # a round ends with its verdict
+        member, aggregator = ended.traffic.member, ended.traffic.aggregator
+        self._folder.note_metrics({
+            "round": ended.round,
+            **ended.metrics,
+            "bytes_up": {"member": member.up, "aggregator": aggregator.up},
+            "bytes_down": {"member": member.down, "aggregator": aggregator.down},
+            "bytes_total": ended.traffic.total,
+            "lost_shards": ended.lost_shards,
+            "late": list(self._decided.verdict.late),
+            "seconds": dict(ended.seconds),
+        })  # fmt: skip
+        if self._decided.plan.checkpoint:
+            self._folder.save(self.node.member, self.node.training)
 
-    def _metrics(self, round: int) -> dict[str, float]:
-        config, done = self.federation.config, round + 1
-        if not self._evaluate or (done % config.evaluate_every and done != config.rounds):
-            return {}
-        return self._task.evaluate(self.node.member.replica.model)
-
-    def _largest_share(self, plan: RoundPlan) -> float:
-        """Return the largest part of this peer's update that any other peer received, if it sent one."""
-        if self.node.number not in plan.participants:
-            return 0.0
-        others = (share for peer, share in shares(plan, self.node.recipe).items() if peer != self.node.number)
-        return max(others, default=0.0)
-
-    def _summary(self, ended: str) -> dict[str, Any]:
-        stay = Stay(
-            node=self.node,
-            ended=ended,
-            rounds=self._folder.lines("metrics.jsonl"),
-            verdicts=self._folder.lines("verdicts.jsonl"),
-            seconds=time.monotonic() - self._began,
-            reproducible=self._reproducible,
-        )
-        return summarise_stay(stay)
-
-    def _tell(self, event: str, **facts: Any) -> None:
-        notice = {"event": event, "peer": self.name, **_finite(facts)}
-        for listener in self._listeners:
-            listener(notice)
-
-
-def _finite(facts: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in facts.items()
-    }
+    def _conclude(self, end: RunEnded) -> None:
+        folder, node = self._folder, self.node
+        folder.save(node.member, node.training)
+        lines = {"rounds": folder.lines("metrics.jsonl"), "verdicts": folder.lines("verdicts.jsonl")}
+        self._summary = summarise_peer(node, end, own_task=self._own_task, **lines)
+        folder.write_model(node.recipe.spec, node.member.replica.model)
+        folder.write("summary.json", self._summary)

@@ -3,43 +3,69 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from eris.aggregate.staging import all_finite
-from eris.compose import training_seed
+from eris.compose import initial_seed, training_seed
 from eris.errors import Refused, TaskError
+from eris.local.correction import DRIFT
+from eris.local.spec import Vector, as_vector
 from eris.local.task import BlockResult, BlockTask, LocalResult, Memory, Task
 from eris.local.update import as_update
 from eris.protocol.member import Member
 from eris.protocol.messages import Upload
+from eris.protocol.replica import Replica
 from eris.protocol.round_plan import RoundPlan
 from eris.seeds import Seed
+from eris.storage.buffer_pool import BufferPool
 
-__all__ = ["Trained", "Training", "checked"]
+__all__ = ["Trained", "Training", "checked", "initial_model"]
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What came of it: the loss, and the parts to be sent."""
+    """What came of it: how it went, and the parts to be sent."""
 
+    samples: int
+    steps: float
     loss: float
+    seconds: float
     uploads: list[Upload] = field(repr=False)
+    metrics: Mapping[str, float] = field(default_factory=dict)  # what the task says of it besides
+    limited: int = 0  # values outside the limit of fixed point
+
+
+def initial_model(task: Task, seed: int) -> Vector | Iterable[Vector]:
+    """Return x⁰ as a task makes it; made anew where it is needed again, as it is as long as the model."""
+    if isinstance(task, BlockTask):
+        return task.initial_blocks(initial_seed(seed))
+    return as_vector(task.initial(initial_seed(seed)), task.spec.n, what="initial model")
 
 
 class Training:
     """Trains one member; what its code remembers counts only when the round does."""
 
-    def __init__(self, task: Task, member: Member, private: Seed) -> None:
-        self._task, self._member, self._private = task, member, private
-        self.forget()
+    def __init__(
+        self, task: Task, member: Member, private: Seed, *, seed: int = 0, pool: BufferPool | None = None
+    ) -> None:
+        self.task, self._member, self._private = task, member, private
+        self._seed, self._pool = seed, pool or BufferPool()  # of the run: where the model begins
+        self._forget()
 
-    def forget(self) -> None:
-        """Remember nothing, as before the first round."""
-        self.memory: Memory = self._task.memory(self._member.peer)
+    def begin_anew(self) -> None:
+        """Stand at the very beginning of the run, with nothing of one's own."""
+        start = Replica.start(self._member.recipe, initial_model(self.task, self._seed), pool=self._pool)
+        self._member.begin_anew(start.state())
+        self._forget()
+
+    def _forget(self) -> None:
+        self.memory: Memory = self.task.memory(self._member.peer)
         self._trained: Memory = {}
 
     def train(self, plan: RoundPlan) -> Trained | None:
@@ -48,22 +74,32 @@ class Training:
         if member.peer not in plan.participants or member.lost_reference:
             return None
         self._trained = {name: value.copy() for name, value in self.memory.items()}
+        began = time.perf_counter()
         try:
             result = self._result(plan)
             if isinstance(result, BlockResult):  # made only while it is read: the task's code is still running
-                return Trained(result.loss, member.contribute(result))
+                return self._contribute(result, began)
         except Exception:  # noqa: BLE001 - whatever the user's code raises
             _LOG.exception("round %d: local training failed; the round goes on without this member", plan.round)
             return None
         try:
-            return Trained(result.loss, member.contribute(result))
+            return self._contribute(result, began)
         except Refused as refused:  # we were told while we trained that our reference does not hold
             _LOG.warning("round %d: this member sends nothing: %s", plan.round, refused)
             return None
 
+    def _contribute(self, result: LocalResult | BlockResult, began: float) -> Trained:
+        seconds = time.perf_counter() - began
+        uploads = self._member.contribute(result)
+        if (cut := self._member.limited).values:
+            _LOG.warning("%d values were cut by the limit of fixed point; %g would have cut none", *cut)
+        return Trained(result.samples, result.steps, result.loss, seconds, uploads, result.metrics, cut.values)
+
     def _result(self, plan: RoundPlan) -> LocalResult | BlockResult:
-        task, member, memory, round = self._task, self._member, self._trained, plan.round
+        task, member, memory, round = self.task, self._member, self._trained, plan.round
         seed = training_seed(self._private.child("round", round))
+        if (drift := member.drift()) is not None:
+            memory = {**memory, DRIFT: drift}  # for this training alone
         if isinstance(task, BlockTask):
             return task.train_blocks(member.peer, member.look(), memory, round=round, seed=seed)
         model = member.look()

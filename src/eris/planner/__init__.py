@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+from eris.methods import METHODS
 from eris.planner.advice import Advice, Target, advise
 from eris.planner.allocation import Allocation, allocate
 from eris.planner.convergence import SgdVariance, Theorem, beta_limit, potential
@@ -27,16 +28,17 @@ from eris.planner.fleet import Fleet, Peer, read_fleet
 from eris.planner.leakage import Leakage, capacity_from_transcripts, gaussian_capacity, leakage
 from eris.planner.memory import aggregator_memory, memory_of_aggregators, require_memory
 from eris.planner.model_size import ModelSize, model_size
-from eris.planner.printed import PrintedRow, formula_time, table_row
+from eris.planner.printed import PRINTED, BaselineSettings, PrintedRow, formula_time, table_row
 from eris.planner.rates import Rate, rates
-from eris.planner.scenario import Baselines, Scenario, scenario
-from eris.planner.traffic import METHODS, Phase, Traffic, phases, traffic
+from eris.planner.scenario import Scenario, scenario
+from eris.planner.traffic import Phase, PlannedTraffic, phases, traffic
 
 __all__ = [
     "METHODS",
+    "PRINTED",
     "Advice",
     "Allocation",
-    "Baselines",
+    "BaselineSettings",
     "Bottleneck",
     "Difference",
     "Exposure",
@@ -45,13 +47,13 @@ __all__ = [
     "ModelSize",
     "Peer",
     "Phase",
+    "PlannedTraffic",
     "PrintedRow",
     "Rate",
     "Scenario",
     "SgdVariance",
     "Target",
     "Theorem",
-    "Traffic",
     "advise",
     "aggregator_memory",
     "allocate",

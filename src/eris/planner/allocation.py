@@ -86,9 +86,10 @@ class _Programme:
         self.count = len(scenario.aggregators)
         self.columns = self.count + 2
         model = scenario.model
-        kept = scenario.keep * model.n + model.buffers
+        buffers = scenario.buffer_words * model.buffers
+        kept = scenario.keep * model.n + buffers
         whole = scenario.masks == "independent" and scenario.keep < 1
-        self.up, self.down = VALUE_BYTES * kept, VALUE_BYTES * (model.values if whole else _published(scenario))
+        self.up, self.down = VALUE_BYTES * kept, VALUE_BYTES * (model.n + buffers if whole else _published(scenario))
         slowest = min(scenario.fleet.uploads[:-1].min(), scenario.fleet.downloads[:-1].min())
         self.unit = float(
             (self.up + self.down) / slowest
@@ -192,7 +193,7 @@ def _published(scenario: Scenario) -> float:
     """Return how many values one publication of the whole model holds, where its support is known to all."""
     n, keep = scenario.model.n, scenario.keep
     share = keep if scenario.masks == "shared" else 1 - (1 - keep) ** len(scenario.participants)
-    return share * n + scenario.model.buffers
+    return share * n + scenario.buffer_words * scenario.model.buffers
 
 
 def _linprog(cost: NDArray[np.float64], matrix: Any, bounds: NDArray[np.float64], whole: NDArray[np.float64]) -> Any:

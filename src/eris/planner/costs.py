@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from eris.methods import method_by_name
 from eris.planner.difference import Difference, differences
 from eris.planner.duration import Bottleneck, bottlenecks
 from eris.planner.exposure import Exposure, exposure
@@ -15,7 +16,7 @@ from eris.planner.memory import aggregator_memory, memory_of_aggregators
 from eris.planner.scenario import Scenario
 from eris.planner.traffic import traffic
 
-__all__ = ["Cost", "cost", "finite"]
+__all__ = ["Cost", "cost", "finite", "sharded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +65,21 @@ def cost(method: str, scenario: Scenario) -> Cost:
 
 
 def _keep(method: str, scenario: Scenario) -> float:
-    settings = scenario.baselines
-    shares = {
-        "priprune": 1 - settings.prune,
-        "soteriafl": settings.soteria_keep,
-        "qdpsgd": settings.quantised,
-        "eris+dsc": scenario.keep,
-    }
-    return shares.get(method, 1.0)
+    known = method_by_name(method)
+    if known.facts.kept is None:
+        return 1.0
+    closed = not known.server and known.exchange is None and scenario.config.compression.compressor == "rand_k"
+    return scenario.keep if closed else known.facts.kept(scenario.planned)
+
+
+def sharded(method: str) -> bool:
+    """Return whether peers aggregate shards in this method."""
+    known = method_by_name(method)
+    return not known.server and known.exchange is None
 
 
 def _fits(method: str, scenario: Scenario) -> bool:
-    if method not in ("eris", "eris+dsc"):
+    if not sharded(method):
         return True
     lent = np.array([peer.memory for peer in scenario.fleet.peers])
     return bool((memory_of_aggregators(method, scenario) <= lent).all())

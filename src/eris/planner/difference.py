@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eris.planner.duration import distribution_time
-from eris.planner.printed import formula_time, table_row
+from eris.planner.printed import PRINTED, formula_time, settings_of, table_row
 from eris.planner.scenario import Scenario
 from eris.planner.traffic import traffic
 
@@ -60,7 +60,12 @@ class Difference:
 def differences(method: str, scenario: Scenario) -> list[Difference]:
     """Return what differs for this round; nothing where the paper's rules do not apply (rates differ, some sit out)."""
     rate = scenario.fleet.rate
-    if rate is None or len(scenario.participants) != scenario.members or scenario.model.buffers:
+    if (
+        method not in PRINTED
+        or rate is None
+        or len(scenario.participants) != scenario.members
+        or scenario.model.buffers
+    ):
         return []
     printed = table_row(
         method,
@@ -69,7 +74,7 @@ def differences(method: str, scenario: Scenario) -> list[Difference]:
         aggregators=len(scenario.aggregators),
         rate=rate,
         keep=scenario.keep,
-        baselines=scenario.baselines,
+        baselines=settings_of(scenario),
     )
     honest, time = traffic(method, scenario), distribution_time(method, scenario)
     pairs = {

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-__all__ = ["Estimate", "Evidence", "evidence"]
+__all__ = ["Evidence", "MeasuredConstant", "evidence"]
 
 Kind = Literal["exact", "lower", "upper", "missing"]
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class MeasuredConstant:
     """One constant as far as the run shows it."""
 
     value: float | None
@@ -30,7 +30,7 @@ class Estimate:
 class Evidence:
     """Estimates by name, the measured mean squared gradient norm, and the assumptions that the run breaks."""
 
-    estimates: dict[str, Estimate]
+    estimates: dict[str, MeasuredConstant]
     measured: float | None  # mean of ‖∇f‖² over the rounds that recorded it
     recorded: int
     broken: tuple[str, ...]
@@ -74,18 +74,18 @@ def _setting(config: Mapping[str, Any], path: str, otherwise: Any = None) -> Any
     return otherwise if value is None else value
 
 
-def _settings(config: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]) -> dict[str, Estimate]:
+def _settings(config: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]) -> dict[str, MeasuredConstant]:
     """Return what the configuration fixes."""
-    found = {"rounds": Estimate(float(len(rounds)), "exact", "lines of metrics.jsonl")}
+    found = {"rounds": MeasuredConstant(float(len(rounds)), "exact", "lines of metrics.jsonl")}
     for name, path in (("members", "members"), ("aggregators", "aggregators"), ("step", "local.lr")):
         value = _setting(config, path)
         found[name] = (
-            Estimate(float(value), "exact", f"{path} in config.toml")
+            MeasuredConstant(float(value), "exact", f"{path} in config.toml")
             if isinstance(value, int | float)
-            else Estimate(None, "missing", f"config.toml has no {path}")
+            else MeasuredConstant(None, "missing", f"config.toml has no {path}")
         )
     keep = _setting(config, "compression.keep", 1.0) if _compresses(config) else 1.0
-    found["omega"] = Estimate(1 / float(keep) - 1, "exact", "compression.keep in config.toml")
+    found["omega"] = MeasuredConstant(1 / float(keep) - 1, "exact", "compression.keep in config.toml")
     return found
 
 
@@ -93,19 +93,23 @@ def _compresses(config: Mapping[str, Any]) -> bool:
     return str(_setting(config, "method", "")).endswith("+dsc")
 
 
-def _smoothness(config: Mapping[str, Any], squares: list[tuple[int, float]]) -> Estimate:
+def _smoothness(config: Mapping[str, Any], squares: list[tuple[int, float]]) -> MeasuredConstant:
     """Compare consecutive gradients: |‖g'‖ − ‖g‖| ≤ L·‖x' − x‖, and x' − x is −λg for plain full-batch steps only."""
     if not squares:
-        return Estimate(None, "missing", "no gradient norms: run with gradient_norm = true")
+        return MeasuredConstant(None, "missing", "no gradient norms: run with gradient_norm = true")
     if not _plain_descent(config):
-        return Estimate(None, "missing", "steps are not plain full-batch gradient steps, so their length is not known")
+        return MeasuredConstant(
+            None, "missing", "steps are not plain full-batch gradient steps, so their length is not known"
+        )
     step, ratios = float(_setting(config, "local.lr")), []
     for (first, before), (second, after) in pairwise(squares):
         if second == first + 1 and before > 0:
             ratios.append(abs(math.sqrt(after) - math.sqrt(before)) / (step * math.sqrt(before)))
     if not ratios:
-        return Estimate(None, "missing", "no two consecutive rounds have gradient norms: set evaluate_every = 1")
-    return Estimate(max(ratios), "lower", f"steepest change of ‖∇f‖ over {len(ratios)} steps")
+        return MeasuredConstant(
+            None, "missing", "no two consecutive rounds have gradient norms: set evaluate_every = 1"
+        )
+    return MeasuredConstant(max(ratios), "lower", f"steepest change of ‖∇f‖ over {len(ratios)} steps")
 
 
 def _plain_descent(config: Mapping[str, Any]) -> bool:
@@ -116,40 +120,42 @@ def _full_batch(config: Mapping[str, Any]) -> bool:
     return bool(_setting(config, "local.batch") == "full")
 
 
-def _largest_norm(squares: list[tuple[int, float]]) -> Estimate:
+def _largest_norm(squares: list[tuple[int, float]]) -> MeasuredConstant:
     if not squares:
-        return Estimate(None, "missing", "no gradient norms: run with gradient_norm = true")
+        return MeasuredConstant(None, "missing", "no gradient norms: run with gradient_norm = true")
     largest = math.sqrt(max(value for _, value in squares))
-    return Estimate(largest, "lower", "largest ‖∇f‖ seen; a single sample's gradient may be longer")
+    return MeasuredConstant(largest, "lower", "largest ‖∇f‖ seen; a single sample's gradient may be longer")
 
 
-def _gamma2(config: Mapping[str, Any]) -> Estimate:
+def _gamma2(config: Mapping[str, Any]) -> MeasuredConstant:
     if _full_batch(config):
-        return Estimate(0.0, "exact", "full local gradients have no variance")
-    return Estimate(None, "missing", "the variance of batches is not recorded; it follows from samples, batch and G")
+        return MeasuredConstant(0.0, "exact", "full local gradients have no variance")
+    return MeasuredConstant(
+        None, "missing", "the variance of batches is not recorded; it follows from samples, batch and G"
+    )
 
 
-def _gap(losses: list[tuple[int, float]]) -> Estimate:
+def _gap(losses: list[tuple[int, float]]) -> MeasuredConstant:
     if not losses:
-        return Estimate(None, "missing", "no losses are recorded")
+        return MeasuredConstant(None, "missing", "no losses are recorded")
     first = losses[0][1]
     if first < 0:
-        return Estimate(None, "missing", "the loss is negative, so f* is not bounded by zero")
-    return Estimate(first, "upper", "first recorded loss; f* ≥ 0 for losses that are never negative")
+        return MeasuredConstant(None, "missing", "the loss is negative, so f* is not bounded by zero")
+    return MeasuredConstant(first, "upper", "first recorded loss; f* ≥ 0 for losses that are never negative")
 
 
-def _reference_error(squares: list[tuple[int, float]]) -> Estimate:
+def _reference_error(squares: list[tuple[int, float]]) -> MeasuredConstant:
     if not squares:
-        return Estimate(None, "missing", "no gradient norms: run with gradient_norm = true")
+        return MeasuredConstant(None, "missing", "no gradient norms: run with gradient_norm = true")
     how = "first ‖∇f‖² recorded: references start at zero, and members' own gradients are longer than their mean"
-    return Estimate(squares[0][1], "lower", how)
+    return MeasuredConstant(squares[0][1], "lower", how)
 
 
-def _parameters(summary: Mapping[str, Any]) -> Estimate:
+def _parameters(summary: Mapping[str, Any]) -> MeasuredConstant:
     value = summary.get("parameters")
     if isinstance(value, int) and value > 0:
-        return Estimate(float(value), "exact", "summary.json")
-    return Estimate(None, "missing", "summary.json has no parameters")
+        return MeasuredConstant(float(value), "exact", "summary.json")
+    return MeasuredConstant(None, "missing", "summary.json has no parameters")
 
 
 def broken_assumptions(config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -15,15 +15,15 @@ inferred from them, and masks that move from round to round uncover more over ti
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from eris.errors import ConfigError
+from eris.methods import Method, method_by_name
 from eris.planner.model_size import VALUE_BYTES
 from eris.planner.scenario import Scenario
-from eris.planner.traffic import METHODS, payload
+from eris.planner.traffic import payload
 
 __all__ = ["Exposure", "exposure"]
 
@@ -42,32 +42,29 @@ def exposure(method: str, scenario: Scenario, *, coalition: int = 1) -> Exposure
     """Return the exposure to one observer, or to a coalition of this many peers that pool what they see."""
     if coalition < 1:
         raise ConfigError(f"a coalition of {coalition}", fix="use 1 or more")
-    if method in ("eris", "eris+dsc"):
-        return _of_shards(method, scenario, coalition)
-    settings = scenario.baselines
-    if method == "shatter":
-        return _of_chunks(scenario, coalition)
-    if method == "ako":
-        parts = settings.ako_partitions
-        return Exposure(1 / parts, "every member", note=f"another part each round: everything after {parts} rounds")
-    if method == "qdpsgd":
-        return Exposure(1.0, "every neighbour", note="the whole model, quantised")
-    central = {"fedavg": 1.0, "priprune": 1 - settings.prune, "soteriafl": settings.soteria_keep}
-    if method not in central:
-        raise ConfigError(f"no method is named {method!r}", fix=f"use one of {', '.join(METHODS)}")
-    return Exposure(central[method], "the server")
+    known, round = method_by_name(method), scenario.planned
+    if known.trusted:
+        return Exposure(0.0, "nobody")
+    if known.exchange is None:
+        if not known.server:
+            return _of_shards(known, scenario, coalition)
+        return Exposure(known.facts.kept(round) if known.facts.kept else 1.0, "the server")
+    if known.facts.sight is None:
+        return Exposure(1.0, "every neighbour", note="the method does not say what its messages show")
+    seen = known.facts.sight(round, coalition)
+    return Exposure(seen.share, seen.observer, note=seen.note)
 
 
-def _of_shards(method: str, scenario: Scenario, coalition: int) -> Exposure:
+def _of_shards(method: Method, scenario: Scenario, coalition: int) -> Exposure:
     """Add up the largest shards of the coalition, then what the published means give away.
 
     With replicas a peer is sent two shards. Peers that share none see most together; where sizes differ that is an
     upper bound, because the largest shards may be the same ones.
     """
-    sent, held = payload(method, scenario).up, np.zeros(scenario.members)
+    sent, held = payload(method.name, scenario).up, np.zeros(scenario.members)
     for peers in scenario.observers:
         np.add.at(held, peers, sent)
-    size = VALUE_BYTES * scenario.model.values
+    size = VALUE_BYTES * (scenario.model.values + method.facts.vectors * scenario.model.n)
     everything = float(sent.sum() / size)
     seen = min(everything, float(np.sort(held)[::-1][:coalition].sum() / size))
     observer = "an aggregator" if coalition == 1 else f"{coalition} aggregators together"
@@ -75,31 +72,11 @@ def _of_shards(method: str, scenario: Scenario, coalition: int) -> Exposure:
     if others <= 1:
         note = f"{len(scenario.participants)} contributors: the published mean less the coalition's own is the update"
         return Exposure(everything, observer, everything - seen, note)
-    if method == "eris" or scenario.masks == "shared" or scenario.keep == 1:
+    if method.packing is None or scenario.masks == "shared" or scenario.keep == 1:
         return Exposure(seen, observer)
     alone = (1 - scenario.keep) ** others  # nobody else kept the coordinate, so its mean is this member's value
     published = (everything - seen) * alone
-    if scenario.masks == "public":
-        return Exposure(
-            seen + published, observer, published, "coordinates kept by one member alone are published as its own"
-        )
-    note = f"{published:.2%} more is published as values of one member, but without its name (secret masks)"
-    return Exposure(seen, observer, note=note)
-
-
-def _of_chunks(scenario: Scenario, coalition: int) -> Exposure:
-    """Estimate the largest number of a member's chunks that reach one observer.
-
-    A chunk goes to r of the other virtual nodes, so an observer that runs l of them gets it with probability q; the
-    counts of different observers are taken as independent binomials.
-    """
-    settings, count = scenario.baselines, len(scenario.participants)
-    chunks, degree = settings.shatter_chunks, settings.shatter_degree
-    targets, own = count * chunks - 1, min(coalition, count - 1) * chunks
-    missed = math.comb(max(targets - own, 0), degree) / math.comb(targets, degree) if degree <= targets else 0.0
-    observers = max((count - 1) // coalition, 1)
-    at_most, expected = 0.0, 0.0
-    for seen in range(chunks):
-        at_most += math.comb(chunks, seen) * (1 - missed) ** seen * missed ** (chunks - seen)
-        expected += 1 - at_most**observers
-    return Exposure(expected / chunks, "a neighbour", note="expected largest; the sender's name is hidden")
+    note = "coordinates kept by one member alone are published as its own"
+    if scenario.masks == "independent":  # counted as the ledger of a run counts them
+        note += ", without its name (secret masks)"
+    return Exposure(seen + published, observer, published, note)

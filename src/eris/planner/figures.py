@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from eris.config import Config
 from eris.errors import ConfigError, MissingExtra
 from eris.planner.duration import distribution_time
 from eris.planner.fleet import Fleet
 from eris.planner.printed import formula_time
-from eris.planner.scenario import Baselines, Masks, Scenario, scenario
+from eris.planner.scenario import Masks, Scenario, scenario
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["AGGREGATORS", "Curve", "Question", "curves", "draw"]
+__all__ = ["AGGREGATORS", "DurationCurve", "FigureRequest", "curves", "draw"]
 
 AGGREGATORS = (2, 5, 10, 25, 50)
 _CLIENTS = (10, 15, 20, 25, 30, 40, 50, 70, 100, 150, 200, 250, 300)
@@ -40,7 +41,7 @@ _BASELINES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class FigureRequest:
     """What is drawn: the fixed quantities, and whether by the honest forms or by the formulas of the paper's text."""
 
     n: int = 10_000_000
@@ -49,11 +50,11 @@ class Question:
     keep: float = 0.05
     masks: Masks = "shared"
     as_printed: bool = False
-    baselines: Baselines = field(default_factory=Baselines)
+    config: Config = field(default_factory=Config)
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class DurationCurve:
     """One line of a figure."""
 
     label: str
@@ -63,7 +64,7 @@ class Curve:
     seconds: tuple[float, ...]
 
 
-def curves(kind: str, question: Question) -> list[Curve]:
+def curves(kind: str, question: FigureRequest) -> list[DurationCurve]:
     """Compute the lines of the figure ``clients``, ``size`` or ``rate``."""
     if kind not in _AXES:
         raise ConfigError(f"no figure is named {kind!r}", fix=f"use one of {', '.join(_AXES)}")
@@ -78,11 +79,11 @@ def curves(kind: str, question: Question) -> list[Curve]:
         if able and not (count is not None and kind != "clients" and count == question.members):
             time = formula_time if question.as_printed else distribution_time
             x, seconds = zip(*((x, time(method, round)) for x, round in able), strict=True)
-            found.append(Curve(label, method, count, x, seconds))
+            found.append(DurationCurve(label, method, count, x, seconds))
     return found
 
 
-def _round(kind: str, x: float, aggregators: int | None, question: Question) -> Scenario | None:
+def _round(kind: str, x: float, aggregators: int | None, question: FigureRequest) -> Scenario | None:
     """Return the round at one point of the axis; None where there are more aggregators than members."""
     members = int(x) if kind == "clients" else question.members
     if aggregators is not None and aggregators > members:
@@ -94,13 +95,13 @@ def _round(kind: str, x: float, aggregators: int | None, question: Question) -> 
         aggregators=aggregators or members,
         keep=question.keep,
         masks=question.masks,
-        baselines=question.baselines,
+        config=question.config,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    title: Callable[[Question], str]
+    title: Callable[[FigureRequest], str]
     label: str
     points: Sequence[float]
     scale: float = 1.0  # of the axis: 10⁶ for millions, 1/8 MB for Mbit
@@ -117,7 +118,7 @@ _AXES = {
 }
 
 
-def draw(path: str | Path, question: Question, *, kinds: Sequence[str] = ("clients", "size", "rate")) -> None:
+def draw(path: str | Path, question: FigureRequest, *, kinds: Sequence[str] = ("clients", "size", "rate")) -> None:
     """Draw the figures side by side into a file (PNG, SVG or PDF by its ending)."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -139,7 +140,7 @@ def draw(path: str | Path, question: Question, *, kinds: Sequence[str] = ("clien
         raise ConfigError(f"the plot cannot be written to {path}: {error}", fix="use a name like plan.png") from error
 
 
-def _panel(axis: Axes, kind: str, question: Question) -> None:
+def _panel(axis: Axes, kind: str, question: FigureRequest) -> None:
     found = curves(kind, question)
     for curve in found:
         colour, dashes, width = _look(curve)
@@ -156,7 +157,7 @@ def _panel(axis: Axes, kind: str, question: Question) -> None:
     _name_lines(axis, kind, found)
 
 
-def _look(curve: Curve) -> tuple[str, Any, float]:
+def _look(curve: DurationCurve) -> tuple[str, Any, float]:
     if curve.method in _BASELINES:
         _, colour, dashes = _BASELINES[curve.method]
         return colour, dashes, 1.5
@@ -177,7 +178,7 @@ def _plain_ticks(axis: Axes, kind: str) -> None:
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _name_lines(axis: Axes, kind: str, found: list[Curve]) -> None:
+def _name_lines(axis: Axes, kind: str, found: list[DurationCurve]) -> None:
     """Write each line's name beside its end, moved up or down just enough that names do not overlap."""
     low, high = (float(np.log10(bound)) for bound in axis.get_ylim())
     step = (high - low) * 0.042

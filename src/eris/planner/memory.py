@@ -1,7 +1,8 @@
 """Memory that aggregation takes: contributions are staged whole, then folded in ascending order of members.
 
 Counted are the staged contributions, the aggregator's own among them, and one accumulator. The peer's own model,
-optimizer and references come on top of it, whether it aggregates or not.
+optimizer and references come on top of it, whether it aggregates or not. In fixed point a contribution is let go of
+when it is complete; what is counted then is the most there can be, all of them on their way at once.
 
 >>> from eris.planner.fleet import Fleet
 >>> from eris.planner.scenario import scenario
@@ -15,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from eris.errors import ConfigError
+from eris.methods import method_by_name
 from eris.planner.scenario import Scenario
 from eris.planner.traffic import Bytes, payload, phases
 
@@ -23,7 +25,7 @@ __all__ = ["aggregator_memory", "memory_of_aggregators", "require_memory"]
 
 def aggregator_memory(method: str, scenario: Scenario) -> float:
     """Return the most bytes that any one node needs to aggregate."""
-    if method.startswith("eris"):
+    if not (known := method_by_name(method)).server and known.exchange is None:
         return float(memory_of_aggregators(method, scenario).max())
     staged = float(phases(method, scenario)[0].received.max())
     return staged + scenario.model.bytes

@@ -93,7 +93,7 @@ def _from_settings(path: Path) -> ModelSize:
 
     config = load_config(path)
     if config.data.name.startswith("synthetic-"):  # has a model of its own
-        spec = build_task(config.model_dump(mode="json")).spec
+        spec = build_task(config.model_dump(mode="json"), dry=False).spec
         return ModelSize(spec.n_trainable, spec.n_buffer, config.data.name)
     return _of_module(model_by_name(config.model.name, **config.model.options), config.model.name)
 

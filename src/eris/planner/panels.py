@@ -9,17 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from eris.errors import ConfigError
-from eris.planner.printed import PrintedRow, share_text, size_text, table_row, time_text
-from eris.planner.scenario import Baselines
+from eris.planner.printed import BaselineSettings, PrintedRow, share_text, size_text, table_row, time_text
 
-__all__ = ["MAIN_TEXT", "PANELS", "RATE", "Panel", "PrintedLine", "main_text", "panel", "rows"]
+__all__ = ["MAIN_TEXT", "PANELS", "RATE", "PrintedLine", "PrintedPanel", "main_text", "panel", "rows"]
 
 RATE = 20e6  # bytes a second, of every link
 SOTERIA_KEEP = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class PrintedPanel:
     """One data set and model of the tables."""
 
     name: str
@@ -48,34 +47,34 @@ class PrintedLine:
 PANELS = {
     panel.name: panel
     for panel in (
-        Panel("cnn-dailymail", 1_300_000_000, 10, (0.1, 0.2, 0.3), 0.01, degree=3),
-        Panel("imdb", 67_000_000, 25, (0.1, 0.2, 0.3), 0.00012),
-        Panel("cifar-10", 1_650_000, 50, (0.01, 0.05, 0.1), 0.006),
-        Panel("mnist", 62_000, 50, (0.01, 0.05, 0.1), 0.033),
+        PrintedPanel("cnn-dailymail", 1_300_000_000, 10, (0.1, 0.2, 0.3), 0.01, degree=3),
+        PrintedPanel("imdb", 67_000_000, 25, (0.1, 0.2, 0.3), 0.00012),
+        PrintedPanel("cifar-10", 1_650_000, 50, (0.01, 0.05, 0.1), 0.006),
+        PrintedPanel("mnist", 62_000, 50, (0.01, 0.05, 0.1), 0.033),
     )
 }
 
 MAIN_TEXT = ("cnn-dailymail", "cifar-10")
 
 
-def panel(name: str) -> Panel:
+def panel(name: str) -> PrintedPanel:
     """Return the panel of that name."""
     if name not in PANELS:
         raise ConfigError(f"no panel is named {name!r}", fix=f"use one of {', '.join(PANELS)} or main-text")
     return PANELS[name]
 
 
-def rows(panel: Panel, *, rate: float = RATE, aggregators: int | None = None) -> list[PrintedLine]:
+def rows(panel: PrintedPanel, *, rate: float = RATE, aggregators: int | None = None) -> list[PrintedLine]:
     """Compute the eleven rows of a panel."""
 
     def row(method: str, *, keep: float = 1.0, prune: float = 0.0) -> PrintedRow:
-        settings = Baselines(prune=prune, soteria_keep=SOTERIA_KEEP, shatter_degree=panel.degree)
+        settings = BaselineSettings(prune=prune, soteria_keep=SOTERIA_KEEP, shatter_degree=panel.degree)
         count = panel.members if aggregators is None else aggregators
         return table_row(
             method, n=panel.n, members=panel.members, aggregators=count, rate=rate, keep=keep, baselines=settings
         )
 
-    settings = Baselines()
+    settings = BaselineSettings()
     return [
         PrintedLine("FedAvg", row("fedavg")),
         PrintedLine(f"Shatter (r={panel.degree})", row("shatter")),
@@ -99,7 +98,7 @@ def main_text(*, rate: float = RATE) -> dict[str, list[PrintedLine]]:
                    if line.label.split(" (")[0] in (*chosen, "ERIS+DSC")] for name in MAIN_TEXT}  # fmt: skip
 
 
-def _kept_at_home(line: PrintedLine, panel: Panel) -> PrintedLine:
+def _kept_at_home(line: PrintedLine, panel: PrintedPanel) -> PrintedLine:
     if line.label != "ERIS":
         return line
     return PrintedLine(line.label, replace(line.row, compression=line.row.upload / (4 * panel.n)))

@@ -14,10 +14,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from eris.errors import ConfigError
+from eris.methods import METHODS
 from eris.planner.model_size import VALUE_BYTES
-from eris.planner.scenario import Baselines, Scenario
+from eris.planner.scenario import Scenario
 
-__all__ = ["PrintedRow", "formula_time", "share_text", "size_text", "table_row", "time_text"]
+__all__ = [
+    "PRINTED",
+    "BaselineSettings",
+    "PrintedRow",
+    "formula_time",
+    "settings_of",
+    "share_text",
+    "size_text",
+    "table_row",
+    "time_text",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +43,54 @@ class PrintedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class BaselineSettings:
+    """What the rules of the paper's tables depend on; the defaults are the ones its cells follow."""
+
+    prune: float = 0.3  # PriPrune: share of an update that is withheld
+    soteria_keep: float = 0.05
+    ako_partitions: int = 5
+    shatter_degree: int = 4  # neighbours of a virtual node
+    shatter_chunks: int = 2  # virtual nodes of a real one
+    graph_share: float = 0.4  # Q-DPSGD-1: mean degree over the number of other members
+    quantised: float = 3 / 16  # Q-DPSGD-1: size of a quantised model
+
+    def __post_init__(self) -> None:
+        shares = {"prune": self.prune, "soteria_keep": self.soteria_keep, "graph_share": self.graph_share}
+        for name, share in (shares | {"quantised": self.quantised}).items():
+            if not (0 <= share <= 1 if name == "prune" else 0 < share <= 1):
+                raise ConfigError(f"{name} is {share}", fix="use a share of one")
+        for name in ("ako_partitions", "shatter_degree", "shatter_chunks"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}", fix="use 1 or more")
+
+
+def settings_of(scenario: Scenario) -> BaselineSettings:
+    """Return what the methods' options of a round come to in the words of the tables."""
+    round = scenario.planned
+    ours = {
+        name: METHODS[name].settings(round.config) for name in ("priprune", "soteriafl", "ako", "shatter", "qdpsgd")
+    }
+    others, size = max(round.participants - 1, 1), METHODS["qdpsgd"].facts.kept
+    assert size is not None
+    return BaselineSettings(
+        prune=ours["priprune"].prune,
+        soteria_keep=ours["soteriafl"].keep,
+        ako_partitions=ours["ako"].partitions,
+        shatter_degree=ours["shatter"].virtual_degree,
+        shatter_chunks=ours["shatter"].virtual_nodes,
+        graph_share=(ours["qdpsgd"].degree or others) / others,
+        quantised=min(1.0, size(round)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class _Inputs:
     size: int  # b, bytes of the model
     members: int
     aggregators: int
     rate: float
     keep: float
-    settings: Baselines
+    settings: BaselineSettings
 
 
 def table_row(
@@ -49,13 +101,13 @@ def table_row(
     rate: float,
     aggregators: int | None = None,
     keep: float = 1.0,
-    baselines: Baselines | None = None,
+    baselines: BaselineSettings | None = None,
 ) -> PrintedRow:
     """Return a method's row by the rule that its printed cells follow (A = K unless given)."""
     if method not in _RULES:
         raise ConfigError(f"no method is named {method!r}", fix=f"use one of {', '.join(_RULES)}")
     count = members if aggregators is None else aggregators
-    return _RULES[method](_Inputs(VALUE_BYTES * n, members, count, rate, keep, baselines or Baselines()))
+    return _RULES[method](_Inputs(VALUE_BYTES * n, members, count, rate, keep, baselines or BaselineSettings()))
 
 
 def _central(given: _Inputs, share: float) -> PrintedRow:
@@ -103,11 +155,14 @@ _RULES: dict[str, Callable[[_Inputs], PrintedRow]] = {
 }
 
 
+PRINTED = tuple(_RULES)  # the methods that the paper's tables have
+
+
 def formula_time(method: str, scenario: Scenario) -> float:
     """Return the minimum distribution time by the formula in the paper's text (Q-DPSGD-1 has none: its table rule)."""
     fleet, size = scenario.fleet, float(scenario.model.bytes)
     up, down = float(fleet.uploads[:-1].min()), float(fleet.downloads[:-1].min())
-    settings, members = scenario.baselines, scenario.members
+    settings, members = settings_of(scenario), scenario.members
     if method == "ako":
         return max(size / down, size / up)
     if method == "shatter":

@@ -10,48 +10,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.config import Config
 from eris.errors import ConfigError
+from eris.methods import Planned
 from eris.planner.fleet import Fleet
 from eris.planner.model_size import ModelSize
 from eris.shards.plan import largest_remainder
 
-__all__ = ["Audience", "Baselines", "Masks", "Scenario", "scenario"]
+__all__ = ["Audience", "Masks", "Scenario", "scenario"]
 
 # shared: all members keep the same coordinates in a round. independent: under a secret of member and aggregator.
 # public: independent, but derivable by everybody (what the paper's text implies).
 Masks = Literal["shared", "independent", "public"]
+Encoding = Literal["float", "fixed"]
 Audience = Literal["all", "participants"]
-
-
-@dataclass(frozen=True, slots=True)
-class Baselines:
-    """Settings of the methods that eris is compared with; the defaults are the paper's."""
-
-    prune: float = 0.3  # PriPrune: share of an update that is withheld
-    soteria_keep: float = 0.05
-    ako_partitions: int = 5
-    shatter_degree: int = 4  # neighbours of a virtual node
-    shatter_chunks: int = 2  # virtual nodes of a real one
-    graph_share: float = 0.4  # Q-DPSGD-1: mean degree over the number of other members
-    quantised: float = 3 / 16  # Q-DPSGD-1: size of a quantised model
-    compressed: float = 0.2  # a compressor of its own: size of an update behind it
-
-    def __post_init__(self) -> None:
-        shares = {"prune": self.prune, "soteria_keep": self.soteria_keep, "graph_share": self.graph_share}
-        sizes = {"quantised": self.quantised, "compressed": self.compressed}
-        for name, share in (shares | sizes).items():
-            if not (0 <= share <= 1 if name == "prune" else 0 < share <= 1):
-                raise ConfigError(f"{name} is {share}", fix="use a share of one")
-        for name in ("ako_partitions", "shatter_degree", "shatter_chunks"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}", fix="use 1 or more")
 
 
 @dataclass(frozen=True)
@@ -68,8 +47,9 @@ class Scenario:
     masks: Masks = "shared"
     header: int = 0  # bytes before every chunk of a message
     chunk: float = math.inf  # bytes of payload in a chunk; every message has at least one
-    baselines: Baselines = Baselines()
+    config: Config = field(default_factory=Config)  # the options of the methods, and whatever else theirs depends on
     replicas: int = 1  # 2: every shard goes to two aggregators, the second being that of the next shard
+    encoding: Encoding = "float"  # fixed: eris sends whole numbers, of which a buffer takes twice the bytes
 
     def __post_init__(self) -> None:
         if not 1 <= self.replicas <= min(2, len(self.aggregators)):
@@ -95,6 +75,13 @@ class Scenario:
         return len(self.fleet)
 
     @property
+    def planned(self) -> Planned:
+        """What methods are asked their facts about."""
+        compression = self.config.compression.model_copy(update={"keep": self.keep})
+        config = self.config.model_copy(update={"compression": compression, "members": self.members})
+        return Planned(self.model.n, self.model.buffers, len(self.participants), config)
+
+    @property
     def observers(self) -> tuple[NDArray[np.int64], ...]:
         """Who is sent each shard: its aggregator, and with replicas a second one."""
         return tuple(np.roll(np.array(self.aggregators), -turn) for turn in range(self.replicas))
@@ -113,6 +100,11 @@ class Scenario:
     def buffer_sizes(self) -> NDArray[np.int64]:
         """Buffer values of each shard."""
         return largest_remainder(self.model.buffers, self.shares)
+
+    @property
+    def buffer_words(self) -> int:
+        """What a buffer takes on the wire, in values."""
+        return 2 if self.encoding == "fixed" else 1
 
     @cached_property
     def takes_part(self) -> NDArray[np.bool_]:
@@ -138,12 +130,13 @@ def scenario(
     shares: Sequence[float] | None = None,
     participants: int | Sequence[int] | None = None,
     audience: Audience = "all",
-    keep: float = 1.0,
-    masks: Masks = "shared",
+    keep: float | None = None,
+    masks: Masks | None = None,
     header: int = 0,
     chunk: float = math.inf,
-    baselines: Baselines | None = None,
+    config: Config | None = None,
     replicas: int = 1,
+    encoding: Encoding = "float",
 ) -> Scenario:
     """Describe a round.
 
@@ -151,7 +144,8 @@ def scenario(
     one for each aggregator, equal by default. `participants`: how many train (aggregators first, then the slowest:
     the round that takes longest) or which. `audience`: the result goes to all members, so that everybody keeps the same
     model; ``participants`` leaves the others to fetch a snapshot when they return. `header` and `chunk` are what the
-    wire adds; the paper counts values alone. `replicas`: two has every shard averaged twice and compared.
+    wire adds; the paper counts values alone. `config` has the options of the methods and of compression. `replicas`:
+    two has every shard averaged twice and compared.
     """
     owners = _aggregators(fleet, aggregators)
     taking_part = _participants(fleet, owners, participants)
@@ -164,12 +158,13 @@ def scenario(
         shares=tuple(shares) if shares is not None else (1.0,) * len(owners),
         participants=taking_part,
         audience=tuple(range(len(fleet))) if audience == "all" else taking_part,
-        keep=keep,
-        masks=masks,
+        keep=keep if keep is not None else config.compression.keep if config else 1.0,
+        masks=masks or (config.compression.masks if config else "shared"),
         header=header,
         chunk=chunk,
-        baselines=baselines or Baselines(),
+        config=config or Config(),
         replicas=replicas,
+        encoding=encoding,
     )
 
 

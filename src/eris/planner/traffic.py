@@ -15,23 +15,20 @@ expected part, and ⌈p·shard⌉ of every shard with independent ones.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eris.errors import ConfigError
+from eris.methods import Method, method_by_name
 from eris.planner.model_size import VALUE_BYTES
 from eris.planner.scenario import Scenario
 from eris.transforms.sparsify import share_of
 
-__all__ = ["METHODS", "Bytes", "Payload", "Phase", "Traffic", "payload", "phases", "traffic"]
+__all__ = ["Bytes", "Payload", "Phase", "PlannedTraffic", "payload", "phases", "traffic"]
 
 Bytes = NDArray[np.float64]
-
-METHODS = ("fedavg", "priprune", "soteriafl", "ako", "shatter", "qdpsgd", "eris", "eris+dsc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class PlannedTraffic:
     """The bytes of one round. A *member*'s figures count that role alone, a *node*'s its aggregating role as well."""
 
     method: str
@@ -99,14 +96,34 @@ class Payload:
 
 
 def payload(method: str, scenario: Scenario) -> Payload:
-    """Return the bytes of one contribution to, and of one publication of, every shard (eris and eris+dsc)."""
-    dense = VALUE_BYTES * (scenario.shard_sizes + scenario.buffer_sizes).astype(np.float64)
-    if method == "eris":
+    """Return the bytes of one contribution to, and of one publication of, every shard (methods with shards)."""
+    known = method_by_name(method)
+    buffers = scenario.buffer_words * scenario.buffer_sizes
+    beside = VALUE_BYTES * (buffers + known.facts.vectors * scenario.shard_sizes).astype(np.float64)
+    dense = VALUE_BYTES * scenario.shard_sizes + beside
+    if known.packing is None:
         return Payload(dense, dense)
-    up = VALUE_BYTES * (_kept(scenario) + scenario.buffer_sizes)
-    return Payload(
-        up, dense if scenario.masks == "independent" else VALUE_BYTES * (_published(scenario) + scenario.buffer_sizes)
-    )
+    if scenario.config.compression.compressor != "rand_k" or known.facts.upload is None:
+        return _of_another_compressor(known, scenario, dense, beside)
+    up = VALUE_BYTES * _kept(scenario) + beside
+    return Payload(up, dense if scenario.masks == "independent" else VALUE_BYTES * _published(scenario) + beside)
+
+
+def _of_another_compressor(method: Method, scenario: Scenario, dense: Bytes, beside: Bytes) -> Payload:
+    """Spread what the method foresees of a whole update over the shards; the mean comes back whole, or as short."""
+    up = (_upload(method, scenario) - float(beside.sum())) * scenario.shard_sizes / scenario.model.n + beside
+    return Payload(up, up if _download(method, scenario) < scenario.model.bytes else dense)
+
+
+def _download(method: Method, scenario: Scenario) -> float:
+    """Return the bytes of what is published, without vectors beside it."""
+    return method.facts.download(scenario.planned) if method.facts.download else float(scenario.planned.bytes)
+
+
+def _upload(method: Method, scenario: Scenario) -> float:
+    """Return the bytes of one whole contribution."""
+    round, facts = scenario.planned, method.facts
+    return (facts.upload(round) if facts.upload else float(round.bytes)) + facts.vectors * VALUE_BYTES * round.n
 
 
 def _kept(scenario: Scenario) -> Bytes:
@@ -160,11 +177,11 @@ def _silence(scenario: Scenario) -> Phase:
     return Phase(np.zeros(scenario.members + 1), np.zeros(scenario.members + 1))
 
 
-def _central(scenario: Scenario, upload: float) -> tuple[Phase, ...]:
-    """Participants send to a server, which sends the whole model back to all who listen."""
+def _central(scenario: Scenario, upload: float, download: float) -> tuple[Phase, ...]:
+    """Participants send to a server, which sends what came of it back to all who listen."""
     collect, publish = _silence(scenario), _silence(scenario)
     joins, listens = scenario.takes_part, scenario.listens
-    up, down = _message(scenario, upload), _message(scenario, scenario.model.bytes)
+    up, down = _message(scenario, upload), _message(scenario, download)
     collect.sent[:-1][joins] = up
     collect.received[-1] = up * joins.sum()
     publish.sent[-1] = down * listens.sum()
@@ -179,70 +196,28 @@ def _among_equals(scenario: Scenario, each_way: float) -> tuple[Phase, ...]:
     return (exchange,)
 
 
-def _fedavg(scenario: Scenario) -> tuple[Phase, ...]:
-    return _central(scenario, scenario.model.bytes)
-
-
-def _priprune(scenario: Scenario) -> tuple[Phase, ...]:
-    """Withheld positions depend on the data, so they travel: as a bitmap, or as zeros where those are shorter.
-
-    Few values that are left travel with a list of their places instead.
-    """
-    n, prune = scenario.model.n, scenario.baselines.prune
-    kept = n - share_of(prune, n, round_up=True) if prune else n
-    positions = min(math.ceil(n / 8), VALUE_BYTES * min(n - kept, kept))
-    return _central(scenario, VALUE_BYTES * (kept + scenario.model.buffers) + positions)
-
-
-def _soteriafl(scenario: Scenario) -> tuple[Phase, ...]:
-    kept = share_of(scenario.baselines.soteria_keep, scenario.model.n, round_up=True)
-    return _central(scenario, VALUE_BYTES * (kept + scenario.model.buffers))
-
-
-def _ako(scenario: Scenario) -> tuple[Phase, ...]:
-    others, parts = len(scenario.participants) - 1, scenario.baselines.ako_partitions
-    return _among_equals(scenario, others * _message(scenario, scenario.model.bytes / parts))
-
-
-def _shatter(scenario: Scenario) -> tuple[Phase, ...]:
-    """Each chunk goes to r virtual nodes; the expected share of neighbours inside the same real node costs nothing."""
-    settings, virtual = scenario.baselines, len(scenario.participants) * scenario.baselines.shatter_chunks
-    degree = settings.shatter_degree
-    if degree >= virtual or degree * virtual % 2:
-        raise ConfigError(
-            f"no graph of {virtual} virtual nodes has {degree} neighbours at each",
-            fix="use a degree below the number of virtual nodes, with an even product of the two",
-        )
-    inside = (settings.shatter_chunks - 1) / (virtual - 1)
-    piece = _message(scenario, scenario.model.bytes / settings.shatter_chunks)
-    return _among_equals(scenario, degree * settings.shatter_chunks * piece * (1 - inside))
-
-
-def _qdpsgd(scenario: Scenario) -> tuple[Phase, ...]:
-    degree = scenario.baselines.graph_share * (len(scenario.participants) - 1)
-    return _among_equals(scenario, degree * _message(scenario, scenario.baselines.quantised * scenario.model.bytes))
-
-
-_FORMS: dict[str, Callable[[Scenario], tuple[Phase, ...]]] = {
-    "fedavg": _fedavg,
-    "fedavg+compression": lambda scenario: _central(scenario, scenario.baselines.compressed * scenario.model.bytes),
-    "priprune": _priprune,
-    "soteriafl": _soteriafl,
-    "ako": _ako,
-    "shatter": _shatter,
-    "qdpsgd": _qdpsgd,
-    "eris": lambda scenario: _eris("eris", scenario),
-    "eris+dsc": lambda scenario: _eris("eris+dsc", scenario),
-}
-
-
 def phases(method: str, scenario: Scenario) -> tuple[Phase, ...]:
-    """Return the phases of a round of this method."""
-    if method not in _FORMS:
-        raise ConfigError(f"no method is named {method!r}", fix=f"use one of {', '.join(METHODS)}")
-    return _FORMS[method](scenario)
+    """Return the phases of a round of this method: what it says of itself, along the ways that it takes."""
+    known = method_by_name(method)
+    if known.exchange is not None:
+        count, size = _messages(known, scenario)
+        return _among_equals(scenario, count * _message(scenario, size))
+    if known.server:
+        beside = known.facts.vectors * VALUE_BYTES * scenario.model.n
+        return _central(scenario, _upload(known, scenario), _download(known, scenario) + beside)
+    return _eris(method, scenario)
 
 
-def traffic(method: str, scenario: Scenario) -> Traffic:
+def _messages(method: Method, scenario: Scenario) -> tuple[float, float]:
+    if method.facts.messages is None:
+        raise ConfigError(
+            f"{method.name} has an exchange of its own and does not say what its messages weigh",
+            fix="its author gives MethodFacts(messages=…)",
+            key="method",
+        )
+    return method.facts.messages(scenario.planned)
+
+
+def traffic(method: str, scenario: Scenario) -> PlannedTraffic:
     """Return the bytes of a round of this method."""
-    return Traffic(method, phases(method, scenario))
+    return PlannedTraffic(method, phases(method, scenario))

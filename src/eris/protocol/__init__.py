@@ -1,1 +1,1 @@
-"""⑦ The round as three roles without I/O: member, aggregator, coordinator. Time and messages come in as events."""
+"""⑦ The round: its steps as pure functions, and three roles without I/O that take them. Time and messages come in."""

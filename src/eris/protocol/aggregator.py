@@ -1,37 +1,45 @@
-"""The aggregator: stages contributions to its shards, cuts, publishes. It holds no state between rounds."""
+"""The aggregator: stages contributions to its shards, cuts, publishes. It holds no state between rounds.
+
+Floats are staged until the cut and folded in ascending member id. In fixed point the order does not matter: each
+contribution is added up when it is complete, and a shard takes the memory of one of them instead of all.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from eris.aggregate.mean import Mean
-from eris.aggregate.shelf import Shelf
-from eris.aggregate.spill import Bytes
+from eris.aggregate.fixed_point import Ring, Ring64, add
+from eris.aggregate.mean import WeightedMean
+from eris.aggregate.rule import Contribution
 from eris.aggregate.staging import DEFAULT_BUDGET, Contents, Staging
 from eris.errors import Reason, Refused
-from eris.protocol.messages import Manifest, Published, Receipt, Upload, UploadHeader, Withheld, payload_hash
+from eris.protocol import steps
+from eris.protocol.agreement import Agreement
+from eris.protocol.messages import Published, Receipt, Upload, UploadHeader, Withheld
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
+from eris.storage.buffer_pool import BufferPool
+from eris.storage.spill import Bytes
 from eris.wire.codec import encode_upload
 from eris.wire.expected import Expected
 
-__all__ = ["Aggregator", "Sign", "mean_steps", "no_signature"]
-
-Sign = Callable[[bytes], str]
+__all__ = ["Aggregator"]
 
 
-def no_signature(message: bytes) -> str:
-    """Sign nothing: for simulations, where nobody can pretend to be somebody else."""
-    del message
-    return ""
+class _Sum(NamedTuple):
+    """The contributions to a shard so far, in fixed point."""
+
+    values: Ring
+    buffers: Ring64
 
 
 @dataclass
@@ -41,6 +49,7 @@ class _Shard:
     number: int
     expected: Expected  # of every member; where masks differ, of one with the key zero
     staging: Staging
+    total: _Sum | None  # None for floats
     headers: dict[int, UploadHeader] = field(default_factory=dict)
     outcome: Published | Withheld | None = None
 
@@ -49,6 +58,7 @@ class Aggregator:
     """One peer's aggregating role. Give it plans, bytes and the time; it gives receipts and published shards.
 
     Bytes arrive in chunks: ask for `room`, fill it, say `filled`. Above `budget` bytes they are staged in a file.
+    Without `sign` manifests are not signed: for where nobody can pretend to be somebody else.
     """
 
     def __init__(
@@ -56,14 +66,16 @@ class Aggregator:
         peer: int,
         recipe: Recipe,
         *,
-        sign: Sign = no_signature,
+        sign: steps.Sign | None = None,
         budget: int = DEFAULT_BUDGET,
-        shelf: Shelf | None = None,
+        pool: BufferPool | None = None,
+        agreement: Agreement | None = None,
     ) -> None:
-        self.peer, self.recipe, self._sign, self._budget, self._shelf = peer, recipe, sign, budget, shelf or Shelf()
+        self._agreement = agreement
+        self.peer, self.recipe, self._sign, self._budget, self._pool = peer, recipe, sign, budget, pool or BufferPool()
         self.plan: RoundPlan | None = None
         self.refusals: Counter[Reason] = Counter()
-        self._code = recipe.compressor.code(recipe.spec.trainable_sizes)
+        self._code = recipe.code
         self._shards: dict[int, _Shard] = {}
         self._cut_at = math.inf
         self._gone: set[int] = set()
@@ -72,6 +84,7 @@ class Aggregator:
 
     def begin(self, plan: RoundPlan, now: float) -> None:
         """Open a round: forget the last one, expect uploads for the shards this plan gives us."""
+        self._require_agreed(plan)
         self.plan, self._cut_at, self._gone = plan, now + plan.deadlines.contribute, set()
         self._shards = {shard: self._open(shard, plan) for shard in plan.shards_of(self.peer)}
 
@@ -80,6 +93,7 @@ class Aggregator:
 
         What was published before is forgotten; a second manifest, over other contributors, would look like foul play.
         """
+        self._require_agreed(plan)
         self.plan, self._shards, self._cut_at = plan, {}, math.inf
         return [Withheld(plan.digest, shard, self.peer, Reason.RESTARTED) for shard in plan.shards_of(self.peer)]
 
@@ -158,12 +172,27 @@ class Aggregator:
         """Return what was published for a shard (to serve it again)."""
         return self._shards[shard].outcome if shard in self._shards else None
 
+    def staged(self, shard: int) -> list[tuple[UploadHeader, Contribution, Contribution]]:
+        """Return every complete contribution to a shard: its header, its values and its buffers, as they were read.
+
+        In fixed point there are none: nothing is kept of a contribution but what it added to the sum.
+        """
+        if self.plan is None or shard not in self._shards:
+            return []
+        weights, opened = self.plan.weights, self._shards[shard]
+        pairs = zip(opened.staging.contributions(weights), opened.staging.buffers(weights), strict=True)
+        return [(opened.headers[values.member], values, buffers) for values, buffers in pairs]
+
     @property
     def cut_at(self) -> float:
         """When shards are cut whether complete or not."""
         return self._cut_at
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _require_agreed(self, plan: RoundPlan) -> None:
+        if self._agreement is not None:
+            self._agreement.check(plan, self.recipe)
 
     def _adopt(self, header: UploadHeader, payload: memoryview, sender: int) -> bool:
         """Stage a contribution where it lies; False if one has begun to arrive, with which it must be compared."""
@@ -189,14 +218,34 @@ class Aggregator:
 
     def _open(self, shard: int, plan: RoundPlan) -> _Shard:
         expected, read = self._expected(shard, plan, bytes(16)), partial(self._read, shard)
-        size, limit, budget = expected.length, expected.longest, self._budget
-        staging = Staging(plan.participants, size=size, limit=limit, read=read, budget=budget, shelf=self._shelf)
-        return _Shard(shard, expected, staging)
+        total = None if self.recipe.encoding is None else self._nothing(shard, plan)
+        staging = Staging(
+            plan.participants,
+            size=expected.length,
+            limit=expected.longest,
+            read=read,
+            fold=None if total is None else partial(_add, total),
+            budget=self._budget,
+            pool=self._pool,
+        )
+        return _Shard(shard, expected, staging, total)
+
+    def _nothing(self, shard: int, plan: RoundPlan) -> _Sum:
+        """Return the sum of no contributions."""
+        values = self._pool.take(4 * self._count(shard, plan)).view(np.uint32)
+        values.fill(0)
+        return _Sum(values, np.zeros(int(self.recipe.layout(plan.round).buffers.sizes[shard]), np.uint64))
+
+    def _count(self, shard: int, plan: RoundPlan) -> int:
+        """Return how many values a published shard has."""
+        support = self.recipe.published_support(plan.round, shard)
+        return int(self.recipe.layout(plan.round).trainable.sizes[shard]) if support is None else support.size
 
     def _expected(self, shard: int, plan: RoundPlan, mask_key: bytes) -> Expected:
         """Return the form an upload must have; coordinates are shared, or redrawn from the member's secret, or sent."""
         layout, compressor = self.recipe.layout(plan.round), self.recipe.compressor
-        form = Expected(layout.trainable, shard, self._code, int(layout.buffers.sizes[shard]))
+        buffers, kind = int(layout.buffers.sizes[shard]), self.recipe.words.buffers
+        form = Expected(layout.trainable, shard, self._code, buffers, buffer_type=kind)
         if compressor.shared_support:
             return replace(form, coordinates=self.recipe.published_support(plan.round, shard))
         try:
@@ -214,7 +263,7 @@ class Aggregator:
             raise Refused(Reason.NOT_A_MEMBER, f"peer {sender} may not contribute for {header.member}", **where)
         if header.shard not in self._shards:
             raise Refused(Reason.WRONG_SHARD, f"peer {self.peer} does not own this shard", **where)
-        if not (math.isfinite(header.steps) and header.steps > 0):
+        if not steps.counts_as_steps(header.steps):
             raise Refused(Reason.NON_FINITE, f"{header.steps} local steps", **where)
         shard = self._shards[header.shard]
         if header.explicit != (shard.staging.size is None):
@@ -232,35 +281,35 @@ class Aggregator:
         positions = None
         if not shared and part.coordinates is not None:
             positions = expected.plan.positions_of(shard, part.coordinates)
-        return Contents(part.values(), positions, buffers)
+        values = part.values() if self.recipe.encoding is None else part.symbols
+        return Contents(values, positions, buffers)
 
     def _cut(self, shard: _Shard, plan: RoundPlan) -> Published | Withheld:
         contributors = shard.staging.cut()
-        if len(contributors) < max(plan.min_contributors, 1):
+        if self._agreement is not None and not self._agreement.are_enough(plan, contributors):
             return Withheld(plan.digest, shard.number, self.peer, Reason.TOO_FEW, contributors)
-        layout, support = self.recipe.layout(plan.round), self.recipe.published_support(plan.round, shard.number)
-        count = int(layout.trainable.sizes[shard.number]) if support is None else support.size
-        values = self._shelf.vector(count)
+        fold = partial(self._folded, shard, plan, contributors)
+        return steps.cut(plan, shard.number, self.peer, contributors, fold, self._sign)
+
+    def _folded(self, shard: _Shard, plan: RoundPlan, contributors: tuple[int, ...]) -> steps.Folded:
+        taken = {member: shard.headers[member].steps for member in contributors}
+        values, buffers = shard.total if shard.total is not None else self._mean(shard, plan)
+        return steps.Folded(values, buffers, steps.side_scalars(self.recipe, plan, taken))
+
+    def _mean(self, shard: _Shard, plan: RoundPlan) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Fold what is staged."""
+        values = self._pool.vector(self._count(shard.number, plan))
         self.recipe.rule.fold(shard.staging.contributions(plan.weights), values)
-        buffers = np.zeros(int(layout.buffers.sizes[shard.number]), np.float32)
-        Mean().fold(shard.staging.buffers(plan.weights), buffers)  # plainly averaged, whatever the rule
-        manifest = Manifest(
-            plan=plan.digest,
-            round=plan.round,
-            shard=shard.number,
-            aggregator=self.peer,
-            contributors=contributors,
-            c=float(self.recipe.scale(plan, contributors)),
-            steps=mean_steps({member: shard.headers[member].steps for member in contributors}, plan),
-            hash=payload_hash(values, buffers),
-        )
-        return Published(replace(manifest, signature=self._sign(manifest.signed_bytes)), values, buffers)
+        buffers = np.zeros(int(self.recipe.layout(plan.round).buffers.sizes[shard.number]), np.float32)
+        WeightedMean().fold(shard.staging.buffers(plan.weights), buffers)  # plainly averaged, whatever the rule
+        return values, buffers
 
 
-def mean_steps(steps: dict[int, float], plan: RoundPlan) -> float:
-    """Return the contributors' mean number of local steps, weighted as their updates are (FedNova's τ_eff)."""
-    weighted = math.fsum(float(plan.weights[member]) * count for member, count in steps.items())
-    return weighted / math.fsum(float(plan.weights[member]) for member in steps)
+def _add(total: _Sum, member: int, given: Contents) -> None:
+    """Add a contribution to a shard's sum."""
+    del member
+    add(total.values, given.values)
+    add(total.buffers, given.buffers)
 
 
 def _place(header: UploadHeader) -> dict[str, Any]:

@@ -16,12 +16,13 @@ from collections.abc import Iterable
 from eris.errors import Reason, Refused, RunStopped
 from eris.protocol.journal import Journal, Membership, Rewind, in_force
 from eris.protocol.member import Verify, trust_everybody
-from eris.protocol.messages import Disagreement, Equivocation, Manifest, Report, Withheld
+from eris.protocol.messages import BriefReport, Disagreement, Equivocation, Manifest, Report, Wanted, Withheld
 from eris.protocol.open_round import OpenRound
 from eris.protocol.participation import draw_participants
 from eris.protocol.placement import Placement
 from eris.protocol.recipe import Recipe
-from eris.protocol.round_plan import RosterEntry, RoundPlan
+from eris.protocol.roster import Roster, RosterEntry
+from eris.protocol.round_plan import RoundPlan
 from eris.protocol.rules import Rules
 from eris.protocol.verdict import GENESIS, Verdict
 
@@ -52,7 +53,9 @@ class Coordinator:
         self.unreached: Counter[int] = Counter()  # rounds in a row in which too few got through to an aggregator
         self.disagreements: list[Disagreement] = []
         self.lost_reasons: Counter[str] = Counter()
+        self.lost_in_a_row = self.short_in_a_row = 0  # rounds that committed nothing, and not every shard
         self._open: OpenRound | None = None
+        self._last_roster = Roster()
         self._planned_reference = (0, 0)  # epoch of the last plan, and the round that opened it
         self._attest = False  # somebody came back since the last plan
         self._changes: Counter[int] = Counter()  # of each peer's entry since the last plan
@@ -149,10 +152,11 @@ class Coordinator:
             raise Refused(
                 Reason.BAD_SIGNATURE, "the manifest is not signed by its aggregator", peer=manifest.aggregator
             )
+        current.require_participants(manifest.contributors, manifest.aggregator)
         if manifest.digest in current.manifests:
             return None
         others = [other for other in current.manifests.values() if other.shard == manifest.shard]
-        current.manifests[manifest.digest] = manifest
+        current.note(manifest)
         for other in others:
             if other.aggregator == manifest.aggregator:
                 proof = Equivocation(other, manifest)
@@ -172,29 +176,47 @@ class Coordinator:
     def withheld(self, notice: Withheld) -> None:
         """Take note that a shard will not be published."""
         current = self._for_plan(notice.plan, notice.aggregator)
+        current.require_participants(notice.contributors, notice.aggregator)
         if current.owns(notice.shard, notice.aggregator):
             current.withheld[notice.shard] = notice
 
     def report(self, report: Report) -> tuple[int, ...]:
         """Take a peer's report; return the shards whose manifest is wanted from it."""
-        current = self._for_plan(report.plan, report.peer)
-        if report.peer not in current.plan.weights:  # which is kept; a set of the roster would be made for every report
-            raise Refused(Reason.NOT_A_MEMBER, "only members report", peer=report.peer)
-        current.reports[report.peer] = report
-        known = current.manifests
-        return tuple([shard for shard, digest in report.held.items() if digest not in known])
+        self._for_member(report.plan, report.peer).take(report)
+        return self.wanted(report.peer).manifests
+
+    def report_briefly(self, peer: int, brief: BriefReport) -> None:
+        """Take a peer's word that it holds these shards; `wanted` says whether that was enough."""
+        self._for_member(brief.plan, peer).take_brief(peer, brief)
+
+    def wanted(self, peer: int) -> Wanted:
+        """Return what we still need from a peer to know what it holds in the round in flight."""
+        return self._open.wanted(peer) if self._open is not None else Wanted()
 
     def decide(self, now: float) -> Verdict | None:
         """Write the verdict if every present peer is done or the time is up; None before that."""
         current = self._open
         if current is None or not (self._all_done(current) or now >= current.due):
             return None
-        quorum = self._quorum(len(current.plan.roster))
-        verdict = current.verdict(quorum=quorum, excluded=self.excluded, max_share=self.rules.max_share)
+        verdict = self._verdict(current)
         self._journal.append(verdict)
         self._note_reach(current)
         self._conclude(verdict)
         return verdict
+
+    @property
+    def lacking(self) -> tuple[int, ...]:
+        """Who of the next round is away, if too few are here for any mean to be published; else nobody."""
+        drawn, here = self._participants(), set(self._present())
+        enough = len(here & set(drawn)) >= self.rules.min_contributors
+        return () if enough else tuple(peer for peer in drawn if peer not in here)
+
+    def is_futile(self, now: float) -> bool:
+        """Whether the round in flight is due, commits nothing, and could not: too few who take part are here."""
+        current = self._open
+        if current is None or not self.lacking or not (self._all_done(current) or now >= current.due):
+            return False
+        return not any(entry.committed for entry in self._verdict(current).shards)
 
     @property
     def out_of_reach(self) -> set[int]:
@@ -221,6 +243,7 @@ class Coordinator:
         self.roster, self._planned_reference, self._open = dict(self._first_roster), (0, 0), None
         self._contributed.clear()
         self.lost_reasons.clear()
+        self.lost_in_a_row = self.short_in_a_row = 0
         self.disagreements.clear()
         self._resume()
 
@@ -274,8 +297,8 @@ class Coordinator:
             round=self.round,
             chain=self.chain,
             spec=self.recipe.spec.digest,
-            roster=tuple(self.roster[peer] for peer in members),
-            participants=draw_participants(members, rules.participation, self.recipe.public, self.round),
+            roster=self._agreed(members),
+            participants=self._participants(),
             assignment=assignment,
             witnesses=witnesses,
             draw=self.recipe.policy.draw(self.round),
@@ -289,15 +312,33 @@ class Coordinator:
             deadlines=rules.deadlines,
         )
 
+    def _participants(self) -> tuple[int, ...]:
+        """Draw who trains: among those who are here, if too few of the first draw are and enough of the others."""
+        rules, here = self.rules, self._present()
+        drawn = draw_participants(sorted(self.roster), rules.participation, self.recipe.public, self.round)
+        if len(set(here) & set(drawn)) >= rules.min_contributors or len(here) < rules.min_contributors:
+            return drawn
+        return draw_participants(here, min(1.0, len(drawn) / len(here)), self.recipe.public, self.round)
+
+    def _verdict(self, current: OpenRound) -> Verdict:
+        quorum = self._quorum(len(current.plan.roster))
+        return current.verdict(quorum=quorum, excluded=self.excluded, max_share=self._placement.share)
+
+    def _agreed(self, members: list[int]) -> Roster:
+        """Return the roster as it is now: the same object, with its digest, as long as nobody comes or goes."""
+        entries = tuple(self.roster[peer] for peer in members)
+        if self._last_roster != entries:
+            self._last_roster = Roster(entries)
+        return self._last_roster
+
     def _note_reach(self, current: OpenRound) -> None:
-        """Count the rounds in which fewer than half as many members got through to an aggregator as to the best one.
+        """Count the rounds in a row in which most participants did not get through to an aggregator.
 
         A firewall that lets the coordinator through but not the members shows only here.
         """
-        heard = current.heard()
-        most = max(heard.values(), default=0)
-        for peer, count in heard.items():
-            self.unreached[peer] = self.unreached[peer] + 1 if 2 * count < most else 0
+        unreached = current.unreached()
+        for peer in current.plan.aggregators:
+            self.unreached[peer] = self.unreached[peer] + 1 if peer in unreached else 0
 
     def _present(self) -> list[int]:
         return [peer for peer in sorted(self.roster) if peer not in self.absent and peer not in self.excluded]
@@ -306,19 +347,32 @@ class Coordinator:
         return self.rules.quorum or members // 2 + 1
 
     def _assignment(self, present: set[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        return Placement(self.recipe.policy, self.rules, self.roster, self.round).place(present)
+        return self._placement.place(present)
+
+    @property
+    def _placement(self) -> Placement:
+        return Placement(self.recipe.policy, self.rules, self.roster, self.round)
 
     def _for_plan(self, digest: str, peer: int) -> OpenRound:
         if self._open is None or self._open.plan.digest != digest:
             raise Refused(Reason.WRONG_PLAN, "not the round in flight", peer=peer, round=self.round)
         return self._open
 
+    def _for_member(self, digest: str, peer: int) -> OpenRound:
+        current = self._for_plan(digest, peer)
+        if peer not in current.plan.weights:
+            raise Refused(Reason.NOT_A_MEMBER, "only members report", peer=peer)
+        return current
+
     def _all_done(self, current: OpenRound) -> bool:
-        here = self.roster.keys() & {e.peer for e in current.plan.roster} - self.absent - self.excluded.keys()
+        here = self.roster.keys() & current.plan.weights.keys() - self.absent - self.excluded.keys()
         return current.done(here)
 
     def _conclude(self, verdict: Verdict) -> None:
         for members in {entry.contributors for entry in verdict.shards if entry.committed}:  # mostly the same ones
             self._contributed |= dict.fromkeys(members, verdict.round)
-        self.lost_reasons.update(entry.lost for entry in verdict.shards if not entry.committed)
+        lost = [entry.lost for entry in verdict.shards if not entry.committed]
+        self.lost_reasons.update(lost)
+        self.lost_in_a_row = self.lost_in_a_row + 1 if len(lost) == len(verdict.shards) else 0
+        self.short_in_a_row = self.short_in_a_row + 1 if lost else 0
         self.round, self.chain, self._open = verdict.round + 1, verdict.digest, None

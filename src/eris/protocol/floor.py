@@ -7,14 +7,19 @@ against its own floor and refuses a plan that would show more of its update than
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from eris.errors import FloorError
+from eris.protocol.agreement import effective_contributors
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
+from eris.shards.policy import ShardPolicy
 
-__all__ = ["Floor", "shares"]
+__all__ = ["Floor", "shares", "usual_share"]
+
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +27,10 @@ class Floor:
     """A member's own limits."""
 
     min_aggregators: int = 1
-    max_share: float = 1.0  # of the update that any one peer may see
+    max_share: float | None = 1.0  # of the update that any one peer may see; None: `usual_share`
     max_organisation_share: float = 1.0  # and any one organisation
     min_contributors: int = 3  # fewer, and a published mean is nearly someone's own update
+    min_effective: float | None = None  # of them, by their weights; None: (min_contributors + 1) / 2
     transforms: tuple[str, ...] = ()  # names that must appear in the chain, e.g. "gaussian_noise"
 
     def check(self, plan: RoundPlan, recipe: Recipe, me: int) -> None:
@@ -38,7 +44,7 @@ class Floor:
                 fix="wait for more aggregators, or lower min_aggregators",
                 **where,
             )
-        self._check_share("peer", others, self.max_share, where)
+        self._check_share("peer", others, self.share(recipe, plan.round), where)
         self._check_share("organisation", _by_organisation(plan, others, me), self.max_organisation_share, where)
         if plan.min_contributors < self.min_contributors:
             raise FloorError(
@@ -47,19 +53,64 @@ class Floor:
                 fix="raise min_contributors of the run; with fewer a mean shows one member's values",
                 **where,
             )
+        self.check_effective(plan, plan.participants, "the plan", where)
         missing = [name for name in self.transforms if name not in recipe.chain.describe()]
         if missing:
             raise FloorError(f"the chain lacks {missing}", fix=f"the run uses: {recipe.chain.describe()}", **where)
 
+    def share(self, recipe: Recipe, round: int) -> float:
+        """Return the largest share of the update that any one peer may see."""
+        return usual_share(recipe.policy, round) if self.max_share is None else self.max_share
+
+    def limits(self, plan: RoundPlan, recipe: Recipe, me: int) -> list[tuple[frozenset[int], float]]:
+        """Return groups of peers that are limited, one alone or an organisation's, each with its largest share."""
+        found, share = list[tuple[frozenset[int], float]](), self.share(recipe, plan.round)
+        if share < 1:
+            found += [(frozenset({peer}), share) for peer in plan.aggregators if peer != me]
+        if self.max_organisation_share < 1:
+            names = {entry.peer: entry.organisation for entry in plan.roster}
+            groups = defaultdict[str, set[int]](set)
+            for peer, name in names.items():  # also those without a shard now: they may have had one before
+                if name and name != names.get(me, ""):
+                    groups[name].add(peer)
+            found += [(frozenset(group), self.max_organisation_share) for group in groups.values()]
+        return found
+
+    @property
+    def effective(self) -> float:
+        """How many members that weigh alike a mean must be worth, so that no one weight is nearly all of it."""
+        return (self.min_contributors + 1) / 2 if self.min_effective is None else self.min_effective
+
+    def check_effective(self, plan: RoundPlan, members: Iterable[int], what: str, where: dict[str, Any]) -> None:
+        """Refuse weights that make a mean of many members nearly one member's update."""
+        worth = effective_contributors(plan, members)
+        if worth < self.effective - _ROUNDING:
+            raise FloorError(
+                f"by weight {what} is worth {worth:.2f} equal contributors, this member wants {self.effective:.2f}",
+                fix='compare the weights on the roster with what members have; or use server.weights = "uniform"',
+                **where,
+            )
+
     @staticmethod
     def _check_share(what: str, seen: dict[int, float] | dict[str, float], limit: float, where: dict[str, Any]) -> None:
         for name, share in seen.items():
-            if share > limit:
+            if share > limit + _ROUNDING:
                 raise FloorError(
                     f"{what} {name} would see {share:.1%} of the update, this member allows {limit:.1%}",
                     fix="use more aggregators, or raise the limit",
                     **where,
                 )
+
+
+def usual_share(policy: ShardPolicy, round: int) -> float:
+    """Return the limit of who names none: one's own shard and one that is stood in for, but never the whole update.
+
+    By the real sizes of the shards, so that it is never less than a peer's own load; with equal ones, 2·replicas/A.
+    """
+    layout = policy.layout(round)
+    largest = max((layout.size(shard) for shard in range(policy.shards)), default=0)
+    load = min(1.0, largest * policy.replicas / max(layout.n, 1))
+    return 2 * load if 2 * load < 1 else load
 
 
 def shares(plan: RoundPlan, recipe: Recipe) -> dict[int, float]:

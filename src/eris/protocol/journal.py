@@ -7,25 +7,29 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from eris.protocol.messages import Disagreement, Equivocation
-from eris.protocol.round_plan import RosterEntry, RoundPlan
+from eris.protocol.roster import Cited, RosterEntry
+from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
+from eris.wire.schema import Number, document
 
 __all__ = ["Entry", "Journal", "Membership", "Rewind", "in_force"]
 
 
+@document(13)
 @dataclass(frozen=True, slots=True)
 class Membership:
     """The roster changed, or a reference was lost: from the next plan on."""
 
-    roster: tuple[RosterEntry, ...]
-    reference_epoch: int
+    roster: Cited
+    reference_epoch: Number
 
 
+@document(14)
 @dataclass(frozen=True, slots=True)
 class Rewind:
     """The run goes on from the beginning of an earlier round: all were down, and nobody has what came after it."""
 
-    round: int
+    round: Number
 
 
 Entry = RoundPlan | Verdict | Membership | Equivocation | Disagreement | Rewind

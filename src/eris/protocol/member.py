@@ -13,13 +13,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from eris.aggregate.shelf import Shelf
-from eris.errors import Reason, Refused
-from eris.local.mapped import release
+from eris.aggregate.encoding import Ring32
+from eris.aggregate.fixed_point import RingScale
+from eris.aggregate.staging import all_finite
+from eris.errors import FloorError, Reason, Refused
 from eris.local.spec import Vector
 from eris.local.task import BlockResult, LocalResult
-from eris.protocol.block_update import BlockUpdate
+from eris.protocol import steps
+from eris.protocol.agreement import Agreement
 from eris.protocol.floor import Floor
 from eris.protocol.messages import (
     Disagreement,
@@ -32,17 +35,17 @@ from eris.protocol.messages import (
     payload_hash,
 )  # fmt: skip
 from eris.protocol.recipe import Recipe
-from eris.protocol.replica import BufferMean, Replica, copy_over, initial_state
-from eris.protocol.round_mean import RoundMean
+from eris.protocol.replica import Replica, copy_over, initial_state
 from eris.protocol.round_plan import RoundPlan
+from eris.protocol.shown import Shown
 from eris.protocol.verdict import GENESIS, Verdict
 from eris.seeds import Seed
-from eris.shards.policy import Layout
 from eris.step.optimizer import State
-from eris.transforms import Accepted, SendContext
+from eris.storage.buffer_pool import BufferPool
+from eris.storage.stretch import stretches
 from eris.transforms.transform import Outgoing
 
-__all__ = ["NO_REFERENCE", "Member", "Missing", "Snapshot", "Verify", "gather_mean", "trust_everybody"]
+__all__ = ["NO_REFERENCE", "Member", "Missing", "Snapshot", "Verify", "trust_everybody"]
 
 NO_REFERENCE = -1  # the reference epoch of a member whose s_k was lost
 Verify = Callable[[int, bytes, str], bool]
@@ -82,21 +85,28 @@ class Member:
         private: Seed,
         *,
         floor: Floor | None = None,
+        agreement: Agreement | None = None,
+        shown: Shown | None = None,
         verify: Verify = trust_everybody,
-        shelf: Shelf | None = None,
+        pool: BufferPool | None = None,
     ) -> None:
-        self.peer, self.recipe = peer, recipe
+        self.peer, self.recipe, self._agreement = peer, recipe, agreement
         self.floor, self._verify, self._seed = floor or Floor(), verify, private.require_private("a member's root")
-        self._shelf = shelf or Shelf()
-        self.replica = Replica.start(recipe, model, shelf=self._shelf)
-        self.private: State = initial_state(recipe.chain.private_state, recipe.spec.n_trainable, self._shelf)
+        self._pool = pool or BufferPool()
+        self.shown = shown or Shown(recipe)
+        self.unsent: tuple[int, ...] = ()  # shards of this round that would have shown somebody too much
+        self.replica = Replica.start(recipe, model, pool=self._pool)
+        self.private: State = initial_state(recipe.chain.private_state, recipe.spec.n_trainable, self._pool)
         self.round, self.chain, self.reference_epoch = 0, GENESIS, 0
         self.plan: RoundPlan | None = None
         self._outgoing: Outgoing | None = None
         self._held: dict[int, Published] = {}
         self._seconded: dict[int, Manifest] = {}  # what the second aggregator of a shard says
         self._withheld: set[int] = set()
+        self._unreached: set[int] = set()  # aggregators that did not get our part of this round
         self._last_held: dict[str, Published] = {}  # of the last round, by hash, for peers that lack them
+        self.last_scale: RingScale | None = None  # how the values of the last round were written, in fixed point
+        self.limited = steps.Limited()  # by the last contribution in fixed point; told to nobody
 
     # ── the round ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -116,10 +126,12 @@ class Member:
             )
         if bool(plan.witnesses) != (self.recipe.policy.replicas > 1):
             raise Refused(Reason.WRONG_PLAN, "the plan does not have the replicas that the recipe asks for", **where)
+        if self._agreement is not None:
+            self._agreement.check(plan, self.recipe)
         self.floor.check(plan, self.recipe, self.peer)
         self._enter_reference_epoch(plan)
         self.plan, self._outgoing = plan, None
-        self._held, self._seconded, self._withheld = {}, {}, set()
+        self._held, self._seconded, self._withheld, self._unreached = {}, {}, set(), set()
 
     def _enter_reference_epoch(self, plan: RoundPlan) -> None:
         """Do s_k := s in the round in which all members do it; a member that missed that round has no reference."""
@@ -132,21 +144,22 @@ class Member:
             self.forget_reference()
 
     def start(self) -> Vector:
-        """Return a copy of the model to begin local training with."""
-        model = self._shelf.vector(self.replica.model.size)
-        copy_over(self.replica.model, model)
-        self.recipe.chain.start(model[: self.recipe.spec.n_trainable], self.private)
+        """Return the model to begin local training with, as a copy of one's own."""
+        model = self._pool.vector(self.replica.model.size)
+        copy_over(self.look(), model)
         return model
 
     def look(self) -> Vector:
         """Return the same model for a task that only looks at it: where nothing changes it there is no copy."""
-        model = self.start() if self.recipe.chain.changes_start else self.replica.model[:]
-        model.flags.writeable = False
-        return model
+        return steps.starting_model(self.recipe, self.replica.model, self.private, self._pool)
+
+    def drift(self) -> Vector | None:
+        """Return what this member adds to each of its local gradients in this round, if it does."""
+        return self.recipe.chain.drift(self.private, self.replica.public)
 
     def contribute(self, result: LocalResult | BlockResult) -> list[Upload]:
-        """Transform an update and cut it into one upload for each shard."""
-        plan, spec = self._open_plan(), self.recipe.spec
+        """Transform an update and cut it into one upload for each shard that may be sent to whoever aggregates it."""
+        plan = self._open_plan()
         if self.lost_reference:
             raise Refused(
                 Reason.WRONG_EPOCH,
@@ -156,35 +169,35 @@ class Member:
                 round=plan.round,
             )
         layout = self.recipe.layout(plan.round)
-        context = SendContext(
-            round=plan.round,
-            member=self.peer,
-            plan=layout.trainable,
-            public=self.recipe.round_seed(plan.round),
-            private=self._seed.child("round", plan.round),
-            tensor_sizes=spec.trainable_sizes,
-            steps=result.steps,
-        )
-        self._outgoing, buffers = self._transformed(result, context)
-        parts = self._outgoing.packed.parts(layout.trainable, memory=self._shelf.take)
-        rest = layout.buffers.split(buffers)
+        states, own = (self.private, self.replica.public), self._seed.child("round", plan.round)
+        outgoing, buffers = steps.contribute(self.recipe, plan.round, self.peer, result, *states, own, self._pool)
+        if self.replica.scale is not None:
+            code = Ring32(self.replica.scale.limit, plan.weights[self.peer])
+            outgoing, ring, self.limited = steps.in_fixed_point(self.recipe, outgoing, buffers, code, self._pool)
+            rest: list[NDArray[Any]] = [*layout.buffers.split(ring)]
+        else:
+            rest = [*layout.buffers.split(buffers)]
+        self._outgoing = outgoing
+        self.unsent = self._too_much(plan)
+        parts = self._outgoing.packed.parts(layout.trainable, memory=self._pool.take)
         header = (plan.run, plan.epoch, plan.round, plan.digest, plan.chain, self.peer)
-        return [Upload(*header, part.shard, part, rest[part.shard], result.steps) for part in parts]
+        sent = (part for part in parts if part.shard not in self.unsent)
+        return [Upload(*header, part.shard, part, rest[part.shard], result.steps) for part in sent]
 
-    def _transformed(self, result: LocalResult | BlockResult, context: SendContext) -> tuple[Outgoing, Vector]:
-        """Run the way out through the chain; return what leaves, and the buffers that pass it by."""
-        chain, states, n = self.recipe.chain, (self.private, self.replica.public), self.recipe.spec.n_trainable
-        if isinstance(result, LocalResult):
-            trainable, buffers = np.split(result.update, [n])
-            return chain.outgoing(trainable, *states, context), buffers
-        update = BlockUpdate(result.blocks, self.recipe.spec)
-        if chain.packs_blocks:
-            return chain.outgoing_blocks(update, n, *states, context), update.buffers
-        whole = self._shelf.vector(n)
-        for place, values in update:
-            whole[place] = values
-            release(whole[place])
-        return chain.outgoing(whole, *states, context), update.buffers
+    def _too_much(self, plan: RoundPlan) -> tuple[int, ...]:
+        """Write down what will be shown to whom of an update from this state; return the shards that must not be.
+
+        Within one plan the floor has been checked. Plans that are written again from the same state, after a lost
+        round or a rewind, are held to the same limits together, whoever aggregates what in them.
+        """
+        limits = self.floor.limits(plan, self.recipe, self.peer)
+        if not limits:
+            return ()
+        others = plan.aggregators - {self.peer}
+        wanted = {peer: plan.shards_of(peer) for peer in others}
+        allowed = self.shown.allow(self.replica.digest(), plan.draw, wanted, limits)
+        refused = {shard for peer in others for shard in wanted[peer] if (shard, peer) not in allowed}
+        return tuple(sorted(refused))
 
     def receive(self, published: Published) -> Equivocation | None:
         """Hold a published shard aside; refuse what is not what the plan asks for."""
@@ -207,7 +220,7 @@ class Member:
         first, second = self.manifest(shard), self._seconded.get(shard)
         return Disagreement(first, second) if first and second and not first.agrees(second) else None
 
-    def settled(self, shard: int) -> bool:
+    def accounted_for(self, shard: int) -> bool:
         """Whether nothing more is expected of a shard in this round."""
         compared = not self._open_plan().witnesses or shard in self._seconded
         return shard in self._withheld or (shard in self._held and compared)
@@ -223,12 +236,17 @@ class Member:
         if self.plan is not None and notice.plan == self.plan.digest:
             self._withheld.add(notice.shard)
 
+    def out_of_reach(self, aggregators: Iterable[int]) -> None:
+        """Note to whom our part of this round did not get through: it is said in the report, and nowhere else."""
+        self._unreached = set(aggregators) & self._open_plan().aggregators - {self.peer}
+
     def report(self) -> Report:
         """Say which published shards are here."""
         plan = self._open_plan()
         held = {shard: self._held[shard].manifest.digest for shard in sorted(self._held) if self._vouched(shard)}
         state = self.replica.digest() if plan.checkpoint or plan.attest else ""
-        return Report(plan.digest, self.peer, held, all(map(self.settled, range(plan.shards))), state)
+        complete = all(map(self.accounted_for, range(plan.shards)))
+        return Report(plan.digest, self.peer, held, complete, state, tuple(sorted(self._unreached)))
 
     def manifest(self, shard: int) -> Manifest | None:
         """Return the manifest of a held shard (the coordinator may ask for it)."""
@@ -239,16 +257,15 @@ class Member:
         plan = self._open_plan()
         if verdict.plan != plan.digest or verdict.previous != self.chain:
             raise Refused(Reason.WRONG_CHAIN, "the verdict is about another plan", peer=self.peer, round=verdict.round)
-        committed = [entry for entry in verdict.shards if entry.committed]
-        lacking = {e.shard: e.hash for e in committed if self._hash(e.shard) != e.hash}
+        lacking = {e.shard: e.hash for e in verdict.shards if e.committed and self._hash(e.shard) != e.hash}
         if lacking:
             return Missing(verdict.round, lacking)
-        layout = self.recipe.layout(plan.round)
-        chosen = [self._held[entry.shard] for entry in committed]
-        mean, buffers = gather_mean(chosen, plan, self.recipe, layout)
-        self.replica.apply(mean, buffers, layout)
+        self.last_scale = self.replica.scale
+        with np.errstate(over="ignore", invalid="ignore"):  # looked for right below
+            committed = steps.apply(self.replica, plan, self._held, verdict)
+        self._require_finite_model(verdict.round)
         self._settle(verdict)
-        self._last_held = {published.manifest.hash: published for published in chosen}
+        self._last_held = {published.manifest.hash: published for published in committed}
         self.round, self.chain = verdict.round + 1, verdict.digest
         self.plan, self._outgoing, self._held = None, None, {}
         return None
@@ -271,7 +288,7 @@ class Member:
 
     def snapshot(self) -> Snapshot:
         """Return a copy of the public state, for a newcomer. Private references are not part of it."""
-        copies = {name: self._shelf.vector(value.size) for name, value in self.replica.state().items()}
+        copies = {name: self._pool.vector(value.size) for name, value in self.replica.state().items()}
         for name, value in self.replica.state().items():
             copy_over(value, copies[name])
         return Snapshot(self.round, self.chain, copies)
@@ -287,7 +304,7 @@ class Member:
     def begin_anew(self, state: Mapping[str, Vector]) -> None:
         """Stand before the first round with nothing of one's own: no reference, nothing that was withheld."""
         self.restore(Snapshot(0, GENESIS, dict(state)))
-        self.private = initial_state(self.recipe.chain.private_state, self.recipe.spec.n_trainable, self._shelf)
+        self.private = initial_state(self.recipe.chain.private_state, self.recipe.spec.n_trainable, self._pool)
         self.forget_reference()
 
     def forget_reference(self) -> None:
@@ -307,8 +324,7 @@ class Member:
         """Advance the reference by what was committed of ours; if we do not remember sending it, we have none."""
         missing = verdict.missing(self.peer)
         if self._outgoing is not None and self.plan is not None and verdict.plan == self.plan.digest:
-            accepted = Accepted(self.recipe.layout(verdict.round).trainable, missing, verdict.round)
-            self.recipe.chain.settle(self._outgoing, self.private, accepted)
+            steps.settle(self.recipe, verdict.round, self._outgoing, self.private, missing)
         elif len(missing) < len(verdict.shards):
             self.forget_reference()
 
@@ -334,10 +350,25 @@ class Member:
         contributors = manifest.contributors
         if list(contributors) != sorted(set(contributors) & set(plan.participants)):
             raise Refused(Reason.MALFORMED, "contributors are not ascending participants", **where)
-        if len(contributors) < max(plan.min_contributors, self.floor.min_contributors, 1):
+        if len(contributors) < max(plan.least_contributors, self.floor.min_contributors):
             raise Refused(Reason.TOO_FEW, f"published with {len(contributors)} contributors", **where)
+        try:
+            self.floor.check_effective(plan, contributors, "the mean", where)
+        except FloorError as error:
+            raise Refused(Reason.TOO_FEW, error.what, **where) from None
         if manifest.c != float(self.recipe.scale(plan, contributors)):
             raise Refused(Reason.MALFORMED, f"c is {manifest.c}, not what the contributors' weights give", **where)
+
+    def _require_finite_model(self, round: int) -> None:
+        """End here rather than train on, or hand in, a model that is none: finite means may still overflow a step."""
+        if not all(all_finite(self.replica.model[place]) for place in stretches(self.replica.model.size)):
+            raise Refused(
+                Reason.NON_FINITE,
+                "the model is not finite after this step",
+                fix="look for a diverging loss or a server step that is too long; go on from an earlier checkpoint",
+                peer=self.peer,
+                round=round,
+            )
 
     def _check_payload(self, published: Published) -> None:
         manifest, plan = published.manifest, self._open_plan()
@@ -348,16 +379,9 @@ class Member:
         buffers = int(layout.buffers.sizes[manifest.shard])
         if published.values.size != expected or published.buffers.size != buffers:
             raise Refused(Reason.WRONG_SIZE, f"{published.values.size} values, expected {expected}", **where)
+        if not steps.possible(published.values, published.buffers, [plan.weights[k] for k in manifest.contributors]):
+            raise Refused(Reason.OUT_OF_RANGE, "no contributors within the limit have such a sum", **where)
         if payload_hash(published.values, published.buffers) != manifest.hash:
             raise Refused(Reason.WRONG_DIGEST, "the payload is not what the manifest says", **where)
-
-
-def gather_mean(
-    shards: list[Published], plan: RoundPlan, recipe: Recipe, layout: Layout
-) -> tuple[RoundMean, BufferMean]:
-    """Reassemble committed shards into the mean of the round; lost ones stay zero."""
-    buffers = np.zeros(layout.buffers.n, np.float32)
-    for published in shards if buffers.size else ():
-        scaled = published.buffers * plan.scale(published.manifest.contributors)
-        layout.buffers.scatter(scaled, published.manifest.shard, buffers)
-    return RoundMean(shards, plan.round, recipe), BufferMean(buffers)
+        if not (all_finite(published.values) and all_finite(published.buffers)):
+            raise Refused(Reason.NON_FINITE, "the published mean is not finite", **where)

@@ -7,30 +7,44 @@ member ──Report──▶ coordinator ──Verdict──▶ everybody
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from blake3 import blake3
+from numpy.typing import NDArray
 
-from eris.errors import Reason
-from eris.local.spec import Vector
-from eris.protocol.canonical import canonical_bytes, digest_of, plain
-from eris.protocol.strict import a_list, a_mapping, a_number, a_real, a_reason, a_text, a_truth, read
+from eris.errors import Reason, Refused
 from eris.transforms.packed import Part
+from eris.wire.schema import (
+    Digest,
+    Number,
+    Peers,
+    Real,
+    Signature,
+    decode,
+    digest_of,
+    document,
+    encode,
+)
 
 __all__ = [
+    "BriefReport",
     "Disagreement",
     "Equivocation",
+    "FullReport",
+    "Idle",
     "Manifest",
     "Published",
     "Receipt",
     "Report",
     "Upload",
     "UploadHeader",
+    "Wanted",
     "Withheld",
+    "joint_digest",
     "payload_hash",
 ]
 
@@ -65,13 +79,13 @@ class Upload:
     member: int
     shard: int
     part: Part = field(repr=False)
-    buffers: Vector = field(repr=False)
+    buffers: NDArray[Any] = field(repr=False)  # float32, or 64-bit ring values
     steps: float = 1.0
 
     def header(self) -> UploadHeader:
         """Return what is sent before the values."""
         part = self.part
-        total = part.payload_bytes + 4 * self.buffers.size
+        total = part.payload_bytes + self.buffers.nbytes
         fields = (self.run, self.epoch, self.round, self.plan, self.chain, self.member, self.shard)
         return UploadHeader(*fields, part.symbols.size, total, self.steps, part.explicit, part.mask_key)
 
@@ -86,38 +100,41 @@ class Receipt:
     aggregator: int
 
 
+@document(5)
 @dataclass(frozen=True)
 class Manifest:
     """An aggregator's signed statement of what it published for a shard."""
 
-    plan: str
-    round: int
-    shard: int
-    aggregator: int
-    contributors: tuple[int, ...]  # ascending
-    c: float
-    steps: float  # weighted mean of the contributors' local steps
-    hash: str  # of values and buffers
-    signature: str = ""
+    plan: Digest
+    round: Number
+    shard: Number
+    aggregator: Number
+    contributors: Peers
+    c: Real
+    steps: Real  # weighted mean of the contributors' local steps
+    hash: Digest  # of values and buffers
+    signature: Signature = ""
 
     @cached_property
     def signed_bytes(self) -> bytes:
         """Everything but the signature."""
-        return canonical_bytes(replace(self, signature="") if self.signature else self)
+        return encode(replace(self, signature="")) if self.signature else self.encoded
 
     @cached_property
-    def spelled(self) -> bytes:
+    def encoded(self) -> bytes:
         """All of it, as it travels: the same bytes for everybody."""
-        return canonical_bytes(self)
+        return encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes | bytearray | memoryview) -> Manifest:
+        """Read what came from outside; refuse what is not a manifest."""
+        manifest: Manifest = decode(cls, data)
+        return manifest
 
     @cached_property
     def digest(self) -> str:
         """What members report; the signature does not count."""
         return digest_of(self.signed_bytes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, for JSON."""
-        return cast(dict[str, Any], plain(self))
 
     def agrees(self, other: Manifest) -> bool:
         """Whether another aggregator of the same shard says the same, bit for bit."""
@@ -125,72 +142,113 @@ class Manifest:
             other.contributors, other.c, other.steps, other.hash,
         )  # fmt: skip
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Manifest:
-        """Read what came from outside; refuse what is not a manifest."""
-        fields = {
-            "plan": a_text,
-            "round": a_number,
-            "shard": a_number,
-            "aggregator": a_number,
-            "contributors": a_list(a_number),
-            "c": a_real,
-            "steps": a_real,
-            "hash": a_text,
-            "signature": a_text,
-        }
-        return cls(**read("manifest", data, fields))
-
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """v̄ on one shard (on the shared support where there is one, else on every coordinate), with its manifest."""
+    """v̄ on one shard (on the shared support where there is one, else on every coordinate), with its manifest.
+
+    In fixed point it is the sum as whole numbers, which whoever applies it decodes.
+    """
 
     manifest: Manifest
-    values: Vector = field(repr=False)
-    buffers: Vector = field(repr=False)
+    values: NDArray[Any] = field(repr=False)
+    buffers: NDArray[Any] = field(repr=False)
 
 
+@document(6)
 @dataclass(frozen=True, slots=True)
 class Withheld:
     """An aggregator will not publish a shard in this round, and why."""
 
-    plan: str
-    shard: int
-    aggregator: int
+    plan: Digest
+    shard: Number
+    aggregator: Number
     reason: Reason
-    contributors: tuple[int, ...] = ()
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Withheld:
-        """Read what came from outside; refuse what is not a notice."""
-        fields = {
-            "plan": a_text,
-            "shard": a_number,
-            "aggregator": a_number,
-            "reason": a_reason,
-            "contributors": a_list(a_number),
-        }
-        return cls(**read("notice", data, fields))
+    contributors: Peers = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """Which published shards a peer holds: shard → digest of the manifest."""
 
-    plan: str
+    plan: Digest
     peer: int
     held: dict[int, str]
     complete: bool = False  # this peer expects nothing more in this round
-    state: str = ""  # digest of its replica before the round, at checkpoints and when somebody came back
+    state: Digest = ""  # digest of its replica before the round, at checkpoints and when somebody came back
+    unreached: tuple[int, ...] = ()  # aggregators to whom this peer's part did not get through, ascending
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any], peer: int) -> Report:
-        """Read what a peer says from outside; refuse what is not a report."""
-        fields = {"plan": a_text, "held": a_mapping(a_text), "complete": a_truth, "state": a_text}
-        return cls(peer=peer, **read("report", data, fields))
+    @property
+    def brief(self) -> BriefReport:
+        """What is said of it first: which shards, and one digest for all of them."""
+        shards = tuple(sorted(self.held))
+        joint = joint_digest([self.held[s] for s in shards])
+        return BriefReport(self.plan, shards, joint, self.complete, self.state, self.unreached)
+
+    @property
+    def full(self) -> FullReport:
+        """What is said of it if the coordinator knows other manifests than this peer."""
+        shards = tuple(sorted(self.held))
+        manifests = tuple(self.held[s] for s in shards)
+        return FullReport(self.plan, shards, manifests, self.complete, self.state, self.unreached)
 
 
+@document(7)
+@dataclass(frozen=True, slots=True)
+class BriefReport:
+    """What a peer holds, to be compared: which shards, and one digest over their manifests' digests in that order."""
+
+    plan: Digest
+    shards: Peers
+    joint: Digest
+    complete: bool
+    state: Digest
+    unreached: Peers = ()  # aggregators to whom its part did not get through
+
+
+@document(8)
+@dataclass(frozen=True, slots=True)
+class FullReport:
+    """What a peer holds, spelled out, for a coordinator that knows other manifests."""
+
+    plan: Digest
+    shards: Peers
+    manifests: tuple[Digest, ...]  # of the shards, in that order
+    complete: bool
+    state: Digest
+    unreached: Peers = ()  # aggregators to whom its part did not get through
+
+    def of(self, peer: int) -> Report:
+        """Return the report of the peer that sent it."""
+        if len(self.shards) != len(self.manifests):
+            raise Refused(Reason.MALFORMED, f"{len(self.shards)} shards, {len(self.manifests)} manifests", peer=peer)
+        held = dict(zip(self.shards, self.manifests, strict=True))
+        return Report(self.plan, peer, held, self.complete, self.state, self.unreached)
+
+
+@document(9)
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the coordinator asks a peer for, after it reported: manifests of these shards, and the full report."""
+
+    manifests: Peers = ()
+    full: bool = False
+
+
+@document(10)
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A member says that it sends nothing in a round."""
+
+    plan: Digest
+
+
+def joint_digest(digests: Iterable[str]) -> str:
+    """Return one digest for several, in their order."""
+    return digest_of(b"".join(map(bytes.fromhex, digests)))
+
+
+@document(11)
 @dataclass(frozen=True, slots=True)
 class Equivocation:
     """Two manifests for one shard, both signed by the same aggregator: proof of foul play."""
@@ -204,6 +262,7 @@ class Equivocation:
         return self.first.aggregator
 
 
+@document(12)
 @dataclass(frozen=True, slots=True)
 class Disagreement:
     """Two aggregators of one shard, each with its own signed manifest, that do not say the same.
@@ -226,7 +285,7 @@ class Disagreement:
         return f"round {first.round}: shard {first.shard}: peers {first.aggregator} and {second.aggregator}: {what}"
 
 
-def payload_hash(values: Vector, buffers: Vector) -> str:
+def payload_hash(values: NDArray[Any], buffers: NDArray[Any]) -> str:
     """Return the BLAKE3 digest of a published shard."""
     hasher = blake3(values.view(np.uint8).data)
     if buffers.size:

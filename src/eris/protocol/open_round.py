@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import chain
 
-from eris.errors import Reason
-from eris.protocol.messages import Manifest, Report, Withheld
+from eris.errors import Reason, Refused
+from eris.protocol.messages import BriefReport, Manifest, Report, Wanted, Withheld, joint_digest
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import ShardVerdict, Verdict
 
@@ -25,11 +25,52 @@ class OpenRound:
     manifests: dict[str, Manifest] = field(default_factory=dict)  # by digest
     withheld: dict[int, Withheld] = field(default_factory=dict)
     reports: dict[int, Report] = field(default_factory=dict)
+    unread: dict[int, BriefReport] = field(default_factory=dict)  # reports of manifests that have not all come yet
     disputed: set[int] = field(default_factory=set)  # shards whose two aggregators do not say the same
+    _known: dict[int, str] = field(default_factory=dict)  # shard → digest of its (first) aggregator's manifest
+    _joint: dict[tuple[int, ...], tuple[str, dict[int, str]]] = field(default_factory=dict)
 
     def owns(self, shard: int, peer: int) -> bool:
         """Whether a peer aggregates a shard in this round."""
         return 0 <= shard < self.plan.shards and peer in self.plan.aggregators_of(shard)
+
+    def note(self, manifest: Manifest) -> None:
+        """Keep what an aggregator said, and read the reports that spoke of it already."""
+        self.manifests[manifest.digest] = manifest
+        if manifest.aggregator == self.plan.assignment[manifest.shard]:
+            self._known.setdefault(manifest.shard, manifest.digest)
+        for peer in [peer for peer, brief in self.unread.items() if manifest.shard in brief.shards]:
+            self.take_brief(peer, self.unread[peer])
+
+    def take(self, report: Report) -> None:
+        """Keep what a peer says it holds; its last word counts."""
+        self.reports[report.peer] = report
+        self.unread.pop(report.peer, None)
+
+    def take_brief(self, peer: int, brief: BriefReport) -> None:
+        """Read a brief report, if the manifests that we have are those that its peer has; else keep it until then."""
+        self.unread[peer] = brief
+        joint, held = self._held(brief.shards)
+        if joint == brief.joint:
+            self.take(Report(brief.plan, peer, held, brief.complete, brief.state, brief.unreached))
+
+    def _held(self, shards: tuple[int, ...]) -> tuple[str, dict[int, str]]:
+        """Return the joint digest of the manifests of these shards, and the one object that all who hold them share."""
+        if shards not in self._joint:
+            if not all(shard in self._known for shard in shards):
+                return "", {}
+            held = {shard: self._known[shard] for shard in shards}
+            self._joint[shards] = joint_digest(held.values()), held
+        return self._joint[shards]
+
+    def wanted(self, peer: int) -> Wanted:
+        """Return what we still need from a peer to know what it holds."""
+        if (brief := self.unread.get(peer)) is not None:
+            lacking = tuple([shard for shard in brief.shards if shard not in self._known])
+            return Wanted(lacking, full=not lacking)  # with all manifests here, somebody signed two
+        report = self.reports.get(peer)
+        held = report.held if report is not None else {}
+        return Wanted(tuple([shard for shard, digest in held.items() if digest not in self.manifests]))
 
     def done(self, here: Collection[int]) -> bool:
         """Whether all who are here have everything, and we have every manifest that they speak of."""
@@ -41,10 +82,22 @@ class OpenRound:
         """Return what was reported, each object once."""
         return {id(report.held): report.held for report in self.reports.values()}.values()
 
-    def heard(self) -> dict[int, int]:
-        """Return how many members got through to each aggregator that said so."""
-        heard = {m.aggregator: len(m.contributors) for m in self.manifests.values()}
-        return heard | {w.aggregator: len(w.contributors) for w in self.withheld.values() if w.reason is Reason.TOO_FEW}
+    def require_participants(self, contributors: tuple[int, ...], aggregator: int) -> None:
+        """Refuse an aggregator's word on who contributed, if it names anybody that this round does not ask."""
+        if list(contributors) != sorted(set(contributors) & set(self.plan.participants)):
+            raise Refused(
+                Reason.MALFORMED, "contributors are not ascending participants", peer=aggregator, round=self.plan.round
+            )
+
+    def unreached(self) -> set[int]:
+        """Return the aggregators to whom more than half of the participants say that they did not get through.
+
+        Only members are asked, each for itself: what an aggregator says of itself, or of another, does not count.
+        """
+        said: dict[int, Report | BriefReport] = {**self.reports, **self.unread}
+        asked = [said[member] for member in self.plan.participants if member in said]
+        lacking = Counter(peer for report in asked for peer in set(report.unreached))
+        return {peer for peer in self.plan.aggregators if 2 * lacking[peer] > len(self.plan.participants)}
 
     def verdict(self, *, quorum: int, excluded: Collection[int], max_share: float) -> Verdict:
         """Return how the round ends if it ends now."""
@@ -52,7 +105,8 @@ class OpenRound:
         shards = tuple(
             self._shard(shard, held.get(shard, ("", 0)), quorum, excluded, max_share) for shard in range(plan.shards)
         )
-        late = tuple(entry.peer for entry in plan.roster if entry.peer not in self.reports)
+        said = self.reports.keys() | self.unread.keys()
+        late = tuple(entry.peer for entry in plan.roster if entry.peer not in said)
         return Verdict(plan.run, plan.epoch, plan.round, plan.digest, plan.chain, shards, late, self._agreed_state())
 
     def _most_held(self) -> dict[int, tuple[str, int]]:
@@ -72,14 +126,15 @@ class OpenRound:
         self, shard: int, held: tuple[str, int], quorum: int, excluded: Collection[int], max_share: float
     ) -> ShardVerdict:
         home, owners, (digest, count) = self.plan.assignment[shard], self.plan.aggregators_of(shard), held
-        lost = f"held by {count} of {quorum} needed" if count else "not published"
+        silent = "published, but no member holds it" if shard in self._known else "not published"
+        lost = f"held by {count} of {quorum} needed" if count else silent
         if any(peer in excluded for peer in owners):
             lost = Reason.EQUIVOCATION.value
         elif shard in self.disputed:
             lost = Reason.REPLICAS_DIFFER.value
         elif count >= quorum and digest in self.manifests:
             manifest = self.manifests[digest]
-            return ShardVerdict(shard, home, manifest.hash, manifest.contributors)
+            return ShardVerdict(shard, home, manifest.hash, manifest.contributors, manifest=digest)
         elif shard in self.withheld:
             lost = self.withheld[shard].reason.value
         elif self.away & set(owners):
@@ -91,6 +146,7 @@ class OpenRound:
 
         A few that come first must not speak for all: who differs from this ends.
         """
-        digests = Counter(report.state for report in self.reports.values() if report.state)
+        said = [*(report.state for report in self.reports.values()), *(brief.state for brief in self.unread.values())]
+        digests = Counter(filter(None, said))
         digest, count = digests.most_common(1)[0] if digests else ("", 0)
         return digest if 2 * count > len(self.plan.roster) else ""

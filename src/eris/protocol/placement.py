@@ -7,11 +7,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from eris.errors import RunStopped
-from eris.protocol.round_plan import RosterEntry
+from eris.protocol.floor import usual_share
+from eris.protocol.roster import RosterEntry
 from eris.protocol.rules import Rules
 from eris.shards.policy import ShardPolicy
 
 __all__ = ["Placement"]
+
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class Placement:
         assignment = self._placed(homes, present, load, seconds)
         return assignment, self._placed(seconds, present, load, assignment)
 
+    @property
+    def share(self) -> float:
+        """The largest share of an update that standing in for others may bring one peer to."""
+        return usual_share(self.policy, self.round) if self.rules.max_share is None else self.rules.max_share
+
     def _placed(
         self, homes: tuple[int, ...], present: Collection[int], load: Counter[int], taken: tuple[int, ...]
     ) -> tuple[int, ...]:
@@ -43,7 +51,7 @@ class Placement:
         home and is lost until that returns.
         """
         layout, placed = self.policy.layout(self.round), list(homes)
-        limit = self.rules.max_share * layout.n
+        limit = self.share * layout.n * (1 + _ROUNDING)
         for shard, home in enumerate(homes):
             if home in present:
                 continue

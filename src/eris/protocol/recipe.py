@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eris.aggregate.choose import check_rule
+from eris.aggregate.encoding import FLOATS, RINGS, FixedPoint, Ring32, Words, check_fixed_point
 from eris.aggregate.rule import Rule
 from eris.errors import ConfigError
-from eris.local.spec import ModelSpec, Vector
+from eris.local.spec import ModelSpec
 from eris.protocol.round_plan import RoundPlan
 from eris.seeds import Seed
 from eris.shards.plan import Coordinates, ShardPlan
@@ -20,6 +23,7 @@ from eris.step.optimizer import ServerOptimizer
 from eris.step.schedule import Schedule, at_round
 from eris.transforms import Chain, Compress, Compressor, Shift
 from eris.transforms.compress import OneMask
+from eris.transforms.packed import Code
 
 __all__ = ["Recipe"]
 
@@ -35,11 +39,14 @@ class Recipe:
     optimizer: ServerOptimizer
     public: Seed  # the root everybody knows
     schedule: Schedule | None = None  # λ_t/λ of the server's step
+    encoding: FixedPoint | None = None  # None: floats
 
     def __post_init__(self) -> None:
         if self.public.private:
             raise ConfigError("the recipe's seed is private", fix="plans and shared masks come from public_root(...)")
         check_rule(self.rule, aggregators=self.policy.shards, chain=self.chain)
+        if self.encoding is not None:
+            check_fixed_point(self.rule, self.chain)
         if self.chain.adds_noise:
             self.spec.require_noise_is_possible()
 
@@ -50,6 +57,22 @@ class Recipe:
         if not isinstance(last, Compress | Shift):
             raise ConfigError(f"{last!r} ends the chain but packs nothing", fix="build chains with chain(...)")
         return last.compressor
+
+    @property
+    def words(self) -> Words:
+        """What values and buffers are written as."""
+        return FLOATS if self.encoding is None else RINGS
+
+    @property
+    def code(self) -> Code:
+        """How the values of an upload are written; in fixed point every member has its own scale beside it."""
+        return self.compressor.code(self.spec.trainable_sizes) if self.encoding is None else Ring32()
+
+    @property
+    def first_limit(self) -> float | None:
+        """R of the first round in fixed point."""
+        omega = self.compressor.omega(self.spec.n_trainable) or 0.0
+        return None if self.encoding is None else self.encoding.first(omega)
 
     @property
     def keeps_references(self) -> bool:
@@ -68,6 +91,10 @@ class Recipe:
         """Return the shards of a round."""
         return self._layout(self.policy.draw(round))
 
+    def drawn(self, draw: int) -> Layout:
+        """Return the shards of a draw."""
+        return self._layout(draw)
+
     @lru_cache(maxsize=2)  # noqa: B019 - asked for many times a round, and a policy takes long to hash
     def _layout(self, draw: int) -> Layout:
         return self.policy.drawn(draw)
@@ -80,7 +107,7 @@ class Recipe:
         """Return all coordinates that the round's published shards carry, ascending; None for all."""
         return self._cut_mask(round)[0]
 
-    def on_shared_mask(self, round: int, shards: Mapping[int, Vector]) -> tuple[Coordinates, Vector] | None:
+    def on_shared_mask(self, round: int, shards: Mapping[int, NDArray[Any]]) -> tuple[Coordinates, NDArray[Any]] | None:
         """Return the round's shared mask with the values of all published shards in its order, zero for those missing.
 
         None where there is no mask.
@@ -88,7 +115,7 @@ class Recipe:
         mask, places = self._cut_mask(round)
         if mask is None:
             return None
-        values = np.zeros(mask.size, np.float32)
+        values = np.zeros(mask.size, self.words.values)
         for shard, published in shards.items():
             values[places[shard]] = published
         return mask, values

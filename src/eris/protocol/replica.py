@@ -1,28 +1,29 @@
 """What every peer holds alike: model, optimizer state, public transform state. It moves only here.
 
-Where these vectors are too long for memory they lie in mapped files (the shelf knows). They are therefore only ever
+Where these vectors are too long for memory they lie in mapped files (the pool knows). They are therefore only ever
 walked through, a stretch at a time, and each stretch is let go of when it is done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from blake3 import blake3
 
-from eris.aggregate.shelf import Shelf
+from eris.aggregate.fixed_point import RingScale
 from eris.errors import SpecError
-from eris.local.mapped import release
 from eris.local.spec import Vector, as_vector
-from eris.local.stretch import stretches
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_mean import RoundMean
 from eris.shards.plan import Coordinates
 from eris.shards.policy import Layout
 from eris.step.freeze import apply_except
 from eris.step.optimizer import State
+from eris.storage.buffer_pool import BufferPool
+from eris.storage.mapped import release
+from eris.storage.stretch import stretches
 
 __all__ = ["BufferMean", "Replica", "copy_over", "initial_state", "joined"]
 
@@ -44,39 +45,58 @@ class Replica:
     model: Vector
     optimizer: State
     public: State
+    limit: Vector = field(default_factory=lambda: np.empty(0, np.float32))  # R of the next round, in fixed point
 
     @classmethod
-    def start(cls, recipe: Recipe, model: Vector | Iterable[Vector], *, shelf: Shelf | None = None) -> Replica:
+    def start(cls, recipe: Recipe, model: Vector | Iterable[Vector], *, pool: BufferPool | None = None) -> Replica:
         """Return the replica before the first round; a long model may come in blocks."""
-        spec, shelf = recipe.spec, shelf or Shelf()
+        spec, pool = recipe.spec, pool or BufferPool()
         if isinstance(model, np.ndarray):
             model = [as_vector(model, spec.n, what="initial model")]
         return cls(
             recipe,
-            joined(model, spec.n, shelf, what="initial model"),
-            initial_state(recipe.optimizer.init, spec.n_trainable, shelf),
-            initial_state(recipe.chain.public_state, spec.n_trainable, shelf),
+            joined(model, spec.n, pool, what="initial model"),
+            initial_state(recipe.optimizer.init, spec.n_trainable, pool),
+            initial_state(recipe.chain.public_state, spec.n_trainable, pool),
+            np.array([] if recipe.first_limit is None else [recipe.first_limit], np.float32),
         )
+
+    @property
+    def scale(self) -> RingScale | None:
+        """How the next round's values are written in fixed point; None for floats."""
+        return RingScale(float(self.limit[0])) if self.limit.size else None
 
     def apply(self, mean: RoundMean, buffers: BufferMean, layout: Layout) -> None:
         """Take one step: correct the mean, run the server optimizer, average the buffers; freeze lost shards."""
         trainable, rest = np.split(self.model, [self.recipe.spec.n_trainable])
         optimizer, places = self.recipe.optimizer_at(mean.round), stretches(trainable.size)
         values, direction = np.empty((2, places[0].stop if places else 0), np.float32)
+        largest = 0.0
         for place in places:
             size = place.stop - place.start
             part, state = mean.stretch(place, values[:size]), (_on(place, self.public), _on(place, self.optimizer))
             moved = self.recipe.chain.incoming(part, state[0], out=direction[:size])
-            apply_except(optimizer, trainable[place], moved, state[1], _frozen(layout, mean.lost, place))
+            frozen = _frozen(layout, mean.lost, place)
+            if self.limit.size:  # what was lost moves nothing, and counts for nothing
+                largest = max(largest, float(np.abs(np.delete(moved, frozen) if frozen.size else moved).max(initial=0)))
+            apply_except(optimizer, trainable[place], moved, state[1], frozen)
             for vector in (trainable[place], *state[0].values(), *state[1].values()):
                 release(vector)
         rest -= buffers.values
+        if len(mean.lost) < layout.shards:
+            self._follow(largest, mean.contributors)
+
+    def _follow(self, largest: float, members: int) -> None:
+        """Choose R of the next round by what moved the model in this one; where nothing came, it stays."""
+        if self.recipe.encoding is not None and self.recipe.first_limit is not None:
+            self.limit[0] = self.recipe.encoding.next(largest, first=self.recipe.first_limit, members=members)
 
     def state(self) -> dict[str, Vector]:
         """Return every vector by name (views, for checkpoints and snapshots)."""
         named = {"model": self.model}
         named |= {f"optimizer.{name}": value for name, value in self.optimizer.items()}
-        return named | {f"public.{name}": value for name, value in self.public.items()}
+        named |= {f"public.{name}": value for name, value in self.public.items()}
+        return named | ({"limit": self.limit} if self.limit.size else {})
 
     def load(self, state: Mapping[str, Vector]) -> None:
         """Take over every vector of a snapshot; nothing changes unless all of them fit."""
@@ -97,9 +117,9 @@ class Replica:
         return str(hasher.hexdigest())
 
 
-def joined(blocks: Iterable[Vector], n: int, shelf: Shelf, *, what: str) -> Vector:
+def joined(blocks: Iterable[Vector], n: int, pool: BufferPool, *, what: str) -> Vector:
     """Return blocks as one vector of n values, in memory or in a file."""
-    vector, start = shelf.zeros(n), 0
+    vector, start = pool.zeros(n), 0
     for block in blocks:
         place, start = slice(start, start + block.size), start + block.size
         if start > n:
@@ -110,11 +130,11 @@ def joined(blocks: Iterable[Vector], n: int, shelf: Shelf, *, what: str) -> Vect
     return vector
 
 
-def initial_state(init: Callable[[int], State], n: int, shelf: Shelf) -> State:
+def initial_state(init: Callable[[int], State], n: int, pool: BufferPool) -> State:
     """Return the state `init(n)`; where it lies in files, made by the stretch: no coordinate knows of another."""
-    if not shelf.maps(4 * n):
+    if not pool.maps(4 * n):
         return init(n)
-    state = {name: shelf.zeros(n) for name in init(0)}
+    state = {name: pool.zeros(n) for name in init(0)}
     for place in stretches(n):
         for name, values in init(place.stop - place.start).items():
             if values.any():  # a new file is zeros already

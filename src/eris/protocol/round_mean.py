@@ -7,43 +7,61 @@ is filled, corrected and applied while it lies in the cache.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from eris.aggregate.fixed_point import RingScale
 from eris.local.spec import Vector
 from eris.protocol.messages import Published
 from eris.protocol.recipe import Recipe
 from eris.shards.plan import ShardPlan
-from eris.transforms import Mean
+from eris.transforms import MeanStretch
 
 __all__ = ["RoundMean"]
 
 
 class RoundMean:
-    """v̄ of the committed shards, with the scalars c and τ_eff of each; where a shard was lost, v̄ is zero."""
+    """v̄ of the committed shards, with the scalars c and τ_eff of each; where a shard was lost, v̄ is zero.
 
-    def __init__(self, shards: Sequence[Published], round: int, recipe: Recipe) -> None:
-        self.round, self._plan = round, recipe.layout(round).trainable
+    In fixed point shards hold whole numbers, which `scale` turns into values, stretch by stretch.
+    """
+
+    def __init__(self, shards: Sequence[Published], round: int, recipe: Recipe, scale: RingScale | None = None) -> None:
+        self.round, self._plan, self._scale = round, recipe.layout(round).trainable, scale
         self._values = {published.manifest.shard: published.values for published in shards}
         self._c = _PerShard(self._plan, {p.manifest.shard: p.manifest.c for p in shards})
         self._steps = _PerShard(self._plan, {p.manifest.shard: p.manifest.steps for p in shards})
         self._kept = recipe.on_shared_mask(round, self._values)
+        self.contributors = max((len(p.manifest.contributors) for p in shards), default=0)
         self.lost = tuple(shard for shard in range(self._plan.shards) if shard not in self._values)
 
-    def stretch(self, place: slice, out: Vector) -> Mean:
+    def stretch(self, place: slice, out: Vector) -> MeanStretch:
         """Return the mean on a stretch of the coordinates, its values in `out`; a support counts from the beginning."""
         c, steps = self._c.on(place), self._steps.on(place)
         if self._kept is None:
-            self._reassemble(place, out)
-            return Mean(out, c, steps, lost=self.lost, round=self.round, whole=self._plan.n)
+            self._reassemble(place, out.view(self._plain))
+            self._decode(out)
+            return MeanStretch(out, c, steps, lost=self.lost, round=self.round, whole=self._plan.n)
         mask, values = self._kept
         first, last = np.searchsorted(mask, [place.start, place.stop])
         support = mask[first:last] - place.start
         out.fill(0)
-        out[support] = values[first:last]
-        return Mean(out, c, steps, support, self.lost, self.round, self._plan.n)
+        out.view(self._plain)[support] = values[first:last]
+        self._decode(out)
+        return MeanStretch(out, c, steps, support, self.lost, self.round, self._plan.n)
 
-    def _reassemble(self, place: slice, out: Vector) -> None:
+    @property
+    def _plain(self) -> type[np.float32] | type[np.uint32]:
+        """What published values are written as."""
+        return np.float32 if self._scale is None else np.uint32
+
+    def _decode(self, stretch: Vector) -> None:
+        if self._scale is not None:
+            self._scale.decode_sum(stretch.view(np.uint32), out=stretch)
+
+    def _reassemble(self, place: slice, out: NDArray[Any]) -> None:
         if not self.lost and out.size == self._plan.n:
             self._plan.reassemble([self._values[shard] for shard in range(self._plan.shards)], out=out)
             return

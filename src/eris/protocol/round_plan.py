@@ -1,73 +1,57 @@
 """What a round will be: who takes part with which weight, who aggregates what, under which seed and deadlines.
 
-The plan has a digest; every data message carries it. A message made for another plan is refused.
+The plan has a digest; every data message carries it. A message made for another plan is refused. On the wire a plan
+cites its roster by digest: whoever reads it knows the roster already, or asks for it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eris.errors import InputError
-from eris.protocol.canonical import canonical_bytes, digest_of, plain
+from eris.protocol.roster import Cited, Roster, cited
+from eris.wire.schema import Digest, Number, Numbers, Peers, Real, Text, decode, digest_of, document, encode
 
-__all__ = ["Deadlines", "Normalisation", "RosterEntry", "RoundPlan", "roster_weights"]
+__all__ = ["Deadlines", "Normalisation", "RoundPlan"]
 
 # How the mean treats members that are missing from a shard: c = 1/W_P, c = 1/q, or c = 1 (methods: B.4 and H).
 Normalisation = Literal["contributors", "participation", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class RosterEntry:
-    """One member of the federation as all others know it."""
-
-    peer: int
-    name: str
-    weight: float  # samples, or 1 for a plain mean; fixed within a reference epoch
-    fingerprint: str = ""
-    organisation: str = ""
-    can_aggregate: bool = True
-
-    def __post_init__(self) -> None:
-        if not (isinstance(self.weight, int | float) and math.isfinite(self.weight) and 0 < self.weight <= 2.0**53):
-            raise InputError(
-                f"weight is {self.weight}", fix="use a finite weight in (0, 2⁵³]; leave out members without samples",
-                peer=self.name,
-            )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
 class Deadlines:
     """Durations in seconds from the start of the round."""
 
-    contribute: float = 60.0  # an aggregator cuts its shard
-    report: float = 90.0  # the coordinator writes the verdict
+    contribute: Real = 60.0  # an aggregator cuts its shard
+    report: Real = 90.0  # the coordinator writes the verdict
 
 
+@document(3)
 @dataclass(frozen=True)
 class RoundPlan:
     """One round, as every peer must see it."""
 
-    run: str
-    epoch: int  # rises at every start of the coordinator
-    round: int
-    chain: str  # digest of the last verdict: whoever lags behind notices
-    spec: str  # digest of the model spec
-    roster: tuple[RosterEntry, ...]  # ascending peer id
-    participants: tuple[int, ...]  # who trains in this round, ascending
-    assignment: tuple[int, ...]  # shard → aggregating peer
-    witnesses: tuple[int, ...] = ()  # shard → second aggregator, whose mean is compared; empty without replicas
-    draw: int = 0  # which draw of the shard plan is in force (0: the first, for the whole run)
-    reference_epoch: int = 0
-    reference_begins: int = 0  # the round that opened this epoch: in it, and only in it, all members set s_k := s
+    run: Text
+    epoch: Number  # rises at every start of the coordinator
+    round: Number
+    chain: Digest  # digest of the last verdict: whoever lags behind notices
+    spec: Digest  # digest of the model spec
+    roster: Cited  # ascending peer id
+    participants: Peers  # who trains in this round, ascending
+    assignment: Numbers  # shard → aggregating peer
+    witnesses: Numbers = ()  # shard → second aggregator, whose mean is compared; empty without replicas
+    draw: Number = 0  # which draw of the shard plan is in force (0: the first, for the whole run)
+    reference_epoch: Number = 0
+    reference_begins: Number = 0  # the round that opened this epoch: in it, and only in it, all members set s_k := s
     normalisation: Normalisation = "contributors"
-    participation: float = 1.0  # q, for normalisation = "participation"
-    min_contributors: int = 3
+    participation: Real = 1.0  # q, for normalisation = "participation"
+    min_contributors: Number = 3
     checkpoint: bool = False
     attest: bool = (
         False  # somebody came back: all say what they hold, as at checkpoints, so that it knows it has the same
@@ -75,27 +59,33 @@ class RoundPlan:
     deadlines: Deadlines = Deadlines()
 
     def __post_init__(self) -> None:
-        peers = [entry.peer for entry in self.roster]
-        if peers != sorted(set(peers)):
-            raise InputError("the roster is not in ascending order of peer ids without repeats", round=self.round)
-        if list(self.participants) != sorted(set(self.participants) & set(peers)):
+        roster = Roster(self.roster)
+        object.__setattr__(self, "roster", roster)
+        peers = roster.peers
+        if list(self.participants) != sorted(set(self.participants) & peers):
             raise InputError("participants are not an ascending part of the roster", round=self.round)
-        if not self.assignment or not set(self.assignment) <= set(peers):
+        if not self.assignment or not peers.issuperset(self.assignment):
             raise InputError("a shard is assigned to nobody on the roster", round=self.round)
         if self.witnesses:
             alone = any(first == second for first, second in zip(self.assignment, self.witnesses, strict=False))
-            if len(self.witnesses) != self.shards or alone or not set(self.witnesses) <= set(peers):
+            if len(self.witnesses) != self.shards or alone or not peers.issuperset(self.witnesses):
                 raise InputError("a shard is not given to two peers on the roster", round=self.round)
 
     @cached_property
-    def spelled(self) -> bytes:
-        """All of it, as one line of JSON."""
-        return canonical_bytes(self)
+    def encoded(self) -> bytes:
+        """All of it, as it travels."""
+        return encode(self)
 
     @cached_property
     def digest(self) -> str:
         """Digest of everything above."""
-        return digest_of(self.spelled)
+        return digest_of(self.encoded)
+
+    @classmethod
+    def decode(cls, data: bytes | bytearray | memoryview, roster: Callable[[str], Roster]) -> RoundPlan:
+        """Read a plan that came from outside; `roster` returns the one with a digest, or raises what it must."""
+        plan: RoundPlan = decode(cls, data, roster=cited(roster))
+        return plan
 
     @property
     def when(self) -> tuple[int, int]:
@@ -107,11 +97,15 @@ class RoundPlan:
         """Number of shards A."""
         return len(self.assignment)
 
-    @cached_property
+    @property
+    def least_contributors(self) -> int:
+        """How many members a shard must have to be published; nobody at all is never enough."""
+        return max(self.min_contributors, 1)
+
+    @property
     def weights(self) -> dict[int, np.float32]:
         """w_k of every member on the roster, participant or not; they sum to one up to rounding."""
-        weights = roster_weights([entry.weight for entry in self.roster])
-        return {entry.peer: weight for entry, weight in zip(self.roster, weights, strict=True)}
+        return Roster(self.roster).weights
 
     @cached_property
     def _scales(self) -> dict[tuple[int, ...], np.float32]:
@@ -136,32 +130,7 @@ class RoundPlan:
             return np.float32(1.0)
         if self.normalisation == "participation":
             return np.float32(1.0 / self.participation)
-        if contributors not in self._scales:  # most shards have the same ones
-            total = math.fsum(float(self.weights[peer]) for peer in contributors)
-            self._scales[contributors] = np.float32(1.0 / total) if total > 0 else np.float32(1.0)
-        return self._scales[contributors]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, for JSON."""
-        return cast(dict[str, Any], plain(self))
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> RoundPlan:
-        """Rebuild a plan from `to_dict`."""
-        fields = dict(data)
-        fields["roster"] = tuple(RosterEntry(**entry) for entry in fields["roster"])
-        fields["participants"] = tuple(fields["participants"])
-        fields["assignment"] = tuple(fields["assignment"])
-        fields["witnesses"] = tuple(fields.get("witnesses", ()))
-        fields["deadlines"] = Deadlines(**fields["deadlines"])
-        return cls(**fields)
-
-
-def roster_weights(weights: list[float]) -> NDArray[np.float32]:
-    """Normalise weights over the whole roster, each rounded once to float32.
-
-    >>> roster_weights([1, 1, 2]).tolist()
-    [0.25, 0.25, 0.5]
-    """
-    total = math.fsum(weights)
-    return np.array([weight / total for weight in weights], dtype=np.float32)
+        if (known := self._scales.get(contributors)) is not None:  # most shards have the same ones
+            return known
+        total = math.fsum(float(self.weights[peer]) for peer in contributors)
+        return self._scales.setdefault(contributors, np.float32(1.0 / total) if total > 0 else np.float32(1.0))

@@ -20,7 +20,7 @@ class Rules:
     normalisation: Normalisation = "contributors"
     min_contributors: int = 3
     quorum: int = 0  # peers that must hold a shard; 0: more than half of the roster
-    max_share: float = 1.0  # largest share of an update a replacement may bring one peer to
+    max_share: float | None = 1.0  # largest share of an update a replacement may bring one peer to; None: the usual
     checkpoint_every: int = 0  # rounds; 0: never
     unreached_rounds: int = 0  # in a row, after which an aggregator whom few can dial gets no shard; 0: never
     deadlines: Deadlines = field(default_factory=Deadlines)

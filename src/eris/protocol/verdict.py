@@ -5,9 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, cast
+from typing import Annotated
 
-from eris.protocol.canonical import canonical_bytes, digest_of, plain
+import msgspec
+
+from eris.wire.schema import (
+    MOST_PEERS,
+    Digest,
+    Number,
+    Peers,
+    Text,
+    decode,
+    digest_of,
+    document,
+    encode,
+    spelled_as,
+)
 
 __all__ = ["GENESIS", "ShardVerdict", "Verdict"]
 
@@ -18,11 +31,12 @@ GENESIS = "0" * 64  # the chain before the first verdict
 class ShardVerdict:
     """One shard: committed with the hash of what was published and its contributors, or lost with the reason why."""
 
-    shard: int
-    aggregator: int
-    hash: str = ""  # BLAKE3 of the published payload; empty if lost
-    contributors: tuple[int, ...] = ()
-    lost: str = ""  # why; empty if committed
+    shard: Number
+    aggregator: Number
+    hash: Digest = ""  # BLAKE3 of the published payload; empty if lost
+    contributors: tuple[Number, ...] = ()  # ascending
+    lost: Text = ""  # why; empty if committed
+    manifest: Digest = ""  # what was committed, in its aggregator's signed words; empty if lost
 
     @property
     def committed(self) -> bool:
@@ -30,28 +44,72 @@ class ShardVerdict:
         return not self.lost
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A shard on the wire: its number is its place, its contributors are one of the table's sets."""
+
+    aggregator: Number
+    manifest: Digest
+    hash: Digest
+    contributors: Number
+    lost: Text
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """All shards on the wire; the distinct sets stand once, in the order in which shards first cite them."""
+
+    sets: Annotated[tuple[Peers, ...], msgspec.Meta(max_length=MOST_PEERS)]
+    rows: Annotated[tuple[_Row, ...], msgspec.Meta(max_length=MOST_PEERS)]
+
+
+def _table(shards: tuple[ShardVerdict, ...]) -> _Table:
+    if [entry.shard for entry in shards] != list(range(len(shards))):
+        raise ValueError("shards stand in the order of their numbers, all of them")
+    sets: dict[tuple[int, ...], int] = {}
+    rows = [_Row(e.aggregator, e.manifest, e.hash, sets.setdefault(e.contributors, len(sets)), e.lost) for e in shards]
+    return _Table(tuple(sets), tuple(rows))
+
+
+def _shards(table: _Table) -> tuple[ShardVerdict, ...]:
+    if any(row.contributors >= len(table.sets) for row in table.rows):
+        raise ValueError("a shard cites a set that is not in the table")
+    rows = enumerate(table.rows)
+    return tuple(
+        ShardVerdict(shard, row.aggregator, row.hash, table.sets[row.contributors], row.lost, row.manifest)
+        for shard, row in rows
+    )
+
+
+@document(4)
 @dataclass(frozen=True)
 class Verdict:
     """The one statement all peers follow."""
 
-    run: str
-    epoch: int
-    round: int
-    plan: str  # digest of the round plan
-    previous: str  # digest of the verdict before this one
-    shards: tuple[ShardVerdict, ...]
-    late: tuple[int, ...] = ()  # peers that had not reported in time
-    state: str = ""  # digest of the replica before this round, at checkpoints and returns: snapshots are held to it
+    run: Text
+    epoch: Number
+    round: Number
+    plan: Digest  # digest of the round plan
+    previous: Digest  # digest of the verdict before this one
+    shards: Annotated[tuple[ShardVerdict, ...], spelled_as(_Table, _table, _shards)]
+    late: Peers = ()  # peers that had not reported in time
+    state: Digest = ""  # digest of the replica before this round, at checkpoints and returns: snapshots are held to it
 
     @cached_property
-    def spelled(self) -> bytes:
-        """All of it, as one line of JSON."""
-        return canonical_bytes(self)
+    def encoded(self) -> bytes:
+        """All of it, as it travels."""
+        return encode(self)
 
     @cached_property
     def digest(self) -> str:
         """Digest of everything above: the chain the next plan carries."""
-        return digest_of(self.spelled)
+        return digest_of(self.encoded)
+
+    @classmethod
+    def decode(cls, data: bytes | bytearray | memoryview) -> Verdict:
+        """Read a verdict that came from outside."""
+        verdict: Verdict = decode(cls, data)
+        return verdict
 
     @property
     def lost_shards(self) -> tuple[int, ...]:
@@ -70,17 +128,3 @@ class Verdict:
         for entry in self.shards:
             alike.setdefault(frozenset(entry.contributors if entry.committed else ()), []).append(entry.shard)
         return alike
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, for JSON lines."""
-        return cast(dict[str, Any], plain(self))
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Verdict:
-        """Rebuild a verdict from `to_dict`."""
-        fields = dict(data)
-        fields["shards"] = tuple(
-            ShardVerdict(**{**entry, "contributors": tuple(entry["contributors"])}) for entry in fields["shards"]
-        )
-        fields["late"] = tuple(fields["late"])
-        return cls(**fields)

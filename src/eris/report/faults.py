@@ -9,7 +9,7 @@ from typing import Any
 
 from eris.report.results import number
 
-__all__ = ["Faults", "LostShard", "faults_of"]
+__all__ = ["FaultRecord", "LostShard", "faults_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class LostShard:
 
 
 @dataclass(frozen=True)
-class Faults:
+class FaultRecord:
     """Lost shards, and shards committed without all members that took part.
 
     A verdict names the contributors of each shard only: who took part in a round is whoever contributed to any shard
@@ -54,7 +54,7 @@ class Faults:
         return dict(Counter(entry.reason for entry in self.lost).most_common())
 
 
-def faults_of(verdicts: Iterable[Mapping[str, Any]]) -> Faults:
+def faults_of(verdicts: Iterable[Mapping[str, Any]]) -> FaultRecord:
     """Gather what the verdicts say; a line may be a verdict, or hold one beside its plan."""
     lost: list[LostShard] = []
     incomplete: list[tuple[int, int, int]] = []
@@ -78,7 +78,7 @@ def faults_of(verdicts: Iterable[Mapping[str, Any]]) -> Faults:
                 lost.append(LostShard(position, shard, owner, str(entry["lost"])))
             elif missing:
                 incomplete.append((position, shard, missing))
-    return Faults(
+    return FaultRecord(
         len(rounds), (min(rounds, default=0), max(rounds, default=0)), most, lost, incomplete, dict(late.most_common())
     )
 

@@ -11,34 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eris.report.faults import Faults, faults_of
+from eris.errors import ErisError
+from eris.methods import METHODS
+from eris.report.faults import FaultRecord, faults_of
 from eris.report.results import MethodResult, number
 
-__all__ = ["Curve", "MethodFigures", "figures_of", "label_of"]
-
-_LABELS = {
-    "ako": "Ako",
-    "cdp-sgd": "CDP-SGD",
-    "eris": "ERIS",
-    "eris+dsc": "ERIS+DSC",
-    "eris+dsc+ldp": "ERIS+DSC+LDP",
-    "eris+ldp": "ERIS+LDP",
-    "fedavg": "FedAvg",
-    "fedavg+compression": "FedAvg, compressed",
-    "fedavg-dpsgd": "FedAvg-DP-SGD",
-    "fedavg-ldp": "FedAvg-LDP",
-    "gossip": "Gossip",
-    "min-leakage": "Min. Leakage",
-    "priprune": "PriPrune",
-    "priprune-pseudo": "PriPrune, pseudo",
-    "qdpsgd": "Q-DPSGD",
-    "shatter": "Shatter",
-    "soteriafl": "SoteriaFL",
-}
+__all__ = ["MethodFigures", "RoundCurve", "figures_of", "label_of"]
 
 
 @dataclass(frozen=True)
-class Curve:
+class RoundCurve:
     """What was measured round by round; a value that a round did not give is None."""
 
     round: list[int] = field(default_factory=list)
@@ -76,11 +58,11 @@ class MethodFigures:
     seconds: float | None
     peak_memory_bytes: float | None
     model_digest: str
-    curve: Curve
+    curve: RoundCurve
     bytes_per_role: dict[str, dict[str, float]]  # "up" and "down" → role → mean of a peer and round
     stage_seconds: dict[str, float]  # stage → sum over the run
     per_class: list[float | None]  # accuracy of each class in the last round that gives it
-    faults: Faults
+    faults: FaultRecord
 
 
 def label_of(name: str) -> str:
@@ -89,7 +71,11 @@ def label_of(name: str) -> str:
     >>> label_of("eris+dsc"), label_of("mine")
     ('ERIS+DSC', 'mine')
     """
-    return _LABELS.get(name.lower(), name)
+    try:
+        known = METHODS.get(name.lower())
+    except ErisError:  # a package that cannot be loaded any more is no reason to have no report
+        known = None
+    return known.label if known and known.label else name
 
 
 def figures_of(result: MethodResult) -> MethodFigures:
@@ -140,8 +126,8 @@ def _link_rate(config: Mapping[str, Any]) -> float | None:
     return up if up == down and not number(config, "faults.slow_members") else None
 
 
-def _curve(rounds: tuple[Mapping[str, Any], ...]) -> Curve:
-    curve, uploaded = Curve(), 0.0
+def _curve(rounds: tuple[Mapping[str, Any], ...]) -> RoundCurve:
+    curve, uploaded = RoundCurve(), 0.0
     for line in rounds:
         sent = number(line, "bytes_up.member")
         uploaded += sent or 0.0

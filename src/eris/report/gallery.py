@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from eris.report.figures import MethodFigures
 from eris.report.headline import baseline_of
 from eris.report.markup import Markup, element
-from eris.report.plots import Line, Panel, Row, bars, curves, dots, timeline
+from eris.report.plots import PlotLine, PlotPanel, Row, bars, curves, dots, timeline
 from eris.report.theme import SHAPES, series
 from eris.report.units import MISSING, format_bytes, format_count, format_percent, format_round_bytes, format_seconds
 
@@ -59,19 +59,20 @@ def _figure(title: str, reading: str, plot: Markup, *, wide: bool = False) -> Ma
     return element("figure", caption, element("div", plot, class_="plot"), class_="wide" if wide else None)
 
 
-def _lines(methods: Sequence[MethodFigures], rows: Sequence[Row], y: str, x: str = "round") -> list[Line]:
+def _lines(methods: Sequence[MethodFigures], rows: Sequence[Row], y: str, x: str = "round") -> list[PlotLine]:
     lines = [
-        Line(row, getattr(method.curve, x), getattr(method.curve, y)) for row, method in zip(rows, methods, strict=True)
+        PlotLine(row, getattr(method.curve, x), getattr(method.curve, y))
+        for row, method in zip(rows, methods, strict=True)
     ]
     return [line for line in lines if line.points]
 
 
-def _ends(lines: Sequence[Line], form: Format) -> str:
+def _ends(lines: Sequence[PlotLine], form: Format) -> str:
     """Say in words where each line ends."""
     return "; ".join(f"{line.row.label} ends at {form(line.points[-1][1])}" for line in lines) + "."
 
 
-def _first_round(lines: Sequence[Line]) -> str:
+def _first_round(lines: Sequence[PlotLine]) -> str:
     return (
         " Rounds are counted from 0, as in metrics.jsonl."
         if min(x for line in lines for x, _ in line.points) == 0
@@ -79,7 +80,7 @@ def _first_round(lines: Sequence[Line]) -> str:
     )
 
 
-def _coinciding(lines: Sequence[Line]) -> str:
+def _coinciding(lines: Sequence[PlotLine]) -> str:
     """Name the methods whose curves lie on top of each other."""
     groups: dict[tuple[tuple[float, float], ...], list[str]] = {}
     for line in lines:
@@ -117,9 +118,9 @@ def _accuracy_by_bytes(methods: Sequence[MethodFigures], rows: Sequence[Row]) ->
     return _figure("Accuracy against bytes uploaded", f"Further left is cheaper.{scale}", plot)
 
 
-def _positive(line: Line) -> Line:
+def _positive(line: PlotLine) -> PlotLine:
     points = [(x, y) for x, y in line.points if x > 0]
-    return Line(line.row, [x for x, _ in points], [y for _, y in points])
+    return PlotLine(line.row, [x for x, _ in points], [y for _, y in points])
 
 
 def _loss(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup | None:
@@ -142,8 +143,8 @@ def _gradient(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup |
 
 def _exposure(methods: Sequence[MethodFigures], rows: Sequence[Row], *, wide: bool) -> Markup | None:
     panels = [
-        Panel("of one update, in one round", [method.largest_share for method in methods]),
-        Panel("of all coordinates, over all rounds", [method.union_share for method in methods]),
+        PlotPanel("of one update, in one round", [method.largest_share for method in methods]),
+        PlotPanel("of all coordinates, over all rounds", [method.union_share for method in methods]),
     ]
     alternative = "Bar chart of what the best placed single observer saw. " + _in_words(rows, panels, format_percent)
     reading = "The most that any one observer (a server, an aggregator) saw of one member. Less is better."
@@ -158,7 +159,7 @@ def _bytes(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup | No
     named = [role for ways in carried for way in ways.values() for role in way]
     roles = [role for role in dict.fromkeys([*_ROLES, *named]) if role in named]
     panels = [
-        Panel(f"{role} {verb}", [ways.get(way, {}).get(role) for ways in carried])
+        PlotPanel(f"{role} {verb}", [ways.get(way, {}).get(role) for ways in carried])
         for role in roles
         for way, verb in _WAYS
     ]
@@ -177,10 +178,10 @@ def _seconds(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup | 
     by_size = sorted(stages, key=lambda stage: -max(method.stage_seconds.get(stage, 0.0) for method in methods))
     small = by_size[_MOST_STAGES - 1 :] if len(stages) > _MOST_STAGES else []
     large = [stage for stage in stages if stage not in small]
-    panels = [Panel(stage, [method.stage_seconds.get(stage) for method in methods]) for stage in large]
+    panels = [PlotPanel(stage, [method.stage_seconds.get(stage) for method in methods]) for stage in large]
     if small:
         rest = [sum(method.stage_seconds.get(stage, 0.0) for stage in small) for method in methods]
-        panels.append(Panel("other", rest))
+        panels.append(PlotPanel("other", rest))
     alternative = "Bar chart of seconds for each stage, summed over rounds. " + _in_words(rows, panels, format_seconds)
     other = f" “Other” is {', '.join(small)}." if small else ""
     reading = f"Summed over all rounds, as measured on the machine of the run.{other}"
@@ -188,7 +189,7 @@ def _seconds(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup | 
 
 
 def _bar_figure(
-    title: str, reading: str, rows: Sequence[Row], panels: Sequence[Panel], form: Format, alternative: str,
+    title: str, reading: str, rows: Sequence[Row], panels: Sequence[PlotPanel], form: Format, alternative: str,
     *, columns: int = 4, full: float = 0.0, wide: bool = True,
 ) -> Markup | None:  # fmt: skip
     shown = [panel for panel in panels if any(value is not None for value in panel.values)]
@@ -198,7 +199,7 @@ def _bar_figure(
     return _figure(title, reading, plot, wide=wide)
 
 
-def _in_words(rows: Sequence[Row], panels: Sequence[Panel], form: Format) -> str:
+def _in_words(rows: Sequence[Row], panels: Sequence[PlotPanel], form: Format) -> str:
     parts = [
         f"{panel.title}: " + ", ".join(f"{row.label} {form(v)}" for row, v in zip(rows, panel.values, strict=True))
         for panel in panels

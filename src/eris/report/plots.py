@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eris.report.canvas import colour, drawing, plain_axes, to_svg
-from eris.report.faults import Faults
+from eris.report.faults import FaultRecord
 from eris.report.markup import Markup
 from eris.report.theme import DASHES, MARKERS, series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Line", "Panel", "Row", "bars", "curves", "dots", "timeline"]
+__all__ = ["PlotLine", "PlotPanel", "Row", "bars", "curves", "dots", "timeline"]
 
 Format = Callable[[float], str]
 
@@ -43,7 +43,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Line:
+class PlotLine:
     """One method's curve; points without a value are left out."""
 
     row: Row
@@ -57,7 +57,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Panel:
+class PlotPanel:
     """One quantity, with a value (or None) for each row."""
 
     title: str
@@ -65,7 +65,7 @@ class Panel:
 
 
 def curves(
-    lines: Sequence[Line], *, x_label: str, alternative: str, y_format: Format, x_format: Format | None = None,
+    lines: Sequence[PlotLine], *, x_label: str, alternative: str, y_format: Format, x_format: Format | None = None,
     x_logarithmic: bool = False, y_logarithmic: bool = False,
 ) -> Markup:  # fmt: skip
     """Draw one line for each method, labelled at its end; where lines coincide the later one is dashed on top."""
@@ -91,7 +91,7 @@ def curves(
         return to_svg(figure, alternative)
 
 
-def _draw_line(axes: Axes, line: Line, *, alone: bool) -> None:
+def _draw_line(axes: Axes, line: PlotLine, *, alone: bool) -> None:
     x, y = zip(*line.points, strict=True)
     slot = line.row.slot % len(DASHES)
     dashes = (0, DASHES[slot]) if DASHES[slot] and not alone else "solid"
@@ -112,7 +112,7 @@ def _format_axis(axis: Any, form: Format | None, *, logarithmic: bool, whole: bo
         axis.set_major_locator(MaxNLocator(6, integer=whole, steps=[1, 2, 2.5, 5, 10]))
 
 
-def _label_ends(axes: Axes, lines: Sequence[Line]) -> None:
+def _label_ends(axes: Axes, lines: Sequence[PlotLine]) -> None:
     """Write each method's name beside the end of its line, moved where names would overlap or leave the plot."""
     ends = [(line, *axes.transData.transform(line.points[-1])) for line in lines]
     ends.sort(key=lambda end: -end[2])
@@ -144,7 +144,13 @@ def _apart(places: Sequence[tuple[float, float]], lowest: float, gap: float = 10
 
 
 def bars(
-    rows: Sequence[Row], panels: Sequence[Panel], *, form: Format, alternative: str, columns: int = 4, full: float = 0.0
+    rows: Sequence[Row],
+    panels: Sequence[PlotPanel],
+    *,
+    form: Format,
+    alternative: str,
+    columns: int = 4,
+    full: float = 0.0,
 ) -> Markup:
     """Draw a panel for each quantity with one bar for each method, each with its value beside it.
 
@@ -174,7 +180,7 @@ def bars(
         return to_svg(figure, alternative)
 
 
-def _draw_panel(axes: Axes, rows: Sequence[Row], panel: Panel, form: Format) -> None:
+def _draw_panel(axes: Axes, rows: Sequence[Row], panel: PlotPanel, form: Format) -> None:
     plain_axes(axes, grid="none")
     axes.set_ylim(len(rows) - 0.45, -0.55)
     axes.set_xticks([])
@@ -220,7 +226,7 @@ def _tidy_percent(share: float) -> str:
     return f"{share * 100:.4g} %"
 
 
-def timeline(faults: Faults, rounds: tuple[int, int], alternative: str) -> Markup:
+def timeline(faults: FaultRecord, rounds: tuple[int, int], alternative: str) -> Markup:
     """Draw which shard was lost, or committed without some members, in which round."""
     with drawing(alternative):
         from matplotlib.figure import Figure

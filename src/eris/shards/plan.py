@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.errors import PlanError
-from eris.local.spec import Vector
 from eris.seeds import Seed
 from eris.shards.apportion import deal, largest_remainder
 from eris.shards.segment import Coordinates, Segment
@@ -43,6 +42,8 @@ __all__ = [
 ]
 
 Array = TypeVar("Array", bound=NDArray[Any])
+
+_WORDS = (np.float32, np.uint32, np.uint64)  # what travels: values and buffers as floats, or in fixed point
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,13 +158,13 @@ class ShardPlan:
             segment, start = self.segments[number], int(self._before[number, shard])
             segment.scatter_stretch(values[start:], segment.blocks_of(shard), stretch, into)
 
-    def split(self, vector: Vector, *, out: Vector | None = None) -> list[Vector]:
+    def split(self, vector: Array, *, out: Array | None = None) -> list[Array]:
         """Cut the vector into its shards: one copy, all of them views of one buffer (`out`, if given)."""
-        if vector.dtype != np.float32:
-            raise PlanError(f"vector has dtype {vector.dtype}", fix="pass a float32 vector")
-        buffer = np.empty(self.n, np.float32) if out is None else out
+        if vector.dtype not in _WORDS:
+            raise PlanError(f"vector has dtype {vector.dtype}", fix="pass a vector of float32, or of ring values")
+        buffer: Array = np.empty(self.n, vector.dtype) if out is None else out  # type: ignore[assignment]
         stops = np.cumsum(self.sizes).tolist()
-        parts = [buffer[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
+        parts: list[Array] = [buffer[a:b] for a, b in zip([0, *stops], stops, strict=False)]  # type: ignore[misc]
         if self._at_once:
             _require_length(vector, self.n, "vector")
             for segment in self.segments:
@@ -178,13 +179,13 @@ class ShardPlan:
         """Whether one copy moves all shards: the blocks of a plan's only segment are known in the shards' order."""
         return len(self.segments) < 2 and not any(segment.tail for segment in self.segments)
 
-    def reassemble(self, parts: Sequence[Vector], *, out: Vector | None = None) -> Vector:
+    def reassemble(self, parts: Sequence[Array], *, out: Array | None = None) -> Array:
         """Put all shards back together."""
         if len(parts) != self.shards:
             raise PlanError(f"{len(parts)} shards are given, the plan has {self.shards}", fix="pass every shard once")
         for shard, values in enumerate(parts):  # all of them before the first is written: nothing is half changed
             self._require_size(values, shard)
-        vector = np.empty(self.n, np.float32) if out is None else out
+        vector: Array = np.empty(self.n, parts[0].dtype) if out is None else out  # type: ignore[assignment]
         if self._at_once:
             for segment in self.segments:
                 segment.scatter(np.concatenate(parts), segment.by_owner, vector)

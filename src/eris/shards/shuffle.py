@@ -39,11 +39,11 @@ def shuffled(sizes: Counts, seed: Seed, dtype: type[np.unsignedinteger]) -> Owne
         near.append(first + found)
         near_words.append(words[found])
     if near:
-        _settle(np.concatenate(near), np.concatenate(near_words), starts[is_cut], stops[is_cut], bounds, owners)
+        _give_by_rank(np.concatenate(near), np.concatenate(near_words), starts[is_cut], stops[is_cut], bounds, owners)
     return owners
 
 
-def _settle(near: Bins, words: Words, starts: Counts, stops: Counts, bounds: Counts, owners: Owners) -> None:
+def _give_by_rank(near: Bins, words: Words, starts: Counts, stops: Counts, bounds: Counts, owners: Owners) -> None:
     """Give the units of the bins that are cut their owners, by their exact ranks."""
     ranks = np.concatenate([np.arange(0), *(np.arange(a, b) for a, b in zip(starts, stops, strict=True))])
     owners[near[np.argsort(words, kind="stable")]] = np.searchsorted(bounds, ranks, side="right")

@@ -17,16 +17,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from eris.atomic_file import write_atomically
-from eris.compose import compose
 from eris.config import Config, load_config
 from eris.errors import ConfigError
 from eris.events import Listener
 from eris.local.task import Task
-from eris.methods import method_by_name, settled
+from eris.methods import METHODS, method_by_name, with_defaults
 from eris.simulate.method_run import MethodRun
 from eris.simulate.run import Engines, check
 
-__all__ = ["Arm", "Budget", "Comparison", "Watch", "Witness", "arm", "nobody"]
+__all__ = ["Arm", "Budget", "Comparison", "TrainingAudit", "Watch", "arm", "nobody"]
 
 Watch = Callable[[str, int], Sequence[Listener]]  # label and fold → who listens
 
@@ -41,6 +40,7 @@ _TABLE = {
     "exposure": "exposure.largest_share_per_round",
     "exposure_over_rounds": "exposure.union_over_rounds",
 }
+_ARM = re.compile(r"([^=]*?)(?::([\w.+-]+=.*))?", re.DOTALL)  # METHOD or module:NAME, then :key=value,…
 _SHARED = ("method", "rounds", "stop", "seed", "members", "data.fold")
 _CURVES = ("accuracy", "validation_loss", "loss", "worst_accuracy", "consensus_distance")
 
@@ -65,7 +65,7 @@ class Arm:
         return re.sub(r"[^a-zA-Z0-9.+_=-]+", "-", self.label)
 
 
-class Witness(Protocol):
+class TrainingAudit(Protocol):
     """Attends every training of a comparison, an audit for instance.
 
     It may change the learning problem, so its trainings have a folder of their own.
@@ -104,12 +104,16 @@ def arm(text: str) -> Arm:
 
     >>> arm("eris:server.optimizer=fedadam,server.optimizer_options={lr=0.1}").changes
     ('server.optimizer=fedadam', 'server.optimizer_options={lr=0.1}')
+    >>> given = arm("eris.methods.eris:ERIS:server.rule=median")
+    >>> given.method, given.changes
+    ('eris.methods.eris:ERIS', ('server.rule=median',))
     """
-    name, colon, rest = text.partition(":")
-    method_by_name(name)
-    if colon and "=" not in rest:
+    found = _ARM.fullmatch(text)
+    name, rest = found.groups() if found else (text, "")
+    if name.partition(":")[0] in METHODS and ":" in name:
         raise ConfigError(f"{text!r} has no setting behind the colon", fix="write METHOD:key=value,key=value")
-    changes = tuple(re.split(r",(?=[\w.]+=)", rest)) if rest else ()
+    method_by_name(name)
+    changes = tuple(re.split(r",(?=[\w.+-]+=)", rest)) if rest else ()
     for key in (change.partition("=")[0].strip() for change in changes):
         if key in _SHARED:
             raise ConfigError(f"{text!r} sets {key}, which all methods share", fix=f"use --set {key}=…", key=key)
@@ -128,7 +132,7 @@ class Comparison:
         folds: int = 1,
         budget: Budget | None = None,
         task: Task | None = None,
-        witness: Witness | None = None,
+        audit: TrainingAudit | None = None,
     ) -> None:
         if len({each.folder for each in arms}) < len(arms):
             raise ConfigError("a method is named twice", fix="give each once, or with other settings", key="method")
@@ -137,7 +141,7 @@ class Comparison:
         self._arms, self._out, self._folds = tuple(arms), out, folds
         self._budget = budget or Budget(fedavg_best=config.stop == "fedavg-best")
         self._config = config.model_copy(update={"stop": "rounds"})  # a single training knows nothing of others
-        self._task, self._witness = task, witness
+        self._task, self._audit = task, audit
         for each in arms:
             self._settings(each, 0, config.rounds)  # refuses settings that are none
 
@@ -161,9 +165,9 @@ class Comparison:
         arms = [self._settings(each, 0, self._config.rounds) for each in self._arms]
         for config in arms:
             check(config, task=self._task)
-        facts = engines.for_config(settled(self._config, "fedavg")).facts
+        facts = engines.for_config(with_defaults(self._config, "fedavg")).facts
         for config in arms:
-            compose(config, facts.spec, facts.samples)
+            facts.compose(config)
 
     def _rounds(self, fold: int, engines: Engines, watch: Watch) -> int:
         if not self._budget.fedavg_best:
@@ -174,28 +178,29 @@ class Comparison:
         return int(best) + 1
 
     def _play(self, each: Arm, fold: int, rounds: int, engines: Engines, watch: Watch) -> _Fold:
-        place = self._out / self._witness.place if self._witness else self._out
+        place = self._out / self._audit.place if self._audit else self._out
         folder = place / f"fold-{fold}" / each.folder
         whole = self._budget.fedavg_best and each == Arm("fedavg", "fedavg")
         config = self._settings(each, fold, self._config.rounds if whole else rounds)
-        engine, listeners = engines.for_config, [*watch(each.label, fold)]
-        if self._witness is not None:
-            task, listener = self._witness.attend(config, folder)
-            engine, listeners = Engines(task).for_config, [listener, *listeners]
-        run = MethodRun(config, folder, engine(config), listeners=listeners)
+        listeners = [*watch(each.label, fold)]
+        if self._audit is not None:
+            task, listener = self._audit.attend(config, folder)
+            engines, listeners = Engines(task), [listener, *listeners]
+        engine = engines.for_config(config)
+        run = MethodRun(engine.facts.compose(config), folder, engine, listeners=listeners)
         summary = run.run(resume=True)
-        witnessed = self._witness.found(config, folder, rounds) if self._witness else None
+        witnessed = self._audit.found(config, folder, rounds) if self._audit else None
         return _Fold(fold, str(folder.relative_to(self._out)), summary, run.folder.rounds()[:rounds], witnessed)
 
     def _settings(self, each: Arm, fold: int, rounds: int) -> Config:
         plain = self._config.model_dump(mode="json", exclude_none=True)
         changed = load_config({**plain, "method": each.method}, changes=each.changes)
         data = changed.data.model_copy(update={"fold": changed.data.fold + fold})
-        return settled(changed.model_copy(update={"data": data, "rounds": rounds}), each.method)
+        return with_defaults(changed.model_copy(update={"data": data, "rounds": rounds}), each.method)
 
     def _gathered(self, found: Mapping[str, list[_Fold]], rounds: list[int]) -> dict[str, Any]:
         lines = [_line(each, found[each.label]) for each in self._arms]
-        extra = self._witness.gathered(lines) if self._witness else {}
+        extra = self._audit.gathered(lines) if self._audit else {}
         return {
             "config": self._config.model_dump(mode="json", exclude_none=True),
             "folds": self._folds,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from eris.compose import Composition
 from eris.errors import CheckpointError
-from eris.events import Event, Listener, MemberTrained, RoleBytes, RoundEnded, RoundStarted, Sent, Traffic
+from eris.events import Event, Listener, MemberTrained, RoleBytes, RoundEnded, RoundStarted, RoundTraffic, Sent
 from eris.local.spec import Vector
 from eris.methods.exchange import Exchange, Message, Models
 from eris.protocol.replica import Replica
@@ -87,8 +87,8 @@ class DecentralisedSimulation:
         config, recipe, make = composition.config, composition.recipe, composition.method.exchange
         assert make is not None
         initial = engine.initial(config.seed)
-        self._desk = Replica.start(recipe, initial)  # what is shown to the engine: one model at a time
-        np.copyto(self._desk.public["0.model"], initial)
+        self._shown = Replica.start(recipe, initial)  # what is shown to the engine: one model at a time
+        np.copyto(self._shown.public["0.model"], initial)
         exchange = make(config, recipe.spec, recipe.public)
         self.replica = Crowd(self._starts(initial), exchange)
         self.round, self.chain, self.reference_epoch = 0, GENESIS, 0
@@ -109,21 +109,21 @@ class DecentralisedSimulation:
     def play(self, rounds: int, *, after_round: Callable[[], None] = lambda: None) -> None:
         """Go on until `rounds` rounds are done; raise StoppedByHand if asked to."""
         self._engine.begin(self.composition)
-        self._engine.publish(self._desk)
+        self._engine.publish(self._shown)
         if self.round == 0:
             self._begin()
         while self.round < rounds:
             self._play_round(last=self.round + 1 == rounds)
             after_round()
 
-    def settle_evaluation(self) -> None:
+    def end_last_round(self) -> None:
         """Nothing is ever left open here."""
 
     def _starts(self, initial: Vector) -> Models:
         """Return what the members begin with: all with the same model, or each with one that was drawn for it."""
         config = self.composition.config
         models = np.repeat(initial[None], config.members, axis=0)
-        if config.baselines.start == "own":
+        if getattr(self.composition.method.settings(config), "start", "same") == "own":
             for member, model in enumerate(models):
                 drawn = self.composition.recipe.public.child("own start", member).key[:7]
                 np.copyto(model, self._engine.initial(int.from_bytes(drawn, "little")))
@@ -179,8 +179,8 @@ class DecentralisedSimulation:
         """Evaluate every member's model: means of all, and the worst of them."""
         pending: list[Pending] = []
         for model in self.replica.models:
-            np.copyto(self._desk.model, model)
-            self._engine.publish(self._desk)
+            np.copyto(self._shown.model, model)
+            self._engine.publish(self._shown)
             pending.append(self._engine.evaluate())
         found = [result() for result in pending]
         means = {key: _mean([metrics[key] for metrics in found]) for key in found[0]}
@@ -223,12 +223,12 @@ class _Account:
             )
         )
 
-    def total(self, links: Links) -> Traffic:
+    def total(self, links: Links) -> RoundTraffic:
         """Sum up."""
         each = RoleBytes(float(self._sent.mean()), float(self._received.mean()))
         seconds = links.phase(self._sent, self._received)
         all_of_it = links.gathered(range(self._sent.size), self._sent, self._received)
-        return Traffic(each, RoleBytes(0.0, 0.0), int(self._sent.sum()), seconds, all_of_it)
+        return RoundTraffic(each, RoleBytes(0.0, 0.0), int(self._sent.sum()), seconds, all_of_it)
 
 
 def _mean(values: list[Any]) -> Any:

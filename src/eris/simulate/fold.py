@@ -1,47 +1,45 @@
-"""Aggregation of a whole round at once.
+"""Where a simulated round's contributions are added up: whole vectors, as they come from the engine.
 
-Coordinate-wise rules do not see how the vector is cut, so contributions are folded whole, in ascending member id, with
-the operations of the rule and in its order: bit for bit what the aggregators would publish, shard by shard. A mean
-needs one accumulator however many members there are. Rules that rank members need all contributions at once; those
-are staged in a temporary file.
+Coordinate-wise rules do not see how the vector is cut, so the simulator folds before it cuts: bit for bit what the
+aggregators would come to, shard by shard. A mean needs one accumulator however many members there are. Rules that rank
+members need all contributions at once; those wait in a temporary file.
 """
 
 from __future__ import annotations
 
-import tempfile
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.aggregate.mean import Mean
+from eris.aggregate.fixed_point import add
+from eris.aggregate.mean import WeightedMean, add_weighted
 from eris.aggregate.ordered import BLOCK, blocks
 from eris.aggregate.rule import Contribution, Rule
 from eris.local.spec import Vector
 from eris.shards.plan import Coordinates, ShardPlan
+from eris.storage.mapped import mapped
 
-__all__ = ["Fold", "MeanFold", "StagedFold", "begin_fold"]
+__all__ = ["Fold", "MeanFold", "RingFold", "StagedFold", "begin_fold"]
 
 
 class Fold(Protocol):
     """Takes contributions in ascending member id, gives their combination."""
 
-    def add(
-        self, member: int, weight: np.float32, values: Vector, support: Coordinates | None, missing: tuple[int, ...]
-    ) -> None:
-        """Add one member's values; `missing` shards did not get them. No `support` means the round's shared one."""
+    def add(self, given: Contribution, missing: tuple[int, ...]) -> None:
+        """Add one member's values; `missing` shards did not get them. Without positions they lie as all members' do."""
         ...
 
-    def result(self, contributors: list[tuple[int, ...]]) -> Vector:
+    def result(self, contributors: list[tuple[int, ...]]) -> NDArray[Any]:
         """Return the combination (on the shared support); `contributors` names them shard by shard."""
         ...
 
 
-def begin_fold(rule: Rule, plan: ShardPlan, shared: Coordinates | None, members: int) -> Fold:
+def begin_fold(rule: Rule, plan: ShardPlan, shared: Coordinates | None, members: int, word: np.dtype[Any]) -> Fold:
     """Return a fold for up to `members` contributions over a round's shards and shared support."""
-    if isinstance(rule, Mean):
-        return MeanFold(plan, shared)
-    return StagedFold(rule, plan, members)
+    if word.kind == "u":  # whole numbers
+        return RingFold(plan, shared, word)
+    return MeanFold(plan, shared) if isinstance(rule, WeightedMean) else StagedFold(rule, plan, members)
 
 
 class MeanFold:
@@ -50,35 +48,45 @@ class MeanFold:
     def __init__(self, plan: ShardPlan, shared: Coordinates | None) -> None:
         self._plan, self._shared = plan, shared
         self._total = np.zeros(plan.n if shared is None else shared.size, np.float32)
-        self._scaled = np.empty(min(BLOCK, self._total.size), np.float32)
+        self._product = np.empty(min(BLOCK, self._total.size), np.float32)
 
-    def add(
-        self, member: int, weight: np.float32, values: Vector, support: Coordinates | None, missing: tuple[int, ...]
-    ) -> None:
-        """Add w·v: the product is rounded, then the sum."""
-        del member
-        positions, values = self._accepted(values, support, missing)
-        if positions is None:
-            for place in blocks(values.size):
-                scaled = np.multiply(values[place], weight, out=self._scaled[: place.stop - place.start])
-                np.add(self._total[place], scaled, out=self._total[place])
-        else:
-            self._total[positions] += values * weight
+    def add(self, given: Contribution, missing: tuple[int, ...]) -> None:
+        """Add w·v."""
+        positions, values = given.positions, given.values
+        if missing:
+            kept = np.flatnonzero(_reached(self._plan, self._shared if positions is None else positions, missing))
+            positions, values = (kept if positions is None else positions[kept]), values[kept]
+        if positions is not None:
+            add_weighted(values, given.weight, self._total, self._product, positions)
+            return
+        for place in blocks(values.size):
+            add_weighted(values[place], given.weight, self._total[place], self._product[: place.stop - place.start])
 
     def result(self, contributors: list[tuple[int, ...]]) -> Vector:
         """Return the sum."""
         del contributors
         return self._total
 
-    def _accepted(
-        self, values: Vector, support: Coordinates | None, missing: tuple[int, ...]
-    ) -> tuple[Coordinates | None, Vector]:
-        """Return where in the accumulator which values go; None: one after the other."""
-        if not missing:
-            return support, values
-        sent = self._shared if support is None else support
-        kept = np.flatnonzero(reached(self._plan, sent, missing))
-        return (kept if support is None else support[kept]), values[kept]
+
+class RingFold:
+    """Σ z_k of values that were weighed already, in whole numbers: the order does not matter."""
+
+    def __init__(self, plan: ShardPlan, shared: Coordinates | None, word: np.dtype[Any]) -> None:
+        self._plan, self._shared = plan, shared
+        self._total = np.zeros(plan.n if shared is None else shared.size, word)
+
+    def add(self, given: Contribution, missing: tuple[int, ...]) -> None:
+        """Add z."""
+        if missing:
+            kept = np.flatnonzero(_reached(self._plan, self._shared, missing))
+            self._total[kept] += given.values[kept]
+        else:
+            add(self._total, given.values)
+
+    def result(self, contributors: list[tuple[int, ...]]) -> NDArray[Any]:
+        """Return the sum."""
+        del contributors
+        return self._total
 
 
 class StagedFold:
@@ -86,45 +94,39 @@ class StagedFold:
 
     def __init__(self, rule: Rule, plan: ShardPlan, members: int) -> None:
         self._rule, self._plan = rule, plan
-        self._members: list[tuple[int, np.float32, tuple[int, ...]]] = []
-        shape = (max(members, 1), max(plan.n, 1))
-        with tempfile.TemporaryFile(prefix="eris-") as file:  # the mapping keeps it
-            self._rows = np.memmap(file, np.float32, "w+", shape=shape)
+        self._given: list[Contribution] = []
+        self._complete = True
+        room = mapped(4 * max(members * plan.n, 1)).view(np.float32)
+        self._rows = room[: members * plan.n].reshape(members, plan.n)
 
-    def add(
-        self, member: int, weight: np.float32, values: Vector, support: Coordinates | None, missing: tuple[int, ...]
-    ) -> None:
+    def add(self, given: Contribution, missing: tuple[int, ...]) -> None:
         """Stage one member's values."""
-        assert support is None  # sparse messages and ranks are refused when the recipe is made
-        self._rows[len(self._members), : self._plan.n] = values
-        self._members.append((member, weight, missing))
+        assert given.positions is None  # sparse messages and ranks are refused when the recipe is made
+        row = self._rows[len(self._given)]
+        np.copyto(row, given.values)
+        self._given.append(Contribution(given.member, given.weight, row))
+        self._complete &= not missing
 
     def result(self, contributors: list[tuple[int, ...]]) -> Vector:
         """Fold whole vectors where nothing is missing, else shard by shard."""
         out = np.zeros(self._plan.n, np.float32)
-        if self._members and not any(missing for _, _, missing in self._members):
-            self._rule.fold([self._contribution(row) for row in range(len(self._members))], out)
+        if self._given and self._complete:
+            self._rule.fold(self._given, out)
             return out
         for shard, members in enumerate(contributors):
             if members:
-                self._fold_shard(shard, set(members), out)
+                self._plan.scatter(self._folded(shard, set(members)), shard, out)
         return out
 
-    def _contribution(self, row: int, shard: int | None = None) -> Contribution:
-        member, weight, _ = self._members[row]
-        values = np.asarray(self._rows[row, : self._plan.n])
-        return Contribution(member, weight, values if shard is None else self._plan.gather(values, shard))
-
-    def _fold_shard(self, shard: int, members: set[int], out: Vector) -> None:
-        chosen = [row for row, (member, _, _) in enumerate(self._members) if member in members]
-        part = np.zeros(int(self._plan.sizes[shard]), np.float32)
-        self._rule.fold([self._contribution(row, shard) for row in chosen], part)
-        self._plan.scatter(part, shard, out)
+    def _folded(self, shard: int, members: set[int]) -> Vector:
+        part, plan = np.zeros(int(self._plan.sizes[shard]), np.float32), self._plan
+        chosen = [c for c in self._given if c.member in members]
+        self._rule.fold([Contribution(c.member, c.weight, plan.gather(c.values, shard)) for c in chosen], part)
+        return part
 
 
-def reached(plan: ShardPlan, support: Coordinates | None, missing: tuple[int, ...]) -> NDArray[np.bool_]:
+def _reached(plan: ShardPlan, support: Coordinates | None, missing: tuple[int, ...]) -> NDArray[np.bool_]:
     """Return which of the supported coordinates lie in shards that are not missing."""
     table = np.ones(plan.shards, bool)
     table[list(missing)] = False
-    owners = plan.owners_of(np.arange(plan.n, dtype=np.int64) if support is None else support)
-    return table[owners]
+    return table[plan.owners_of(np.arange(plan.n, dtype=np.int64) if support is None else support)]

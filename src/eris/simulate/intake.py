@@ -1,20 +1,26 @@
-"""What a round takes in: jobs go out, contributions come back, are counted and folded, and are cut into shards."""
+"""What a simulated round takes in: contributions come back from the engine, are counted and folded, and are cut."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
+from eris.aggregate.fixed_point import RingScale, decode_buffers, encode_buffers
+from eris.aggregate.mean import WeightedMean
+from eris.aggregate.rule import Contribution
 from eris.compose import Composition
 from eris.events import MemberTrained, Sent
+from eris.local.spec import Vector
+from eris.protocol import steps
 from eris.protocol.messages import Published, Withheld
 from eris.protocol.round_plan import RoundPlan
 from eris.simulate.faults import Outages
-from eris.simulate.fold import Fold, MeanFold, begin_fold
-from eris.simulate.published import Contributors, cut
-from eris.simulate.traffic import Bytes, RoundBytes, framed
-from eris.simulate.work import Job, Work, shared_payload_sizes
+from eris.simulate.fold import Fold, begin_fold
+from eris.simulate.traffic import Bytes, RoundBytes, framed, shared_payload_sizes
+from eris.simulate.work import Job, Work, code_of
+from eris.transforms.packed import NO_SCALES
 
 __all__ = ["Intake", "jobs_of"]
 
@@ -28,49 +34,73 @@ class Intake:
         layout = recipe.layout(plan.round)
         self.plan, self.jobs, self._recipe, self._outages = plan, jobs, recipe, outages
         self._mask = recipe.shared_mask(plan.round)
-        self._fold: Fold = begin_fold(recipe.rule, layout.trainable, self._mask, len(plan.participants))
-        self._buffers = MeanFold(layout.buffers, None)
-        self._buffer_bytes = 4 * layout.buffers.sizes
+        members, words = len(plan.participants), recipe.words
+        self._fold: Fold = begin_fold(recipe.rule, layout.trainable, self._mask, members, words.values)
+        self._buffers: Fold = begin_fold(WeightedMean(), layout.buffers, None, members, words.buffers)
+        self._buffer_bytes = words.buffers.itemsize * layout.buffers.sizes
         shared = recipe.compressor.shared_support
         self._alike = self._framed(shared_payload_sizes(recipe, plan.round)) if shared else None
-        self._contributors = Contributors()
+        self._steps: dict[int, float] = {}  # of every member whose contribution came, ascending
+        self._refused: dict[int, frozenset[int]] = {}  # member → shards without it
         self._all = tuple(range(plan.shards))
         self._losses: list[tuple[float, float]] = []
+        self._figures: list[tuple[float, Mapping[str, float]]] = []
         self.not_finite = 0  # members with values that no aggregator takes
+        self.limited = 0  # values that lay outside the limit of fixed point, of all members
         self.bytes = RoundBytes(plan, composition.method.server)
 
     def trained(self, work: Work) -> MemberTrained:
         """Note a member's training."""
         job = work.job
         self._losses.append((float(self.plan.weights[job.member]), work.loss))
-        return MemberTrained(job.round, job.member, work.samples, work.steps, work.loss, work.seconds)
+        self.limited += work.limited
+        if work.metrics:
+            self._figures.append((float(self.plan.weights[job.member]), work.metrics))
+        return MemberTrained(job.round, job.member, work.samples, work.steps, work.loss, work.seconds, work.limited)
 
     def take(self, work: Work) -> Sent:
         """Fold one member's contribution, where it arrived."""
         member, plan = work.job.member, self.plan
-        silent = self._outages.unreached(member, plan.shards)
+        silent, weight = self._outages.unreached(member, plan.shards), plan.weights[member]
+        if work.job.limit and work.not_finite:  # in fixed point a member sees it itself, and sends nothing
+            silent = self._all
         refused = silent
         if work.not_finite:
             refused = tuple(sorted({*silent, *work.not_finite}))
             self.not_finite += 1
+        values, buffers = work.values, work.buffers
         if len(refused) < plan.shards:
-            weight = plan.weights[member]
-            self._fold.add(member, weight, work.values, work.support, refused)
-            if work.buffers.size:
-                self._buffers.add(member, weight, work.buffers, None, refused)
-        self._contributors.add(member, work.steps, refused)
+            ring = encode_buffers(buffers, weight) if work.job.limit else buffers
+            self._fold.add(Contribution(member, weight, values, work.support), refused)
+            if buffers.size:
+                self._buffers.add(Contribution(member, weight, ring), refused)
+        if work.job.limit:  # from here on it is what everybody takes it for
+            values, buffers = self._meant(work, weight)
+        self._steps[member] = work.steps
+        if refused:
+            self._refused[member] = frozenset(refused)
         reached = tuple(shard for shard in self._all if shard not in silent) if silent else self._all
         return Sent(
             round=plan.round,
             member=member,
             reached=reached,
             bytes=self.bytes.sent(member, self._messages(work), silent),
-            weight=float(plan.weights[member]),
+            weight=float(weight),
             steps=work.steps,
-            values=work.values,
+            values=values,
             support=self._mask if work.support is None else work.support,
-            buffers=work.buffers,
+            buffers=buffers,
         )
+
+    def _meant(self, work: Work, weight: np.float32) -> tuple[Vector, Vector]:
+        """Return the values and buffers that a contribution in fixed point stands for; of one that was not made, none.
+
+        R and the weights are public, so this is what an aggregator sees.
+        """
+        if work.not_finite:
+            return np.zeros(work.values.size, np.float32), np.zeros(work.buffers.size, np.float32)
+        values = code_of(work.job).decode(work.values, NO_SCALES, None)
+        return values, decode_buffers(encode_buffers(work.buffers, weight), weight)
 
     def _messages(self, work: Work) -> Bytes:
         """Return how long a member's messages are on the wire."""
@@ -82,11 +112,33 @@ class Intake:
     def _framed(self, payload: tuple[int, ...]) -> Bytes:
         return framed(np.array(payload) + self._buffer_bytes)
 
-    def cut(self) -> tuple[list[Published], list[Withheld]]:
-        """Return what the aggregators publish and what they withhold."""
-        values = self._fold.result(self._contributors.of_shards(self.plan.shards))
-        buffers = self._buffers.result([])
-        return cut(self.plan, self._recipe, self._contributors, values, buffers, self._outages.away)
+    def cut(self) -> list[Published | Withheld]:
+        """Cut what was folded whole into what each aggregator publishes or withholds; those away say nothing."""
+        plan, recipe, contributors = self.plan, self._recipe, self._contributors()
+        shards, mask, values = recipe.layout(plan.round), self._mask, self._fold.result(contributors)
+        places = None if mask is None else shards.trainable.grouped(mask)
+        parts = shards.trainable.split(values) if places is None else [values[place] for place in places]
+        rests = shards.buffers.split(self._buffers.result(contributors))
+        scalars: dict[tuple[int, ...], tuple[float, float]] = {}  # most shards have the same contributors
+
+        def folded(shard: int, members: tuple[int, ...]) -> steps.Folded:
+            if (known := scalars.get(members)) is None:
+                taken = {member: self._steps[member] for member in members}
+                known = scalars[members] = steps.side_scalars(recipe, plan, taken)
+            return steps.Folded(parts[shard], rests[shard], known)
+
+        return [
+            steps.cut(plan, shard, plan.assignment[shard], members, partial(folded, shard, members))
+            for shard, members in enumerate(contributors)
+            if shard not in self._outages.away
+        ]
+
+    def _contributors(self) -> list[tuple[int, ...]]:
+        """Return the contributors of each shard, ascending."""
+        if not self._refused:
+            return [tuple(self._steps)] * self.plan.shards
+        without = [(member, self._refused.get(member, frozenset())) for member in self._steps]
+        return [tuple(member for member, shards in without if shard not in shards) for shard in self._all]
 
     @property
     def mean_loss(self) -> float:
@@ -94,15 +146,27 @@ class Intake:
         total = sum(weight for weight, _ in self._losses)
         return sum(weight * loss for weight, loss in self._losses) / total if total else float("nan")
 
+    @property
+    def mean_metrics(self) -> dict[str, float]:
+        """The weighted means of what members' tasks say of their training; of each figure, of those who give it."""
+        means = {}
+        for name in sorted({name for _, figures in self._figures for name in figures}):
+            given = [(weight, figures[name]) for weight, figures in self._figures if name in figures]
+            means[name] = sum(weight * value for weight, value in given) / sum(weight for weight, _ in given)
+        return means
 
-def jobs_of(plan: RoundPlan, outages: Outages) -> list[Job]:
+
+def jobs_of(plan: RoundPlan, outages: Outages, scale: RingScale | None = None) -> list[Job]:
     """Return a round's jobs, each with the shards that will be lost or come without the member, if all are finite."""
     silent = {member: outages.unreached(member, plan.shards) for member in plan.participants}
     counts = np.full(plan.shards, len(plan.participants))
     for shards in filter(None, silent.values()):
         counts[list(shards)] -= 1
-    lost = np.flatnonzero(counts < max(plan.min_contributors, 1)).tolist()
-    nowhere = {*lost, *outages.away}
+    nowhere = {*np.flatnonzero(counts < plan.least_contributors).tolist(), *outages.away}
     if nowhere or any(silent.values()):
         silent = {member: tuple(sorted({*shards, *nowhere})) for member, shards in silent.items()}
-    return [Job(plan.round, member, missing) for member, missing in silent.items()]
+    limit, weights = 0.0 if scale is None else scale.limit, plan.weights
+    return [
+        Job(plan.round, member, missing, limit=limit, weight=float(weights[member]))
+        for member, missing in silent.items()
+    ]

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.checkpoint import load_checkpoint, save_checkpoint
-from eris.compose import compose
-from eris.config import Config
+from eris.compose import Composition
 from eris.errors import CheckpointError, ConfigError
 from eris.events import Keeper, Listener, RunEnded, RunStarted
 from eris.exposure import ExposureLedger
@@ -39,7 +38,7 @@ class MethodRun:
 
     def __init__(
         self,
-        config: Config,
+        composition: Composition,
         folder: Path,
         engine: Engine,
         *,
@@ -48,9 +47,9 @@ class MethodRun:
         replay: Rounds | None = None,
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
-        self.config, self.folder, self._engine = config, RunFolder(folder), engine
-        self.composition = compose(config, engine.facts.spec, engine.facts.samples)
-        slow = slow_members(config.faults, config.members, self.composition.recipe.public)
+        self.composition, self.folder, self._engine = composition, RunFolder(folder), engine
+        self.config = config = composition.config
+        slow = slow_members(config.faults, config.members, composition.recipe.public)
         links = links_of(config.network, config.members, slow, config.faults.slow_factor)
         self.simulation: Simulation | DecentralisedSimulation
         self._ledger: ExposureLedger | PeerExposure
@@ -96,14 +95,14 @@ class MethodRun:
         try:
             self.simulation.play(self.config.rounds, after_round=self._after_round)
         except StoppedByHand:
-            self.simulation.settle_evaluation()
+            self.simulation.end_last_round()
         self._checkpoint()
         return self._conclude()
 
     def _after_round(self) -> None:
         wait = self._checkpoint_seconds * max(1.0, self._checkpoint_took / _CHEAP)
         if time.perf_counter() - self._checkpointed >= wait:
-            self.simulation.settle_evaluation()
+            self.simulation.end_last_round()
             self._checkpoint()
 
     def _checkpoint(self) -> None:

@@ -20,8 +20,8 @@ import numpy as np
 from eris.compose import Composition
 from eris.local.spec import Vector
 from eris.protocol.replica import Replica
-from eris.simulate.desk import Desk, DeskPlan
 from eris.simulate.engine import Pending, ReadState
+from eris.simulate.job_memory import JobMemory, JobMemoryPlan
 from eris.simulate.memory import peak_memory
 from eris.simulate.shared_memory import SharedBytes
 from eris.simulate.task_facts import TaskFacts
@@ -43,7 +43,7 @@ class ProcessEngine:
         self._workers = [WorkerProcess(number) for number in range(workers)]
         self._groups = 3 * workers + 2  # being worked on, waiting at a worker, done but not their turn
         self._group, self._cohort = 1, 1  # cohorts in a group, jobs in a cohort
-        self._desk: Desk | None = None
+        self._memory: JobMemory | None = None
         self._model = 0  # which of the two places holds the published one
         self._evaluations: deque[_Evaluation] = deque()
         self._done: dict[Job, tuple[int, Message]] = {}  # with slots and answers, until it is their turn
@@ -78,13 +78,13 @@ class ProcessEngine:
         """Lay out the shared memory and tell every worker the recipe."""
         self._finish()  # a run that was stopped leaves work behind
         self._done.clear()
-        plan = DeskPlan.of(composition.recipe, self._groups, max(self.facts.memory_sizes, default=0))
+        plan = JobMemoryPlan.of(composition.recipe, self._groups, max(self.facts.memory_sizes, default=0))
         self._cohort = composition.config.local.cohort
         self._group = max(1, min(_GROUP, _GROUP_BYTES // plan.slot_bytes) // self._cohort)
         plan = replace(plan, slots=self._groups * self._group * self._cohort)
         memory = SharedBytes.create(plan.size)
         config = composition.config.model_dump(mode="json", exclude_none=True)
-        request = {"do": "begin", "config": config, "desk": plan.to_dict(), "memory": str(memory.path)}
+        request = {"do": "begin", "config": config, "places": plan.to_dict(), "memory": str(memory.path)}
         try:
             for worker in self._workers:
                 worker.ask(request)
@@ -92,13 +92,13 @@ class ProcessEngine:
                 worker.answer()
         finally:
             memory.unlink()
-        self._desk = Desk(plan, memory)
+        self._memory = JobMemory(plan, memory)
 
     def publish(self, replica: Replica) -> None:
         """Copy model and public state into the place that nobody reads."""
         self._finish_evaluations(self._model ^ 1)
         self._model ^= 1
-        model, public = self._open_desk().models[self._model]
+        model, public = self._open_memory().models[self._model]
         np.copyto(model, replica.model)
         for name, value in public.items():
             np.copyto(value, replica.public[name])
@@ -106,19 +106,19 @@ class ProcessEngine:
     def train(self, jobs: Sequence[Job], read: ReadState) -> Iterator[Work]:
         """Keep every worker busy, from now on; return results in the order of the jobs."""
         cohorts = in_cohorts(jobs, self._cohort, self.facts.samples.__getitem__)
-        waiting, free = deque(cohorts), list(range(self._open_desk().plan.slots))
+        waiting, free = deque(cohorts), list(range(self._open_memory().plan.slots))
         self._give(waiting, free, read)
         return self._results(jobs, waiting, free, read)
 
     def _results(self, jobs: Sequence[Job], waiting: Cohorts, free: list[int], read: ReadState) -> Iterator[Work]:
-        desk = self._open_desk()
+        memory = self._open_memory()
         for job in jobs:
             while job not in self._done:
                 self._give(waiting, free, read)  # slots have come free since, and perhaps nobody is at work
                 self._collect()
                 self._give(waiting, free, read)  # before the result is worked on: nobody waits for that
             slot, answer = self._done.pop(job)
-            yield _work(job, desk, slot, answer)
+            yield _work(job, memory, slot, answer)
             free.append(slot)
 
     def evaluate(self) -> Pending:
@@ -145,9 +145,9 @@ class ProcessEngine:
         while any(worker.purposes for worker in self._workers):
             self._collect()
 
-    def _open_desk(self) -> Desk:
-        assert self._desk is not None
-        return self._desk
+    def _open_memory(self) -> JobMemory:
+        assert self._memory is not None
+        return self._memory
 
     def _give(self, waiting: Cohorts, free: list[int], read: ReadState) -> None:
         """Hand out what there is: evaluations to idle workers, then jobs, of which each has one more in advance."""
@@ -167,9 +167,10 @@ class ProcessEngine:
     def _described(self, job: Job, slot: int, state: Vector | None) -> Message:
         """Put the member's state into the slot and return what a worker has to know."""
         if state is not None:
-            self._open_desk().slots[slot].state[: state.size] = state
+            self._open_memory().slots[slot].state[: state.size] = state
         return {
             "round": job.round, "member": job.member, "missing": job.missing, "reset": job.reset,
+            "limit": job.limit, "weight": job.weight,
             "slot": slot, "state": 0 if state is None else state.size,
         }  # fmt: skip
 
@@ -219,11 +220,11 @@ def _nothing(member: int) -> None:
     del member
 
 
-def _work(job: Job, desk: Desk, number: int, answer: Message) -> Work:
-    slot, count = desk.slots[number], answer["values"]
+def _work(job: Job, memory: JobMemory, number: int, answer: Message) -> Work:
+    slot, count = memory.slots[number], answer["values"]
     return Work(
         job=job,
-        values=slot.values[:count],
+        values=slot.values[:count].view(np.uint32 if job.limit else np.float32),
         support=slot.support[:count] if answer["support"] else None,
         buffers=slot.buffers,
         state=slot.state[: answer["state"]],
@@ -233,4 +234,6 @@ def _work(job: Job, desk: Desk, number: int, answer: Message) -> Work:
         payload=None if answer["payload"] is None else tuple(answer["payload"]),
         not_finite=tuple(answer["not_finite"]),
         seconds=answer["seconds"],
+        metrics=answer["metrics"],
+        limited=answer["limited"],
     )

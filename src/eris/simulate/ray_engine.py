@@ -21,8 +21,8 @@ from eris.local.task import Task
 from eris.protocol.replica import Replica
 from eris.simulate.engine import Pending, ReadState
 from eris.simulate.memory import peak_memory
-from eris.simulate.own_code import failure
 from eris.simulate.task_facts import TaskFacts, check_cohorts, evaluate, facts_of
+from eris.simulate.user_code import failure
 from eris.simulate.work import Job, Work, do_jobs, in_cohorts
 from eris.simulate.worker_process import TaskSource
 from eris.transforms import State

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from eris.atomic_file import write_atomically
-from eris.compose import check_settings, compose
+from eris.compose import Composition, check_settings
 from eris.config import Config, dump_config, load_config
 from eris.errors import CheckpointError, ConfigError
 from eris.events import Listener
 from eris.local.task import Task
-from eris.methods import settled
+from eris.methods import with_defaults
 from eris.methods.noise_budget import on_steps
 from eris.simulate.engine import Engine
 from eris.simulate.inline_engine import InlineEngine
@@ -28,7 +28,7 @@ from eris.simulate.script import Replay, Rounds, read_verdicts
 from eris.simulate.stamped_folder import stamped_folder
 from eris.simulate.worker_process import TaskSource
 
-__all__ = ["Engines", "RunResult", "check", "config_of", "folder_of", "open_engine", "resume", "run"]
+__all__ = ["Engines", "RunResult", "check", "config_of", "open_engine", "resume", "run"]
 
 _REPLAYED = "replayed.jsonl"  # the verdicts of the run that is replayed, so that the replay can be gone on with
 
@@ -82,9 +82,9 @@ def run(
     if out is not None:
         _require_no_run(out)
     options = {"listeners": listeners, "stopped": stopped, "replay": rounds, "checkpoint_seconds": checkpoint_seconds}
-    with _checked_engines(config, task, rounds) as engines:
+    with _composed(config, task, rounds) as (compositions, engines):
         out = _begun_folder(out, config, replay)
-        return _run_all(config, out, engines, options, resuming=False)
+        return _run_all(compositions, out, engines, options, resuming=False)
 
 
 def resume(
@@ -102,8 +102,8 @@ def resume(
         config = config.model_copy(update={"workers": workers})
     rounds = read_verdicts(replayed) if (replayed := out / _REPLAYED).exists() else None
     options = {"listeners": listeners, "stopped": stopped, "replay": rounds, "checkpoint_seconds": checkpoint_seconds}
-    with _checked_engines(config, task, rounds) as engines:
-        return _run_all(config, out, engines, options, resuming=True)
+    with _composed(config, task, rounds) as (compositions, engines):
+        return _run_all(compositions, out, engines, options, resuming=True)
 
 
 def check(config: Config, *, task: Task | None = None) -> None:
@@ -112,7 +112,7 @@ def check(config: Config, *, task: Task | None = None) -> None:
 
     check_settings(config)
     for name in config.methods if task is None else ():
-        check_task(settled(config, name))
+        check_task(with_defaults(config, name))
 
 
 def config_of(out: Path) -> Config:
@@ -124,23 +124,25 @@ def config_of(out: Path) -> Config:
 
 
 @contextmanager
-def _checked_engines(config: Config, task: Task | None, rounds: Rounds | None) -> Iterator[Engines]:
+def _composed(config: Config, task: Task | None, rounds: Rounds | None) -> Iterator[tuple[list[Composition], Engines]]:
     """Start the work, and compose every method before the first begins: the last may come hours later."""
     check(config, task=task)
     with Engines(task) as engines:
-        facts = engines.for_config(settled(config, config.methods[0])).facts  # the same for all methods
-        for name in config.methods:
-            composition = compose(settled(config, name), facts.spec, facts.samples)
+        facts = engines.for_config(with_defaults(config, config.methods[0])).facts  # the same for all methods
+        compositions = [facts.compose(with_defaults(config, name)) for name in config.methods]
+        for composition in compositions:
             if rounds is not None and composition.method.exchange is None:
                 Replay(rounds, composition)
-        yield engines
+        yield compositions, engines
 
 
-def _run_all(config: Config, out: Path, engines: Engines, options: dict[str, Any], *, resuming: bool) -> RunResult:
+def _run_all(
+    compositions: list[Composition], out: Path, engines: Engines, options: dict[str, Any], *, resuming: bool
+) -> RunResult:
     summaries = []
-    for name in config.methods:
-        chosen = settled(config, name)
-        method_run = MethodRun(chosen, folder_of(out, config, name), engines.for_config(chosen), **options)
+    for composition in compositions:
+        folder = out if len(compositions) == 1 else out / composition.method.name
+        method_run = MethodRun(composition, folder, engines.for_config(composition.config), **options)
         summaries.append(method_run.run(resume=resuming))
         if not summaries[-1]["finished"]:
             break
@@ -185,13 +187,13 @@ def _task_key(config: Config) -> str:
 
 def open_engine(config: Config, task: Task | None = None) -> Engine:
     """Start what does the work: this process for one worker or a task of one's own, else worker processes or Ray."""
-    from eris.tasks import build_task
+    from eris.tasks import as_asked, build_task
 
     plain = config.model_dump(mode="json", exclude_none=True)
     source = TaskSource("eris.tasks:build_task", {"config": plain})
     if task is not None:
         _require_noise(config, task)
-        return InlineEngine(task)
+        return InlineEngine(as_asked(config, task))
     if config.engine == "ray":
         from eris.simulate.ray_engine import RayEngine
 
@@ -211,11 +213,6 @@ def _require_noise(config: Config, task: Task) -> None:
             fix="use privacy.unit = 'member', or name model and data",
             key="privacy.unit",
         )
-
-
-def folder_of(out: Path, config: Config, method: str) -> Path:
-    """Return a method's folder: the run's own if it is the only one."""
-    return out if len(config.methods) == 1 else out / method
 
 
 def _require_no_run(out: Path) -> None:

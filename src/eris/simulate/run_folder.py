@@ -17,13 +17,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from eris.atomic_file import write_atomically, writing
 from eris.config import Config, dump_config
 from eris.errors import CheckpointError
 from eris.events import Event, RoundEnded, VerdictWritten
 from eris.exposure import ExposureLedger
 from eris.local.spec import ModelSpec, Vector
-from eris.protocol.canonical import sayable
+from eris.plain_json import sayable
 from eris.simulate.peer_exposure import PeerExposure
 
 __all__ = ["RunFolder"]
@@ -63,8 +65,7 @@ class RunFolder:
             metrics = json.dumps(sayable(self._metrics(event)), separators=(",", ":"), allow_nan=False)
             self._append("metrics.jsonl", metrics.encode())
         elif isinstance(event, VerdictWritten):
-            line = b'{"plan":%b,"verdict":%b}' % (event.plan.spelled, event.verdict.spelled)  # as they were digested
-            self._append("verdicts.jsonl", line)
+            self._append("verdicts.jsonl", msgspec.json.encode({"plan": event.plan, "verdict": event.verdict}))
 
     def sizes(self) -> dict[str, int]:
         """Return how long the files of lines are, for a checkpoint."""

@@ -20,8 +20,9 @@ from eris.protocol.round_plan import RoundPlan
 from eris.protocol.rules import Rules
 from eris.protocol.verdict import Verdict
 from eris.simulate.clock import Links
-from eris.simulate.expected import expected_upload
 from eris.simulate.faults import Outages, draw_outages
+from eris.simulate.traffic import expected_upload
+from eris.wire.schema import read_plain
 
 __all__ = ["LiveScript", "Replay", "Rounds", "Script", "read_verdicts"]
 
@@ -39,8 +40,8 @@ class Script(Protocol):
         """Return who will not reach whom."""
         ...
 
-    def conclude(self, plan: RoundPlan, published: list[Published], withheld: list[Withheld]) -> Verdict:
-        """Return how the round ended."""
+    def conclude(self, plan: RoundPlan, outcomes: list[Published | Withheld]) -> Verdict:
+        """Return how the round ended, given what the aggregators said."""
         ...
 
     def go_to(self, round: int, chain: str, reference_epoch: int) -> None:
@@ -86,13 +87,15 @@ class LiveScript:
         late = [member for member in plan.participants if self._links.finished(member, size) > deadline]
         return draw_outages(config.faults, plan, recipe.public, late=late, at_home=at_home)
 
-    def conclude(self, plan: RoundPlan, published: list[Published], withheld: list[Withheld]) -> Verdict:
+    def conclude(self, plan: RoundPlan, outcomes: list[Published | Withheld]) -> Verdict:
         """Let every peer report all that was published, and the coordinator decide."""
-        for shard in published:
-            self._coordinator.manifest(shard.manifest)
-        for notice in withheld:
-            self._coordinator.withheld(notice)
-        held = {shard.manifest.shard: shard.manifest.digest for shard in published}
+        held = {}
+        for outcome in outcomes:
+            if isinstance(outcome, Withheld):
+                self._coordinator.withheld(outcome)
+            else:
+                self._coordinator.manifest(outcome.manifest)
+                held[outcome.manifest.shard] = outcome.manifest.digest
         for entry in plan.roster:
             self._coordinator.report(Report(plan.digest, entry.peer, held, complete=True))
         verdict = self._coordinator.decide(now=0.0)
@@ -129,10 +132,10 @@ class Replay:
         failed = {member: shards for member in plan.participants if (shards := verdict.missing(member))}
         return Outages(verdict.lost_shards, failed)
 
-    def conclude(self, plan: RoundPlan, published: list[Published], withheld: list[Withheld]) -> Verdict:
+    def conclude(self, plan: RoundPlan, outcomes: list[Published | Withheld]) -> Verdict:
         """Return the recorded verdict, if what was computed is what it committed."""
-        del withheld
-        verdict, hashes = self._rounds[self._next][1], {p.manifest.shard: p.manifest.hash for p in published}
+        published = [outcome.manifest for outcome in outcomes if isinstance(outcome, Published)]
+        verdict, hashes = self._rounds[self._next][1], {manifest.shard: manifest.hash for manifest in published}
         for entry in verdict.shards:
             if entry.committed and hashes.get(entry.shard) != entry.hash:
                 raise RunStopped(
@@ -166,6 +169,6 @@ def read_verdicts(path: Path) -> Rounds:
 def _round(line: str, path: Path, number: int) -> tuple[RoundPlan, Verdict]:
     try:
         data = json.loads(line)
-        return RoundPlan.from_dict(data["plan"]), Verdict.from_dict(data["verdict"])
+        return read_plain(RoundPlan, data["plan"]), read_plain(Verdict, data["verdict"])
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"this is not a line of verdicts: {error!r}", path=path, line=number) from None

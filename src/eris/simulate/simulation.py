@@ -3,9 +3,10 @@
     plan → faults → train (engine) → fold → cut → verdict → step
 
 What listeners are told of a round (and write) is told while the next one's training has begun already: nobody waits.
-Plans, verdicts, scaling, reassembly and the step are the protocol's own code, the same that real peers run. Only the
-middle is a shortcut: contributions are folded whole instead of shard by shard (`fold`), and nothing is put into
-messages. A test holds it to the message path bit for bit.
+Plans and verdicts are the coordinator's; every step of a member or an aggregator is a function of `protocol.steps`, the
+same that the roles call. What is decided here is how one machine plays all peers: contributions are folded whole before
+they are cut, nothing is put into messages, one replica stands for everybody's, and members' states are settled
+before the verdict, for the one that is expected. Tests hold it to the roles and their messages, bit for bit.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from eris.aggregate.fixed_point import RingScale
 from eris.compose import Composition
 from eris.errors import RunStopped
 from eris.events import (
@@ -24,14 +26,13 @@ from eris.events import (
     Listener,
     RoundEnded,
     RoundStarted,
+    RoundTraffic,
     ShardPublished,
-    Traffic,
     VerdictWritten,
 )
-from eris.protocol.member import gather_mean
+from eris.protocol import steps
 from eris.protocol.messages import Published, Withheld
 from eris.protocol.replica import Replica
-from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import GENESIS, Verdict
 from eris.simulate.clock import Links
 from eris.simulate.engine import Engine, Pending
@@ -82,20 +83,22 @@ class Simulation:
             pending = self._engine.evaluate() if self._due(rounds) else None
             begun = self._begin_round() if self.round < rounds else None  # the workers are busy while we write
             ended = self._announce(played)
-            self.settle_evaluation()
+            self.end_last_round()
             self._open = replace(ended, pending=pending)
             after_round()
-        self.settle_evaluation()
+        self.end_last_round()
 
-    def settle_evaluation(self) -> None:
+    def end_last_round(self) -> None:
         """Wait for the evaluation of the last round and announce that the round has ended."""
         if (ended := self._open) is None:
             return
         self._open = None
         with _timed(ended.seconds, "evaluate"):
-            metrics = ended.pending() if ended.pending is not None else {}
+            metrics = {**ended.metrics, **(ended.pending() if ended.pending is not None else {})}
         if ended.not_finite:
             metrics = {"not_finite": ended.not_finite, **metrics}
+        if ended.limited:
+            metrics = {"limited": ended.limited, **metrics}
         self._emit(
             RoundEnded(ended.round, {"train_loss": ended.loss, **metrics}, ended.traffic, ended.seconds, ended.lost)
         )
@@ -121,7 +124,7 @@ class Simulation:
             outages = self._script.outages(plan)
             if plan.reference_epoch != self.reference_epoch:
                 self._begin_reference_epoch(plan.reference_epoch)
-            jobs = jobs_of(plan, outages)
+            jobs = jobs_of(plan, outages, self.replica.scale)
             works = self._engine.train(jobs, self.states.read)  # at once: workers wait for this, not for the intake
             return _Round(Intake(plan, self.composition, outages, jobs), works, seconds)
 
@@ -132,13 +135,17 @@ class Simulation:
         with _timed(seconds, "train"):
             self._take(current)
         with _timed(seconds, "aggregate"):
-            published, withheld = intake.cut()
-            verdict = self._script.conclude(plan, published, withheld)
+            outcomes = intake.cut()
+            verdict = self._script.conclude(plan, outcomes)
+        published = {each.manifest.shard: each for each in outcomes if isinstance(each, Published)}
+        withheld = {each.shard: each for each in outcomes if isinstance(each, Withheld)}
         with _timed(seconds, "settle"):
-            self._settle(intake, verdict)
+            self._do_again(intake, verdict)
+        scale = self.replica.scale
         with _timed(seconds, "step"):
-            self._step(plan, published, verdict)
-        return _Played(current, published, withheld, verdict)
+            steps.apply(self.replica, plan, published, verdict)
+            self.round, self.chain = verdict.round + 1, verdict.digest
+        return _Played(current, published, withheld, verdict, scale)
 
     def _take(self, current: _Round) -> None:
         intake = current.intake
@@ -150,24 +157,16 @@ class Simulation:
             self._emit(intake.take(work))
             self.states.write(work.job.member, work.state)
 
-    def _settle(self, intake: Intake, verdict: Verdict) -> None:
+    def _do_again(self, intake: Intake, verdict: Verdict) -> None:
         """Do again what was done for another verdict than the one that came, then let the members' states count."""
         if self.composition.recipe.chain.private_state(0):  # what members keep depends on what was accepted
-            jobs = [Job(job.round, job.member, verdict.missing(job.member)) for job in intake.jobs]
+            jobs = [replace(job, missing=verdict.missing(job.member)) for job in intake.jobs]
             again = [job for job, before in zip(jobs, intake.jobs, strict=True) if job != before]
             if again and self.composition.config.local.cohort > 1:
                 again = jobs  # the same cohorts as before, hence the same bits
             for work in self._engine.train(again, self.states.read):
                 self.states.write(work.job.member, work.state)
         self.states.commit()
-
-    def _step(self, plan: RoundPlan, published: list[Published], verdict: Verdict) -> None:
-        recipe = self.composition.recipe
-        layout = recipe.layout(plan.round)
-        committed = {entry.shard for entry in verdict.shards if entry.committed}
-        chosen = [shard for shard in published if shard.manifest.shard in committed]
-        self.replica.apply(*gather_mean(chosen, plan, recipe, layout), layout)
-        self.round, self.chain = verdict.round + 1, verdict.digest
 
     def _begin_reference_epoch(self, epoch: int) -> None:
         """Let every member begin anew from the public reference, whether it takes part in the round or not."""
@@ -179,15 +178,17 @@ class Simulation:
 
     def _announce(self, played: _Played) -> _Ended:
         """Tell the listeners what was published and decided, and sum the round up."""
-        intake, verdict = played.round.intake, played.verdict
-        payloads = {p.manifest.shard: 4 * (p.values.size + p.buffers.size) for p in played.published}
-        sizes = intake.bytes.published(payloads)
-        means = {p.manifest.shard: p.values for p in played.published}
-        held_back = {notice.shard: notice.contributors for notice in played.withheld}
+        intake, verdict, published, withheld = played.round.intake, played.verdict, played.published, played.withheld
+        sizes = intake.bytes.published({s: p.values.nbytes + p.buffers.nbytes for s, p in published.items()})
         for entry in verdict.shards:
-            who, size = entry.contributors or held_back.get(entry.shard, ()), sizes.get(entry.shard, 0)
-            mean = means.get(entry.shard)
-            self._emit(ShardPublished(verdict.round, entry.shard, entry.aggregator, who, size, entry.lost, mean))
+            shard, who, mean = entry.shard, entry.contributors, None
+            if shard in published:
+                values = published[shard].values
+                mean = values if played.scale is None else played.scale.decode_sum(values)
+            elif shard in withheld:
+                who = withheld[shard].contributors
+            size = sizes.get(shard, 0)
+            self._emit(ShardPublished(verdict.round, shard, entry.aggregator, who, size, entry.lost, mean))
         self._emit(VerdictWritten(verdict.round, intake.plan, verdict))
         traffic = intake.bytes.total(self._links, self.composition.config.network.deadline)
         return _Ended(
@@ -197,6 +198,8 @@ class Simulation:
             intake.mean_loss,
             len(verdict.lost_shards),
             intake.not_finite,
+            intake.mean_metrics,
+            intake.limited,
         )
 
     def _emit(self, event: Event) -> None:
@@ -218,9 +221,10 @@ class _Played:
     """A round that has been stepped over but not told of yet."""
 
     round: _Round
-    published: list[Published]
-    withheld: list[Withheld]
+    published: dict[int, Published]  # by shard
+    withheld: dict[int, Withheld]
     verdict: Verdict
+    scale: RingScale | None  # how its values were written
 
 
 @dataclass(frozen=True)
@@ -228,11 +232,13 @@ class _Ended:
     """A round that is over but perhaps not evaluated yet."""
 
     round: int
-    traffic: Traffic
+    traffic: RoundTraffic
     seconds: dict[str, float]
     loss: float
     lost: int
     not_finite: int
+    metrics: dict[str, float]  # of the members' training, besides the loss
+    limited: int
     pending: Pending | None = field(default=None, repr=False)
 
 

@@ -63,8 +63,10 @@ def summarise(
 
 def notes_of(composition: Composition) -> tuple[str, ...]:
     """Return what must be said wherever the run is shown."""
-    noise = (NOISE_NOTE,) if composition.noise is not None else ()
-    return (*noise, COHORT_NOTE) if composition.config.local.cohort > 1 else noise
+    notes: tuple[str, ...] = (NOISE_NOTE,) if composition.noise is not None else ()
+    if (device := composition.config.local.device) != "cpu":
+        notes += (f"trained with local.device = {device}: the same bits only on the same kind of device",)
+    return (*notes, COHORT_NOTE) if composition.config.local.cohort > 1 else notes
 
 
 def _what_went_wrong(composition: Composition, rounds: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from eris.compose import Composition, compose
 from eris.config import Config
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec, TensorSpec, Vector
 from eris.local.task import CohortTask, Task
-from eris.simulate.own_code import own_code
+from eris.simulate.user_code import user_code
 
 __all__ = ["TaskFacts", "check_cohorts", "evaluate", "facts_of"]
 
@@ -23,6 +24,10 @@ class TaskFacts:
     spec: ModelSpec
     samples: list[int]
     memory_sizes: list[int]  # values, member by member
+
+    def compose(self, config: Config) -> Composition:
+        """Return what a configuration of one method comes to with this task."""
+        return compose(config, self.spec, self.samples)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
@@ -56,7 +61,7 @@ def check_cohorts(task: Task, config: Config) -> None:
 
 def evaluate(task: Task, model: Vector, config: Config) -> dict[str, Any]:
     """Return a task's metrics: the accuracies of single classes in one list, the gradient norm where asked for."""
-    with own_code("evaluation"):
+    with user_code("evaluation"):
         metrics: dict[str, Any] = dict(task.evaluate(model))
     by_class = {int(key.split("/")[1]): metrics.pop(key) for key in list(metrics) if key.startswith("accuracy/")}
     if by_class:

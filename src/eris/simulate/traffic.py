@@ -12,12 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.events import RoleBytes, Traffic
+from eris.events import RoleBytes, RoundTraffic
+from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
+from eris.protocol.steps import send_context
+from eris.seeds import private_root
+from eris.shards.plan import Coordinates, ShardPlan
 from eris.simulate.clock import Links
+from eris.transforms.packed import Packed
 from eris.wire.frame import CHUNK, HEADER_BYTES
 
-__all__ = ["Bytes", "RoundBytes", "framed"]
+__all__ = ["Bytes", "RoundBytes", "expected_upload", "framed", "payload_sizes", "shared_payload_sizes"]
 
 Bytes = NDArray[np.int64]
 
@@ -69,7 +74,7 @@ class RoundBytes:
         self._published[shards] = sizes
         return dict(zip(shards, sizes.tolist(), strict=True))
 
-    def total(self, links: Links, deadline: float = 0.0) -> Traffic:
+    def total(self, links: Links, deadline: float = 0.0) -> RoundTraffic:
         """Sum up. Who lacks a contribution waits for it until the deadline, if there is one."""
         participants, roster = list(self.plan.participants), np.array([entry.peer for entry in self.plan.roster])
         homes = self._owners[0]
@@ -81,7 +86,7 @@ class RoundBytes:
         at_work = np.unique(self._owners)
         uploads, downloads = links.phase(self._member_up, aggregator_down), links.phase(aggregator_up, member_down)
         gathered = links.gathered(self._heard, self._member_up, aggregator_down)
-        return Traffic(
+        return RoundTraffic(
             member=RoleBytes(float(self._member_up[participants].mean()), float(member_down[roster].mean())),
             aggregator=RoleBytes(float(aggregator_up[at_work].mean()), float(aggregator_down[at_work].mean())),
             total=int(self._member_up.sum() + aggregator_up.sum()),
@@ -93,3 +98,34 @@ class RoundBytes:
     def _at(self, owners: Bytes, sizes: Bytes) -> Bytes:
         """Sum what belongs to shards up by the peers that own them."""
         return np.bincount(owners, sizes, self._peers).astype(np.int64)
+
+
+def payload_sizes(packed: Packed, plan: ShardPlan) -> tuple[int, ...]:
+    """Return the bytes of each shard's part, without cutting it: what `Part.payload_bytes` says."""
+    return _sizes(packed.support, plan, packed.code.bits, packed.scales.size, explicit=packed.explicit)
+
+
+def shared_payload_sizes(recipe: Recipe, round: int) -> tuple[int, ...]:
+    """Return what `payload_sizes` says for every member of a round, where all keep the same coordinates."""
+    code = recipe.compressor.code(recipe.spec.trainable_sizes)
+    plan, mask = recipe.layout(round).trainable, recipe.shared_mask(round)
+    return _sizes(mask, plan, code.bits, code.scale_count, explicit=False)
+
+
+def _sizes(support: Coordinates | None, plan: ShardPlan, bits: int, scales: int, *, explicit: bool) -> tuple[int, ...]:
+    counts = plan.sizes if support is None else np.bincount(plan.owners_of(support), minlength=plan.shards)
+    symbols = -(-counts * bits // 8)
+    indices = np.minimum(4 * counts, -(-plan.sizes // 8)) if explicit else 0
+    return tuple((symbols + indices + 4 * scales).tolist())
+
+
+def expected_upload(recipe: Recipe, plan: RoundPlan, seed: int) -> int:
+    """Return the bytes of one member's messages to all shards before it has trained: whether they come in time.
+
+    From compressing a vector of ones: exact for every compressor whose size does not depend on the values, else close.
+    """
+    layout, member = recipe.layout(plan.round), plan.participants[0]
+    context = send_context(recipe, plan.round, member, private_root(seed, member).child("round", plan.round))
+    packed = recipe.compressor.compress(np.ones(layout.trainable.n, np.float32), context)
+    sizes = np.array(payload_sizes(packed, layout.trainable)) + recipe.words.buffers.itemsize * layout.buffers.sizes
+    return int(framed(sizes).sum()) * recipe.policy.replicas

@@ -1,35 +1,46 @@
-"""What is done for one member in one round: train, transform, and advance its private state.
+"""What is done for one member in one round: train, contribute, and advance its private state.
 
 Every engine calls this, in whatever process. The result depends on the job, the model and the member's state alone, so
-a job can be done anywhere and, if it must, twice.
+a job can be done anywhere and, if it must, twice. The steps themselves are the protocol's; what is decided here is only
+for whom, in which order and with what memory they are taken.
 
-In a simulation it is known beforehand which messages will be lost (the faults are drawn, not suffered). So the member's
-reference is advanced at once, for the shards that will be accepted. Should the verdict come out otherwise after all
-(somebody's values were not finite), the job is simply done again with what is known then.
+One thing is guessed. In a simulation it is known beforehand which messages will be lost (the faults are drawn, not
+suffered), so a member's state is settled at once, for the shards that will be accepted. Should the verdict come out
+otherwise after all (somebody's values were not finite), the job is simply done again with what is known then.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from eris.aggregate.encoding import Ring32
+from eris.aggregate.staging import all_finite
 from eris.compose import training_seed
+from eris.errors import Refused
+from eris.local.correction import DRIFT
 from eris.local.spec import Vector, as_vector
 from eris.local.task import CohortTask, LocalResult, Memory, Task
-from eris.local.update import as_update
+from eris.protocol import steps
 from eris.protocol.recipe import Recipe
 from eris.seeds import Seed, private_root
-from eris.shards.plan import Coordinates, ShardPlan
+from eris.shards.plan import Coordinates
 from eris.shards.policy import Layout
-from eris.simulate.own_code import own_code
-from eris.transforms import Accepted, SendContext, State
+from eris.simulate.traffic import payload_sizes
+from eris.simulate.user_code import user_code
+from eris.transforms import State
 from eris.transforms.packed import Packed
 
-__all__ = ["Job", "StateLayout", "Work", "do_jobs", "in_cohorts", "payload_sizes", "shared_payload_sizes"]
+__all__ = ["Job", "StateLayout", "Work", "code_of", "do_jobs", "in_cohorts"]
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,8 @@ class Job:
     member: int
     missing: tuple[int, ...] = ()  # shards that will not accept this member, as far as is known
     reset: bool = False  # do not train: begin a reference epoch
+    limit: float = 0.0  # R of the round in fixed point, 0 for floats
+    weight: float = 1.0  # w_k, which a member needs itself in fixed point
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +60,9 @@ class Work:
     """What came of a job."""
 
     job: Job
-    values: Vector = field(repr=False)  # on `support`, as the receiver decodes them
+    values: NDArray[Any] = field(
+        repr=False
+    )  # on `support`, as the receiver decodes them; or the ring values it adds up
     support: Coordinates | None = field(repr=False)  # only where members' supports differ
     buffers: Vector = field(repr=False)
     state: Vector = field(repr=False)  # the member's state after the round
@@ -57,6 +72,8 @@ class Work:
     payload: tuple[int, ...] | None  # bytes of the values for each shard, only where members differ in them
     not_finite: tuple[int, ...]  # shards whose aggregator refuses the values
     seconds: float
+    metrics: Mapping[str, float] = field(default_factory=dict)  # what the task says of its training besides
+    limited: int = 0  # values that lay outside the limit of fixed point
 
 
 @dataclass(frozen=True)
@@ -106,15 +123,15 @@ def do_jobs(
     """
     private = recipe.chain.private_state(recipe.spec.n_trainable)
     hands = [
-        _prepare(job, StateLayout(task.memory(job.member), private), recipe, seed, model, state)
+        _at_hand(job, StateLayout(task.memory(job.member), private), seed, state)
         for job, state in zip(jobs, states, strict=True)
     ]
     if jobs[0].reset:
         return [_begin_epoch(at_hand, recipe, public) for at_hand in hands]
     waiting, trained = iter(hands), list[tuple[LocalResult, float]]()
     for together in in_cohorts(jobs, cohort, task.samples):
-        trained += _trained([next(waiting) for _ in together], task)
-    return [_finish(at_hand, recipe, public, *done) for at_hand, done in zip(hands, trained, strict=True)]
+        trained += _trained([next(waiting) for _ in together], task, recipe, model, public)
+    return [_contributed(at_hand, recipe, public, *done) for at_hand, done in zip(hands, trained, strict=True)]
 
 
 def in_cohorts(jobs: Sequence[Job], size: int, samples: Callable[[int], int]) -> list[tuple[Job, ...]]:
@@ -143,61 +160,52 @@ class _AtHand:
     kept: Memory  # the optimizer's part of the state
     private: State  # the transforms' part
     memory: Memory  # handed to the task
-    start: Vector
-    seed: Seed  # the member's own, of this round
+    own: Seed  # the member's private seed of this round
 
 
-def _prepare(job: Job, layout: StateLayout, recipe: Recipe, seed: int, model: Vector, state: Vector | None) -> _AtHand:
+def _at_hand(job: Job, layout: StateLayout, seed: int, state: Vector | None) -> _AtHand:
     state = layout.initial() if state is None else state
     kept, private = layout.views(state)
-    start = model[:]
-    if recipe.chain.changes_start and not job.reset:
-        start = model.copy()
-        recipe.chain.start(start[: recipe.spec.n_trainable], private)
-    start.flags.writeable = False  # as in a peer: all members of a round begin with the same memory
-    own = private_root(seed, job.member).child("round", job.round)
-    return _AtHand(job, state, kept, private, dict(kept), start, own)
+    return _AtHand(job, state, kept, private, dict(kept), private_root(seed, job.member).child("round", job.round))
 
 
-def _trained(hands: Sequence[_AtHand], task: Task) -> list[tuple[LocalResult, float]]:
+def _trained(
+    hands: Sequence[_AtHand], task: Task, recipe: Recipe, model: Vector, public: State
+) -> list[tuple[LocalResult, float]]:
     """Train the members of one cohort, all in one call if they are several; return how long each took."""
-    began, job = time.perf_counter(), hands[0].job
-    with own_code("local training", peer=job.member, round=job.round):
-        results = _together(hands, task) if len(hands) > 1 else [_alone(hands[0], task)]
+    began, first = time.perf_counter(), hands[0].job
+    starts = [steps.starting_model(recipe, model, at_hand.private) for at_hand in hands]
+    seeds = [training_seed(at_hand.own) for at_hand in hands]
+    for at_hand in hands:
+        if (drift := recipe.chain.drift(at_hand.private, public)) is not None:
+            at_hand.memory[DRIFT] = drift  # for this training alone: it is not among what is kept
+    with user_code("local training", peer=first.member, round=first.round):
+        if len(hands) == 1:
+            results = [task.train(first.member, starts[0], hands[0].memory, round=first.round, seed=seeds[0])]
+        else:
+            assert isinstance(task, CohortTask)
+            members, memories = [hand.job.member for hand in hands], [hand.memory for hand in hands]
+            results = task.train_cohort(members, starts, memories, round=first.round, seeds=seeds)
     each = (time.perf_counter() - began) / len(hands)
     return [(result, each) for result in results]
 
 
-def _alone(at_hand: _AtHand, task: Task) -> LocalResult:
-    job = at_hand.job
-    return task.train(job.member, at_hand.start, at_hand.memory, round=job.round, seed=training_seed(at_hand.seed))
-
-
-def _together(hands: Sequence[_AtHand], task: Task) -> list[LocalResult]:
-    assert isinstance(task, CohortTask)
-    return task.train_cohort(
-        [at_hand.job.member for at_hand in hands],
-        [at_hand.start for at_hand in hands],
-        [at_hand.memory for at_hand in hands],
-        round=hands[0].job.round,
-        seeds=[training_seed(at_hand.seed) for at_hand in hands],
-    )
-
-
-def _finish(at_hand: _AtHand, recipe: Recipe, public: State, result: LocalResult, seconds: float) -> Work:
-    """Transform what training gave and advance the member's state."""
+def _contributed(at_hand: _AtHand, recipe: Recipe, public: State, result: LocalResult, seconds: float) -> Work:
+    """Let a member contribute what training gave, and settle its state as if the guess were the verdict."""
     began = time.perf_counter()
     job, private = at_hand.job, at_hand.private
     _keep(at_hand.kept, at_hand.memory)
-    update = as_update(result.update, recipe.spec.n, peer=job.member, round=job.round)
-    trainable, buffers = update[: recipe.spec.n_trainable], update[recipe.spec.n_trainable :]
-    shards = recipe.layout(job.round)
-    context = _context(job, recipe, shards, at_hand.seed, result)
-    outgoing = recipe.chain.outgoing(trainable, private, public, context)
-    recipe.chain.settle(outgoing, private, Accepted(shards.trainable, job.missing, job.round))
-    packed = outgoing.packed
-    values = packed.values()
-    shared = recipe.compressor.shared_support
+    shards, limited, refused = recipe.layout(job.round), steps.Limited(), tuple[int, ...]()
+    outgoing, buffers = steps.contribute(recipe, job.round, job.member, result, private, public, at_hand.own)
+    if job.limit:
+        try:
+            outgoing, _, limited = steps.in_fixed_point(recipe, outgoing, buffers, code_of(job))
+        except Refused as refusal:  # a real member would send nothing, and say why
+            _LOG.warning("round %d: member %d sends nothing: %s", job.round, job.member, refusal)
+            refused = tuple(range(shards.shards))
+    steps.settle(recipe, job.round, outgoing, private, refused or job.missing)
+    packed, shared = outgoing.packed, recipe.compressor.shared_support
+    values = packed.symbols if job.limit else packed.values()
     return Work(
         job=job,
         values=values,
@@ -208,9 +216,16 @@ def _finish(at_hand: _AtHand, recipe: Recipe, public: State, result: LocalResult
         steps=result.steps,
         loss=result.loss,
         payload=None if shared else payload_sizes(packed, shards.trainable),
-        not_finite=_not_finite(packed, values, buffers, result.steps, shards),
+        not_finite=refused or _refused(packed, values, buffers, result.steps, shards),
         seconds=seconds + time.perf_counter() - began,
+        metrics={name: float(value) for name, value in result.metrics.items()},
+        limited=limited.values,
     )
+
+
+def code_of(job: Job) -> Ring32:
+    """Return how a member writes its values in fixed point."""
+    return Ring32(job.limit, np.float32(job.weight))
 
 
 def _begin_epoch(at_hand: _AtHand, recipe: Recipe, public: State) -> Work:
@@ -226,43 +241,12 @@ def _keep(kept: Memory, memory: Mapping[str, Vector]) -> None:
             np.copyto(view, memory[name])
 
 
-def _context(job: Job, recipe: Recipe, shards: Layout, own: Seed, result: LocalResult) -> SendContext:
-    return SendContext(
-        round=job.round,
-        member=job.member,
-        plan=shards.trainable,
-        public=recipe.round_seed(job.round),
-        private=own,
-        tensor_sizes=recipe.spec.trainable_sizes,
-        steps=result.steps,
-    )
-
-
-def payload_sizes(packed: Packed, plan: ShardPlan) -> tuple[int, ...]:
-    """Return the bytes of each shard's part, without cutting it: what `Part.payload_bytes` says."""
-    return _sizes(packed.support, plan, packed.code.bits, packed.scales.size, explicit=packed.explicit)
-
-
-def shared_payload_sizes(recipe: Recipe, round: int) -> tuple[int, ...]:
-    """Return what `payload_sizes` says for every member of a round, where all keep the same coordinates."""
-    code = recipe.compressor.code(recipe.spec.trainable_sizes)
-    plan, mask = recipe.layout(round).trainable, recipe.shared_mask(round)
-    return _sizes(mask, plan, code.bits, code.scale_count, explicit=False)
-
-
-def _sizes(support: Coordinates | None, plan: ShardPlan, bits: int, scales: int, *, explicit: bool) -> tuple[int, ...]:
-    counts = plan.sizes if support is None else np.bincount(plan.owners_of(support), minlength=plan.shards)
-    symbols = -(-counts * bits // 8)
-    indices = np.minimum(4 * counts, -(-plan.sizes // 8)) if explicit else 0
-    return tuple((symbols + indices + 4 * scales).tolist())
-
-
-def _not_finite(packed: Packed, values: Vector, buffers: Vector, steps: float, shards: Layout) -> tuple[int, ...]:
-    with np.errstate(over="ignore", invalid="ignore"):
-        if math.isfinite(np.dot(values, values) + np.dot(buffers, buffers)) and 0 < steps < math.inf:
-            return ()
-    if not 0 < steps < math.inf:
+def _refused(packed: Packed, values: NDArray[Any], buffers: Vector, count: float, shards: Layout) -> tuple[int, ...]:
+    """Return the shards whose aggregator would refuse the contribution, without cutting it."""
+    if not steps.counts_as_steps(count):
         return tuple(range(shards.shards))
+    if values.dtype == np.uint32 or (all_finite(values) and (not buffers.size or all_finite(buffers))):
+        return ()
     bad = np.flatnonzero(~np.isfinite(values))
     coordinates = bad if packed.support is None else packed.support[bad]
     owners = [shards.trainable.owners_of(coordinates), shards.buffers.owners_of(np.flatnonzero(~np.isfinite(buffers)))]

@@ -21,11 +21,11 @@ from eris.compose import Composition, compose, initial_seed
 from eris.config import load_config
 from eris.errors import ErisError, TaskError
 from eris.local.task import Task
-from eris.simulate.desk import Desk, DeskPlan, Slot
+from eris.simulate.job_memory import JobMemory, JobMemoryPlan, Slot
 from eris.simulate.memory import peak_memory
-from eris.simulate.own_code import failure
 from eris.simulate.shared_memory import SharedBytes
 from eris.simulate.task_facts import check_cohorts, evaluate, facts_of
+from eris.simulate.user_code import failure
 from eris.simulate.work import Job, Work, do_jobs
 
 __all__ = ["Worker", "main", "raise_again"]
@@ -39,7 +39,7 @@ class Worker:
     def __init__(self) -> None:
         self._task: Task | None = None
         self._composition: Composition | None = None
-        self._desk: Desk | None = None
+        self._memory: JobMemory | None = None
 
     def answer(self, request: Message) -> Message:
         """Do what is asked and return the answer; an error is an answer too."""
@@ -65,9 +65,9 @@ class Worker:
         return facts_of(self._task).to_dict() if request["facts"] else {}
 
     def _initial(self, request: Message) -> Message:
-        task, desk = self._ready_task(), SharedBytes.open(request["memory"], request["size"])
+        task, shared = self._ready_task(), SharedBytes.open(request["memory"], request["size"])
         vector = task.initial(initial_seed(request["seed"]))
-        desk.array(np.float32, 0, vector.size)[:] = vector
+        shared.array(np.float32, 0, vector.size)[:] = vector
         return {}
 
     def _begin(self, request: Message) -> Message:
@@ -75,41 +75,42 @@ class Worker:
         samples = [task.samples(member) for member in range(task.members)]
         self._composition = compose(load_config(request["config"]), task.spec, samples)
         check_cohorts(task, self._composition.config)
-        plan = DeskPlan.from_dict(request["desk"])
-        self._desk = Desk(plan, SharedBytes.open(request["memory"], plan.size))
+        plan = JobMemoryPlan.from_dict(request["places"])
+        self._memory = JobMemory(plan, SharedBytes.open(request["memory"], plan.size))
         return {}
 
     def _train(self, request: Message) -> Message:
-        (composition, desk), task = self._ready(), self._ready_task()
-        recipe, config, (model, public) = composition.recipe, composition.config, desk.models[request["model"]]
+        (composition, memory), task = self._ready(), self._ready_task()
+        recipe, config, (model, public) = composition.recipe, composition.config, memory.models[request["model"]]
         jobs = [_job(each) for each in request["jobs"]]
-        slots = [(desk.slots[each["slot"]], each["state"]) for each in request["jobs"]]
+        slots = [(memory.slots[each["slot"]], each["state"]) for each in request["jobs"]]
         states = [slot.state[:size] if size else None for slot, size in slots]
         works = do_jobs(jobs, task, recipe, config.seed, model, public, states, cohort=config.local.cohort)
         return {"works": [_put_down(work, *place) for work, place in zip(works, slots, strict=True)]}
 
     def _evaluate(self, request: Message) -> Message:
-        composition, desk = self._ready()
-        model, _ = desk.models[request["model"]]
+        composition, memory = self._ready()
+        model, _ = memory.models[request["model"]]
         return {"metrics": evaluate(self._ready_task(), model, composition.config)}
 
     def _ready_task(self) -> Task:
         assert self._task is not None
         return self._task
 
-    def _ready(self) -> tuple[Composition, Desk]:
+    def _ready(self) -> tuple[Composition, JobMemory]:
         assert self._composition is not None
-        assert self._desk is not None
-        return self._composition, self._desk
+        assert self._memory is not None
+        return self._composition, self._memory
 
 
 def _job(request: Message) -> Job:
-    return Job(request["round"], request["member"], tuple(request["missing"]), request["reset"])
+    missing = tuple(request["missing"])
+    return Job(request["round"], request["member"], missing, request["reset"], request["limit"], request["weight"])
 
 
 def _put_down(work: Work, slot: Slot, state: int) -> Message:
     """Write a work's vectors into its slot and return the rest; a state that came in the slot was changed there."""
-    slot.values[: work.values.size] = work.values
+    slot.values[: work.values.size].view(work.values.dtype)[:] = work.values
     slot.buffers[: work.buffers.size] = work.buffers
     if not state:
         slot.state[: work.state.size] = work.state
@@ -125,6 +126,8 @@ def _put_down(work: Work, slot: Slot, state: int) -> Message:
         "payload": work.payload,
         "not_finite": work.not_finite,
         "seconds": work.seconds,
+        "metrics": dict(work.metrics),
+        "limited": work.limited,
     }
 
 

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection, Pipe
 from typing import Any, NoReturn
 
 from eris.errors import RunStopped
+from eris.local.devices import WORKER
 from eris.simulate.memory import memory_kills
 from eris.simulate.worker import Message, raise_again
 
@@ -43,7 +44,10 @@ class WorkerProcess:
         command = [sys.executable, "-m", "eris.simulate.worker", str(theirs.fileno())]
         # A session of its own: Ctrl-C is for the engine, which then decides what becomes of the workers.
         self._process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], env=worker_environment(), start_new_session=True
+            command,
+            pass_fds=[theirs.fileno()],
+            env={**worker_environment(), WORKER: str(number)},
+            start_new_session=True,
         )
         theirs.close()
         self.connection: Connection = mine

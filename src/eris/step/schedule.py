@@ -9,13 +9,13 @@ square roots occur: cosines and powers of the C library differ from machine to m
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from eris.errors import ConfigError
+from eris.registry import Registry, call_with_options, described_options, options_of
 from eris.step.optimizer import ServerOptimizer
 
 __all__ = ["SCHEDULES", "Schedule", "at_round", "constant", "cosine", "inverse_sqrt", "schedule_by_name", "stepwise"]
@@ -61,30 +61,21 @@ def stepwise(*, every: int, factor: float = 0.5) -> Schedule:
     return lambda round: math.prod([factor] * (round // every), start=1.0)
 
 
-SCHEDULES: dict[str, Callable[..., Schedule]] = {
-    "constant": constant,
-    "cosine": cosine,
-    "inverse_sqrt": inverse_sqrt,
-    "stepwise": stepwise,
-}
+SCHEDULES: Registry[Callable[..., Schedule]] = Registry(
+    "schedule",
+    "eris.schedules",
+    {"constant": constant, "cosine": cosine, "inverse_sqrt": inverse_sqrt, "stepwise": stepwise},
+    refuses=lambda thing: "" if callable(thing) else "it cannot be called with options",
+    options=described_options,
+)
 
-_ROUNDS = ("every", "rounds", "warmup")  # options that count rounds
 
-
-def schedule_by_name(name: str, **params: float) -> Schedule:
-    """Return the schedule of that name."""
-    _require(name in SCHEDULES, f"there is no schedule {name!r}", f"use one of {sorted(SCHEDULES)}")
-    takes = inspect.signature(SCHEDULES[name]).parameters
-    for given in params:
-        _require(given in takes, f"schedule {name!r} has no option {given!r}", _nearest(given, list(takes)))
-    for wanted, parameter in takes.items():
-        needed = parameter.default is inspect.Parameter.empty
-        _require(
-            not needed or wanted in params,
-            f"schedule {name!r} needs the option {wanted!r}",
-            f"give {wanted} in its options",
-        )
-    return SCHEDULES[name](**{option: _counted(option, value) for option, value in params.items()})
+def schedule_by_name(name: str, **params: Any) -> Schedule:
+    """Return the schedule of that name, or of a path `module:name`; what it names is called with the options."""
+    make = SCHEDULES.find(name)
+    whole = {option for option, parameter in options_of(make).items() if parameter.annotation is int}
+    given = {option: _counted(option, value) if option in whole else value for option, value in params.items()}
+    return call_with_options(f"schedule {name!r}", make, given, word="option")
 
 
 def at_round(optimizer: ServerOptimizer, schedule: Schedule, round: int) -> ServerOptimizer:
@@ -105,17 +96,12 @@ def _half_cosine(x: float) -> float:
     return 0.5 * (1.0 + total)
 
 
-def _counted(option: str, value: float) -> float:
-    """Return a number of rounds as an integer: a configuration knows options as floats only."""
-    if option not in _ROUNDS:
+def _counted(option: str, value: Any) -> Any:
+    """Return a number of rounds as an integer: a configuration may say 10.0."""
+    if not isinstance(value, float):
         return value
     _require(value == int(value), f"{option} is {value}", "use a whole number of rounds")
     return int(value)
-
-
-def _nearest(option: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(option, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"use {' or '.join(known)}" if known else "it takes none"
 
 
 def _require(holds: bool, what: str, fix: str) -> None:

@@ -1,7 +1,7 @@
 """What differential privacy has cost so far, over all rounds.
 
 An ε alone says nothing. `Epsilon` carries δ, whose privacy it is (a sample's or a whole member's), against which change
-(a neighbour is added or removed, or replaced), how many rounds it covers and how it was computed:
+(a neighbour is added or removed, replaced, or zeroed out), how many rounds it covers and how it was computed:
 
 >>> print(Accountant.of(4.0625, 80, unit="sample", adjacency="add-remove").epsilon(1e-5))
 ε = 12.1 at δ = 1e-05 for one sample (add-remove), 80 rounds, accountant rdp
@@ -9,7 +9,8 @@ An ε alone says nothing. `Epsilon` carries δ, whose privacy it is (a sample's 
 Four ways to compute it. For Gaussian noise without sampling: ``rdp``, the closed form over Rényi orders that Opacus
 uses too, and ``exact``, the smallest ε there is (Balle and Wang 2018). With Poisson sampling, by Opacus: ``opacus-rdp``
 and ``opacus-prv`` (extra ``dp``). Multipliers are standard deviations divided by the sensitivity under the stated
-adjacency: C if a neighbour is added or removed, 2C if it is replaced.
+adjacency: C if a neighbour is added or removed, or its part is set to zero while all counts stay as they are; 2C if it
+is replaced.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from eris.transforms.privacy_loss import exact_epsilon, rdp_epsilon
 __all__ = ["Accountant", "Adjacency", "Epsilon", "Method", "Release", "Unit", "noise_multiplier"]
 
 Unit = Literal["member", "sample"]
-Adjacency = Literal["replacement", "add-remove"]
+Adjacency = Literal["replacement", "add-remove", "zero-out"]
 Method = Literal["rdp", "exact", "opacus-rdp", "opacus-prv"]
 
 _LARGEST_MULTIPLIER = 1e6

@@ -9,7 +9,7 @@ import numpy as np
 from eris.errors import ConfigError, InputError
 from eris.local.spec import Vector
 from eris.transforms.norm import norm
-from eris.transforms.transform import SendContext, State, Transform
+from eris.transforms.transform import SendContext, Transform
 
 __all__ = ["ClipByNorm", "clip_by_norm"]
 
@@ -31,9 +31,8 @@ class ClipByNorm(Transform):
         """Return C."""
         return self.bound if before is None else min(self.bound, before)
 
-    def outgoing(self, update: Vector, private: State, public: State, context: SendContext) -> Vector:
+    def outgoing(self, update: Vector, context: SendContext) -> Vector:
         """Return the update with norm at most C."""
-        del private, public
         length = norm(update)
         if not math.isfinite(length):
             raise InputError(

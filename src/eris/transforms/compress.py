@@ -15,7 +15,7 @@ from eris.seeds import Seed
 from eris.shards.plan import Coordinates, ShardPlan
 from eris.transforms.kept import Blocks
 from eris.transforms.packed import Code, Packed
-from eris.transforms.transform import SendContext, State, Transform
+from eris.transforms.transform import SendContext, Transform
 
 __all__ = [
     "Compress",
@@ -126,8 +126,6 @@ def require_compressor(value: Compressor) -> Compressor:
 class Compress(Transform):
     """Apply a compressor, without a shift."""
 
-    packs = True
-
     def __init__(self, compressor: Compressor) -> None:
         self.compressor = require_compressor(compressor)
         self.needs_linear_rule = compressor.sparse
@@ -135,18 +133,11 @@ class Compress(Transform):
     def __repr__(self) -> str:
         return repr(self.compressor)
 
-    @property
-    def packs_blocks(self) -> bool:  # type: ignore[override]
-        """Whether the compressor can take an update in blocks."""
-        return type(self).outgoing is Compress.outgoing and isinstance(self.compressor, CompressesBlocks)
-
-    def outgoing(self, update: Vector, private: State, public: State, context: SendContext) -> Packed:
+    def outgoing(self, update: Vector, context: SendContext) -> Packed:
         """Compress the update."""
-        del private, public
         return self.compressor.compress(update, context)
 
-    def outgoing_blocks(self, blocks: Blocks, n: int, private: State, public: State, context: SendContext) -> Packed:
+    def outgoing_blocks(self, blocks: Blocks, n: int, context: SendContext) -> Packed:
         """Compress an update that comes in blocks."""
-        del private, public
         assert isinstance(self.compressor, CompressesBlocks)
         return self.compressor.compress_blocks(blocks, n, None, context)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from eris.local.mapped import release
 from eris.local.spec import Vector
 from eris.shards.plan import Coordinates
+from eris.storage.mapped import release
 
 __all__ = ["Blocks", "kept_of"]
 

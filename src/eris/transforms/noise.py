@@ -17,7 +17,9 @@ import numpy as np
 from eris.errors import ConfigError
 from eris.local.spec import Vector
 from eris.transforms.accountant import Accountant, Epsilon
-from eris.transforms.transform import Chain, SendContext, State, Transform
+from eris.transforms.capabilities import BoundsNorm
+from eris.transforms.chain import Chain
+from eris.transforms.transform import SendContext, Transform
 
 __all__ = ["GaussianNoise", "gaussian_noise", "noise_of"]
 
@@ -26,8 +28,6 @@ _BLOCK = 1 << 16
 
 class GaussianNoise(Transform):
     """Add noise of standard deviation σ·2C to an update of norm at most C."""
-
-    adds_noise = True
 
     def __init__(self, multiplier: float, bound: float) -> None:
         if not (math.isfinite(multiplier) and multiplier > 0):
@@ -53,16 +53,15 @@ class GaussianNoise(Transform):
         """Refuse to add noise to an update of unknown norm."""
         known: float | None = None
         for transform in before:
-            known = transform.norm_bound(known)
+            known = transform.norm_bound(known) if isinstance(transform, BoundsNorm) else None
         if known is None or known > self.bound:
             raise ConfigError(
                 f"{self!r} adds noise to an update whose norm is {'unbounded' if known is None else f'up to {known}'}",
                 fix=f"put clip_by_norm({self.bound}) right before it",
             )
 
-    def outgoing(self, update: Vector, private: State, public: State, context: SendContext) -> Vector:
+    def outgoing(self, update: Vector, context: SendContext) -> Vector:
         """Add the noise of this member and round."""
-        del private, public
         generator = context.private.require_private("noise").child("noise").generator()
         noisy = np.empty_like(update)
         for first in range(0, update.size, _BLOCK):

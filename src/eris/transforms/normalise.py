@@ -12,7 +12,7 @@ import numpy as np
 
 from eris.errors import InputError
 from eris.local.spec import Vector
-from eris.transforms.transform import Mean, SendContext, State, Transform
+from eris.transforms.transform import MeanStretch, SendContext, Transform
 
 __all__ = ["NormaliseSteps", "normalise_steps"]
 
@@ -23,9 +23,8 @@ class NormaliseSteps(Transform):
     def __repr__(self) -> str:
         return "normalise_steps()"
 
-    def outgoing(self, update: Vector, private: State, public: State, context: SendContext) -> Vector:
+    def outgoing(self, update: Vector, context: SendContext) -> Vector:
         """Divide by τ_k."""
-        del private, public
         if not (math.isfinite(context.steps) and context.steps > 0):
             raise InputError(
                 f"the number of local steps is {context.steps}",
@@ -35,9 +34,8 @@ class NormaliseSteps(Transform):
             )
         return update / np.float32(context.steps)
 
-    def incoming(self, direction: Vector, public: State, mean: Mean) -> None:
+    def incoming(self, direction: Vector, mean: MeanStretch) -> None:
         """Multiply by τ_eff."""
-        del public
         direction *= mean.steps
 
 

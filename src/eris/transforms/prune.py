@@ -27,7 +27,7 @@ from eris.transforms.packed import Code, Float32, Packed
 from eris.transforms.topk import magnitudes
 from eris.transforms.transform import Accepted, SendContext, State, Transform
 
-__all__ = ["MagnitudePrune", "Prune", "magnitude_prune", "prune"]
+__all__ = ["MagnitudePrune", "Prune", "PseudoPrune", "magnitude_prune", "prune"]
 
 _BITMAP_PAYS = 1 / 32
 
@@ -96,19 +96,25 @@ def _quantile(sizes: Vector, p: float) -> np.float32:
 
 
 class Prune(Compress):
-    """Withhold the largest values, for good or for later."""
+    """Withhold the largest values for good."""
 
-    def __init__(self, p: float, *, keep_withheld: bool = False) -> None:
+    def __init__(self, p: float) -> None:
         super().__init__(MagnitudePrune(p))
         self.p = p
-        self.keep_withheld = self.remembers_update = keep_withheld
 
     def __repr__(self) -> str:
-        return f"prune({self.p}{', keep_withheld=True' if self.keep_withheld else ''})"
+        return f"prune({self.p})"
+
+
+class PseudoPrune(Prune):
+    """Withhold the largest values for later: the member keeps them in its own model."""
+
+    def __repr__(self) -> str:
+        return f"prune({self.p}, keep_withheld=True)"
 
     def check(self, before: Sequence[Transform]) -> None:
         """Refuse to keep values that are no longer in units of the model."""
-        if self.keep_withheld and any(isinstance(transform, NormaliseSteps) for transform in before):
+        if any(isinstance(transform, NormaliseSteps) for transform in before):
             raise ConfigError(
                 f"{self!r} stands behind normalise_steps(), so what it keeps could not be put back into the model",
                 fix="use keep_withheld = false, or no normalise_steps",
@@ -116,30 +122,23 @@ class Prune(Compress):
 
     def private_state(self, n: int) -> State:
         """Return that nothing is withheld yet."""
-        return {"withheld": np.zeros(n, np.float32)} if self.keep_withheld else {}
+        return {"withheld": np.zeros(n, np.float32)}
 
     def start(self, model: Vector, private: State) -> None:
         """Put what was withheld back into the member's own model."""
-        if self.keep_withheld:
-            model -= private["withheld"]
+        model -= private["withheld"]
 
-    def outgoing(self, update: Vector, private: State, public: State, context: SendContext) -> Packed:
+    def outgoing(self, update: Vector, context: SendContext) -> Packed:
         """Return the pruned update; what had been withheld before is part of it again."""
-        del public
-        return self.compressor.compress(self._whole(update, private), context)
+        return super().outgoing(update + context.private_state["withheld"], context)
 
-    def settle(self, update: Vector, sent: Vector | Packed, private: State, accepted: Accepted) -> None:
+    def settle_update(self, update: Vector, sent: Vector | Packed, private: State, accepted: Accepted) -> None:
         """Keep what was not sent, where the verdict accepted the rest."""
-        if not self.keep_withheld:
-            return
         assert isinstance(sent, Packed)
-        withheld = self._whole(update, private)
+        withheld = update + private["withheld"]
         withheld -= sent.dense()  # exact: a value minus itself, or minus zero
         chosen = accepted.selects(None)
         np.copyto(private["withheld"], withheld, where=True if chosen is None else chosen)
-
-    def _whole(self, update: Vector, private: State) -> Vector:
-        return update + private["withheld"] if self.keep_withheld else update
 
 
 def magnitude_prune(p: float) -> MagnitudePrune:
@@ -149,4 +148,4 @@ def magnitude_prune(p: float) -> MagnitudePrune:
 
 def prune(p: float, *, keep_withheld: bool = False) -> Prune:
     """Withhold the share p of largest magnitude; with `keep_withheld` a member goes on training with it."""
-    return Prune(p, keep_withheld=keep_withheld)
+    return PseudoPrune(p) if keep_withheld else Prune(p)

@@ -17,14 +17,14 @@ from typing import Literal
 import numpy as np
 
 from eris.errors import ConfigError
-from eris.local.mapped import is_mapped, release
 from eris.local.spec import Vector
-from eris.local.stretch import stretches
 from eris.shards.plan import Coordinates
+from eris.storage.mapped import is_mapped, release
+from eris.storage.stretch import stretches
 from eris.transforms.compress import CompressesBlocks, CompressesDifference, Compressor, require_compressor
 from eris.transforms.kept import Blocks
 from eris.transforms.packed import Packed
-from eris.transforms.transform import Accepted, Mean, SendContext, State, Transform
+from eris.transforms.transform import Accepted, MeanStretch, SendContext, State, Transform
 
 __all__ = ["Gamma", "GammaSchedule", "Shift", "gamma_diana", "gamma_paper", "shift"]
 
@@ -49,7 +49,6 @@ def gamma_diana(omega: float) -> float:
 class Shift(Transform):
     """Shift by a reference, then compress."""
 
-    packs = True
     needs_linear_rule = True  # s = Σ w_k s_k holds for means only
 
     def __init__(
@@ -103,37 +102,31 @@ class Shift(Transform):
         """Return s = 0."""
         return {"reference": np.zeros(n, np.float32)}
 
-    @property
-    def packs_blocks(self) -> bool:  # type: ignore[override]
-        """Whether the compressor can take an update in blocks."""
-        return isinstance(self.compressor, CompressesBlocks)
+    def _reference(self, context: SendContext) -> Vector:
+        return (context.public_state if self.shared_reference else context.private_state)["reference"]
 
-    def outgoing_blocks(self, blocks: Blocks, n: int, private: State, public: State, context: SendContext) -> Packed:
-        """Return C(g − s_k) of an update g that comes in blocks."""
-        assert isinstance(self.compressor, CompressesBlocks)
-        return self.compressor.compress_blocks(blocks, n, self._reference(private, public), context)
-
-    def _reference(self, private: State, public: State) -> Vector:
-        return public["reference"] if self.shared_reference else private["reference"]
-
-    def outgoing(self, update: Vector, private: State, public: State, context: SendContext) -> Packed:
+    def outgoing(self, update: Vector, context: SendContext) -> Packed:
         """Return C(g − s_k)."""
-        reference = self._reference(private, public)
+        reference = self._reference(context)
         if isinstance(self.compressor, CompressesDifference):
             return self.compressor.compress_difference(update, reference, context)
         return self.compressor.compress(update - reference, context)
 
-    def settle(self, update: Vector, sent: Vector | Packed, private: State, accepted: Accepted) -> None:
+    def outgoing_blocks(self, blocks: Blocks, n: int, context: SendContext) -> Packed:
+        """Return C(g − s_k) of an update g that comes in blocks."""
+        assert isinstance(self.compressor, CompressesBlocks)
+        return self.compressor.compress_blocks(blocks, n, self._reference(context), context)
+
+    def settle(self, sent: Vector | Packed, private: State, accepted: Accepted) -> None:
         """Advance s_k where the verdict accepted this member."""
-        del update
         if self.shared_reference:
             return
         assert isinstance(sent, Packed)
         advance(private["reference"], sent, self.reference_step(sent.n, accepted.round), accepted)
 
-    def incoming(self, direction: Vector, public: State, mean: Mean) -> None:
+    def incoming(self, direction: Vector, mean: MeanStretch) -> None:
         """Add s to the direction, then advance s; where nothing was sent or a shard was lost it stays, v̄ being zero."""
-        reference = public["reference"]
+        reference = mean.public_state["reference"]
         direction += reference
         step = self.reference_step(mean.whole or reference.size, mean.round)
         if mean.support is None:

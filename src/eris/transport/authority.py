@@ -1,6 +1,7 @@
 """A federation's certificate authority: one folder, kept by whoever admits peers.
 
 ca.pem, ca-key.pem (0600)     the CA; the key is best kept off any machine that trains
+ca-key-old.pem (0600)         while the CA is replaced: the old one's key, and ca.pem holds both certificates
 revoked.pem                   what was withdrawn; public, signed
 issued/NAME/SERIAL.pem        every certificate ever given to a name
 peers/NAME/                   what a peer needs, ready to be carried there (see credentials.py)
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from eris.atomic_file import write_atomically
 from eris.errors import ConfigError
@@ -21,14 +22,17 @@ from eris.transport.certificates import (
     PrivateKey,
     federation_of,
     fingerprint_of,
+    is_issued_by,
     issue_certificate,
     key_bytes,
     key_fingerprint,
+    names_of,
     new_authority,
     new_key,
     new_request,
     pem,
     read_certificate,
+    read_certificates,
     read_key,
     read_request,
     requested_name,
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Authority", "request"]
 
-_AUTHORITY_KEY = "ca-key.pem"
+_AUTHORITY_KEY, _OLD_KEY = "ca-key.pem", "ca-key-old.pem"
 
 
 class Authority:
@@ -55,7 +59,15 @@ class Authority:
         if not (self.folder / _AUTHORITY_KEY).exists():
             raise ConfigError("there is no CA here", fix=f"make one with `eris certs init {folder}`", folder=folder)
         self._key = read_key(read_private(self.folder / _AUTHORITY_KEY), where=self.folder / _AUTHORITY_KEY)
-        self._certificate = read_certificate(read_file(self.folder / ROOT), where=self.folder / ROOT)
+        self._certificates = read_certificates(read_file(self.folder / ROOT), where=self.folder / ROOT)
+        self._certificate = self._of(self._key)
+
+    def _of(self, key: PrivateKey) -> x509.Certificate:
+        """Return the certificate of a CA's key; the one of ca-key.pem signs what is issued from now on."""
+        for certificate in self._certificates:
+            if certificate.public_key() == key.public_key():
+                return certificate
+        raise ConfigError("ca.pem and the CA's key do not belong together", fix="restore both", folder=self.folder)
 
     @classmethod
     def create(cls, folder: Path | str, federation: str, *, days: int = AUTHORITY_DAYS) -> Authority:
@@ -83,7 +95,7 @@ class Authority:
     def revocations(self) -> Revocations:
         """What was withdrawn."""
         path = self.folder / REVOKED
-        return Revocations.read(read_file(path), self._certificate, where=path)
+        return Revocations.read(read_file(path), *self._certificates, where=path)
 
     def issue(self, name: str, *, hosts: Sequence[str] = (), days: int = PEER_DAYS, replace: bool = False) -> Path:
         """Make a folder with key and certificate for a peer and return it.
@@ -110,6 +122,59 @@ class Authority:
         certificate = self._certify(name, public_key, hosts, days, replace=replace)
         (folder / KEY).unlink(missing_ok=True)  # of an earlier `issue`; it no longer fits, and the peer has its own
         return self._hand_over(name, certificate)
+
+    def renew(self, name: str, *, days: int = PEER_DAYS) -> Path:
+        """Issue a new certificate for the key, name and hosts of the newest one that holds; return the peer's folder.
+
+        The key need not be here: what the peer of a request gets is as good as what it had, for longer.
+        """
+        check_name(name)
+        live = self._live(name)
+        if not live:
+            fix = f"admit it with `eris certs issue {self.folder} {name}` or `eris certs sign`"
+            raise ConfigError(f"{name!r} has no certificate that holds", fix=fix, folder=self.folder)
+        newest = max(live, key=lambda certificate: certificate.not_valid_before_utc)
+        key = cast("ec.EllipticCurvePublicKey", newest.public_key())  # all that we issue are
+        return self._hand_over(name, self._certify(name, key, names_of(newest)[1:], days, replace=False))
+
+    def holds_until(self, name: str) -> float:
+        """Return when the last certificate of a name expires (seconds since 1970); 0 if none holds."""
+        return max((certificate.not_valid_after_utc.timestamp() for certificate in self._live(name)), default=0.0)
+
+    def names(self) -> list[str]:
+        """Return the names that have a certificate that holds."""
+        return [name for path in sorted((self.folder / "issued").glob("*")) if self._live(name := path.name)]
+
+    def rotate(self, *, days: int = AUTHORITY_DAYS) -> None:
+        """Make a new CA beside the old one; ca.pem holds both until `retire`, and peers believe both."""
+        if len(self._certificates) > 1:
+            fix = f"finish with `eris certs rotate {self.folder} --finish`"
+            raise ConfigError("this CA is being replaced already", fix=fix, folder=self.folder)
+        revocations, key = self.revocations, new_key()
+        certificate = new_authority(key, self.federation, days=days)
+        _write(self.folder / _OLD_KEY, key_bytes(self._key), mode=0o600)
+        self._certificates = (*self._certificates, certificate)
+        self._write_roots()  # before the new key: a CA whose key is in no ca.pem could not be opened
+        _write(self.folder / _AUTHORITY_KEY, key_bytes(key), mode=0o600)
+        self._key, self._certificate = key, certificate
+        self._write_revocations(Revocations(revocations.number + 1, revocations.serials))
+
+    def retire(self) -> None:
+        """Believe the new CA alone; refused while somebody has a certificate of the old one only."""
+        if len(self._certificates) < 2:
+            fix = f"begin with `eris certs rotate {self.folder}`"
+            raise ConfigError("there is no old CA to retire", fix=fix, folder=self.folder)
+        behind = [
+            name for name in self.names() if not any(is_issued_by(c, self._certificate) for c in self._live(name))
+        ]
+        if behind:
+            fix = f"`eris certs renew {self.folder}`, and carry the certificates to the peers"
+            raise ConfigError(f"{', '.join(behind)} would be shut out: no certificate of the new CA", fix=fix)
+        revocations = self.revocations
+        self._certificates = (self._certificate,)
+        self._write_roots()
+        (self.folder / _OLD_KEY).unlink(missing_ok=True)
+        self._write_revocations(Revocations(revocations.number + 1, revocations.serials))
 
     def revoke(self, name: str) -> tuple[int, ...]:
         """Withdraw every certificate of a name that still holds; return their serials."""
@@ -170,9 +235,20 @@ class Authority:
         return serials
 
     def _write_revocations(self, revocations: Revocations) -> None:
-        data = pem(revocation_list(self._certificate, self._key, revocations))
-        for folder in (self.folder, *(self.folder / "peers").glob("*")):
+        keys = [self._key]
+        if len(self._certificates) > 1:  # the old one first: a peer that has only its certificate reads that one
+            keys.insert(0, read_key(read_private(self.folder / _OLD_KEY), where=self.folder / _OLD_KEY))
+        data = b"".join(pem(revocation_list(self._of(key), key, revocations)) for key in keys)
+        for folder in self._folders():
             _write(folder / REVOKED, data)
+
+    def _write_roots(self) -> None:
+        data = b"".join(map(pem, self._certificates))
+        for folder in self._folders():
+            _write(folder / ROOT, data)
+
+    def _folders(self) -> list[Path]:
+        return [self.folder, *(self.folder / "peers").glob("*")]
 
 
 def _read_request(path: Path) -> x509.CertificateSigningRequest:

@@ -11,59 +11,70 @@ import threading
 import time
 from collections import deque
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Any
 
-__all__ = ["Board", "Bulletin"]
+from eris.transport.calls import Posted
 
-
-@dataclass(frozen=True, slots=True)
-class Bulletin:
-    """One thing everybody must hear: its kind ("plan", "verdict", …) and what it says."""
-
-    sequence: int
-    kind: str
-    document: dict[str, Any] = field(repr=False)
+__all__ = ["Board"]
 
 
 class Board:
     """The newest bulletins; safe to use from many threads.
 
     >>> board = Board()
-    >>> board.post("plan", {"round": 0})
+    >>> board.post(b"a plan")
     0
-    >>> [bulletin.kind for bulletin in board.after(-1, seconds=0)]
-    ['plan']
+    >>> [posted.bulletin for posted in board.after(-1, seconds=0)]
+    [b'a plan']
     """
 
     def __init__(self, keep: int = 64) -> None:
-        self.identity = secrets.token_hex(8)  # sequences begin anew with every start of a coordinator
-        self._bulletins: deque[Bulletin] = deque(maxlen=keep)
+        self._posted: deque[Posted] = deque(maxlen=keep)
+        self._taken_down: tuple[Posted, ...] = ()  # who waits while the board is renewed still hears the last of it
         self._next, self._closed = 0, False
         self._changed = threading.Condition()
+        self.identity = secrets.token_hex(8)  # sequences begin anew with every start of a coordinator
 
     def together(self) -> AbstractContextManager[object]:
         """Return a block in which all that is posted is heard at once: one call tells it instead of several."""
         return self._changed
 
-    def post(self, kind: str, document: dict[str, Any]) -> int:
+    def post(self, bulletin: bytes) -> int:
         """Put up a bulletin and return its sequence."""
         with self._changed:
             sequence, self._next = self._next, self._next + 1
-            self._bulletins.append(Bulletin(sequence, kind, document))
+            self._posted.append(Posted(sequence, bulletin))
             self._changed.notify_all()
         return sequence
 
-    def after(self, sequence: int, *, seconds: float) -> list[Bulletin]:
+    def renew(self) -> None:
+        """Take everything down and be another board: as after a restart, whoever read the last one joins again."""
+        with self._changed:
+            self.identity, self._next, self._taken_down = secrets.token_hex(8), 0, tuple(self._posted)
+            self._posted.clear()
+            self._changed.notify_all()
+
+    def after(self, sequence: int, *, seconds: float) -> list[Posted]:
         """Return what came after `sequence`, waiting for it if need be; nothing if the time or the board ends."""
+        return self.read(self.identity, sequence, seconds=seconds)[1]
+
+    def read(self, known: str, after: int, *, seconds: float) -> tuple[str, list[Posted]]:
+        """Return which board this is and what came after the last thing read on the board that is `known`.
+
+        Who read another board hears at once that this is a new one, from its beginning: it has to join again. Who read
+        none waits for the first bulletin like everybody else.
+        """
         deadline = time.monotonic() + seconds
         with self._changed:
-            while not self._closed and self._next <= sequence + 1:
+            identity = self.identity
+            if known != identity:
+                after, deadline = -1, deadline if known == "" else time.monotonic()
+            while not self._closed and self.identity == identity and self._next <= after + 1:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    return []
+                    return identity, []
                 self._changed.wait(left)
-            return [bulletin for bulletin in self._bulletins if bulletin.sequence > sequence]
+            posted = self._posted if self.identity == identity else self._taken_down
+            return identity, [one for one in posted if one.sequence > after]
 
     def close(self) -> None:
         """Let nobody wait any longer."""

@@ -10,6 +10,7 @@ and they sign manifests as well.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import ipaddress
 from collections.abc import Sequence
@@ -46,6 +47,7 @@ __all__ = [
     "new_request",
     "pem",
     "read_certificate",
+    "read_certificates",
     "read_key",
     "read_request",
     "requested_name",
@@ -90,6 +92,16 @@ def read_certificate(data: bytes, *, where: object) -> x509.Certificate:
         if data.lstrip().startswith(b"-----"):
             return x509.load_pem_x509_certificate(data)
         return x509.load_der_x509_certificate(data)
+    except ValueError as error:
+        raise ConfigError(
+            f"no certificate can be read: {error}", fix="make it anew with `eris certs`", file=where
+        ) from error
+
+
+def read_certificates(data: bytes, *, where: object) -> tuple[x509.Certificate, ...]:
+    """Return all certificates of a PEM file: while a CA is replaced, ca.pem holds the new one and the old one."""
+    try:
+        return tuple(x509.load_pem_x509_certificates(data))
     except ValueError as error:
         raise ConfigError(
             f"no certificate can be read: {error}", fix="make it anew with `eris certs`", file=where
@@ -189,13 +201,13 @@ def names_of(certificate: x509.Certificate | x509.CertificateSigningRequest) -> 
     return tuple(str(name.value) for name in names)
 
 
-def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    """Return whether the authority signed the certificate."""
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
+def is_issued_by(certificate: x509.Certificate, *authorities: x509.Certificate) -> bool:
+    """Return whether one of the authorities signed the certificate."""
+    for authority in authorities:
+        with contextlib.suppress(ValueError, TypeError, InvalidSignature):
+            certificate.verify_directly_issued_by(authority)
+            return True
+    return False
 
 
 def identity_of(certificate: x509.Certificate, federation: str) -> PeerIdentity:

@@ -1,59 +1,68 @@
 """The control plane's language: gRPC calls between a peer and the coordinator, small documents both ways.
 
-    /eris.Control/Join Report Fetch Status Leave Stop    request and answer are documents (canonical JSON, see wire/)
+    /eris.Control/Join Report Fetch Status Leave Stop    request and answer are documents (see calls.py and wire/)
     /eris.Control/Next                                   what the coordinator told everybody after …; waits for it
     /grpc.health.v1.Health/Check                         for the tools people have
 
-What a document says is the protocol's matter. There is no generated code: a message is its bytes. A refusal travels as
-a gRPC status whose details are a document again, so that both sides raise the same typed error.
+There is no generated code: a message is a document's bytes. A refusal travels as a gRPC status whose details are a
+line of JSON, which every version can read, so that both sides raise the same typed error.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from eris.errors import MissingExtra
+from eris.protocol.messages import Wanted
+from eris.transport.calls import (
+    Done,
+    FetchAnswer,
+    FetchRequest,
+    JoinAnswer,
+    JoinRequest,
+    LeaveRequest,
+    Overview,
+    ReportRequest,
+    StatusRequest,
+    StopRequest,
+)
 from eris.transport.identity import PeerIdentity
-from eris.wire.document import LONGEST_DOCUMENT
+from eris.wire.schema import LONGEST_DOCUMENT
 
-__all__ = ["COORDINATOR", "METHODS", "SERVICE", "ControlService", "ControlTraffic", "Document", "load_grpc"]
+__all__ = ["COORDINATOR", "SERVICE", "ControlService", "load_grpc"]
 
 COORDINATOR = "coordinator"  # the name its certificate carries: coordinator.FEDERATION
 SERVICE = "eris.Control"
 HEALTH = "/grpc.health.v1.Health/Check"
-METHODS = ("Join", "Report", "Fetch", "Status", "Leave", "Stop")
 LONGEST_WAIT = 60.0  # seconds a call for news may be held
 MESSAGE_LIMIT = LONGEST_DOCUMENT + 4096
-
-Document = dict[str, Any]
 
 
 class ControlService(Protocol):
     """What the coordinator does with a call. Called from many threads at once; raises `Refused` to refuse."""
 
-    def join(self, caller: PeerIdentity, request: Document) -> Document:
+    def join(self, caller: PeerIdentity, request: JoinRequest) -> JoinAnswer:
         """Take a peer into the run, or back into it."""
         ...
 
-    def report(self, caller: PeerIdentity, request: Document) -> Document:
-        """Take a manifest, a notice or the list of what a member holds."""
+    def report(self, caller: PeerIdentity, request: ReportRequest) -> Wanted:
+        """Take a manifest, a notice or what a member holds; return what else is wanted from it."""
         ...
 
-    def fetch(self, caller: PeerIdentity, request: Document) -> Document:
-        """Return a plan, a verdict or another record by its name."""
+    def fetch(self, caller: PeerIdentity, request: FetchRequest) -> FetchAnswer:
+        """Return addresses, a roster, rounds that were missed, or whether a peer can be dialled."""
         ...
 
-    def status(self, caller: PeerIdentity, request: Document) -> Document:
+    def status(self, caller: PeerIdentity, request: StatusRequest) -> Overview:
         """Return who is there and how far the run is."""
         ...
 
-    def leave(self, caller: PeerIdentity, request: Document) -> Document:
+    def leave(self, caller: PeerIdentity, request: LeaveRequest) -> Done:
         """Let a peer go."""
         ...
 
-    def stop(self, caller: PeerIdentity, request: Document) -> Document:
+    def stop(self, caller: PeerIdentity, request: StopRequest) -> Done:
         """End the run, if the caller may."""
         ...
 
@@ -68,15 +77,6 @@ class ControlService(Protocol):
     def healthy(self) -> bool:
         """Return whether the coordinator can serve."""
         ...
-
-
-@dataclass
-class ControlTraffic:
-    """Bytes of documents and number of calls; none of them depends on the size of the model."""
-
-    calls: int = 0
-    sent: int = 0
-    received: int = 0
 
 
 def load_grpc() -> Any:

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from eris.errors import ErisError, Reason, Refused
-from eris.transport.board import Bulletin
+from eris.protocol.messages import Wanted
+from eris.transport.calls import (
+    CALLS,
+    ControlTraffic,
+    FetchRequest,
+    JoinAnswer,
+    JoinRequest,
+    LeaveRequest,
+    NewsAnswer,
+    NewsRequest,
+    Overview,
+    Posted,
+    ReportRequest,
+    StatusRequest,
+    StopRequest,
+)
 from eris.transport.control import (
     COORDINATOR,
     HEALTH,
     LONGEST_WAIT,
     MESSAGE_LIMIT,
     SERVICE,
-    ControlTraffic,
-    Document,
     load_grpc,
 )
 from eris.transport.credentials import CERTIFICATE, KEY, ROOT, Credentials
@@ -24,11 +38,14 @@ from eris.transport.identity import Refusal
 from eris.transport.link import LinkClosed, LinkError, LinkRefused, LinkTimeout
 from eris.transport.names import full_name
 from eris.transport.probe import probe
+from eris.transport.route import Proxy, address_text
 from eris.transport.socket_stream import Address
-from eris.wire.document import decode_document, encode_document
+from eris.wire.schema import decode, encode
+from eris.wire.version import require_version
 
 __all__ = ["ControlClient"]
 
+T = TypeVar("T")
 _CALL = 10.0  # seconds
 _SLACK = 5.0  # seconds an answer may be late after the server stopped waiting
 
@@ -36,11 +53,15 @@ _SLACK = 5.0  # seconds an answer may be late after the server stopped waiting
 class ControlClient:
     """Calls a coordinator. One for each thread, or shared: calls may run at once."""
 
-    def __init__(self, credentials: Credentials, address: Address, *, name: str = COORDINATOR) -> None:
+    def __init__(
+        self, credentials: Credentials, address: Address, *, name: str = COORDINATOR, proxy: Proxy | None = None
+    ) -> None:
         self._credentials, self._address, self._name = credentials, address, name
+        self._proxy = proxy if proxy is not None and proxy.is_for(address[0]) else None
         self._grpc = load_grpc()
         self._lock = threading.Lock()
         self._channel: Any = None
+        self._edition = 0  # of the credentials that the channel was made with
         self._retired: list[tuple[float, Any]] = []
         self._board, self._heard = "", -1
         self._traffic = ControlTraffic()
@@ -56,46 +77,50 @@ class ControlClient:
         """Which board news were last read from; another one means that the coordinator was started anew."""
         return self._board
 
-    def join(self, request: Document, *, seconds: float = _CALL) -> Document:
+    def join(self, request: JoinRequest, *, seconds: float = _CALL) -> JoinAnswer:
         """Ask to be taken into the run; the answer names the board that news of it are on."""
-        answer = self._call("Join", request, seconds)
-        self._board = self._board or str(answer.get("board", ""))  # later ones are noticed by who asks for news
+        answer: JoinAnswer = self._call("Join", request, seconds)
+        self._board = self._board or answer.board  # later ones are noticed by who asks for news
         return answer
 
-    def report(self, request: Document, *, seconds: float = _CALL) -> Document:
-        """Tell the coordinator what this peer signed or holds."""
-        return self._call("Report", request, seconds)
+    def report(self, request: ReportRequest, *, seconds: float = _CALL) -> Wanted:
+        """Tell the coordinator what this peer signed or holds; return what else it wants to know."""
+        wanted: Wanted = self._call("Report", request, seconds)
+        return wanted
 
-    def fetch(self, request: Document, *, seconds: float = _CALL) -> Document:
-        """Ask for a plan, a verdict or another record by its name."""
-        return self._call("Fetch", request, seconds)
+    def fetch(self, request: FetchRequest, answer: type[T], *, seconds: float = _CALL) -> T:
+        """Ask for addresses, a roster, rounds that were missed, or whether a peer can be dialled."""
+        found = self._call("Fetch", request, seconds)
+        if not isinstance(found, answer):
+            raise Refused(Reason.MALFORMED, f"the coordinator answered with a {type(found).__name__}")
+        return found
 
-    def status(self, request: Document | None = None, *, seconds: float = _CALL) -> Document:
+    def status(self, *, seconds: float = _CALL) -> Overview:
         """Ask who is there and how far the run is."""
-        return self._call("Status", request or {}, seconds)
+        overview: Overview = self._call("Status", StatusRequest(), seconds)
+        return overview
 
-    def leave(self, request: Document, *, seconds: float = _CALL) -> Document:
+    def leave(self, *, for_good: bool = False, seconds: float = _CALL) -> None:
         """Say goodbye to the run."""
-        return self._call("Leave", request, seconds)
+        self._call("Leave", LeaveRequest(for_good), seconds)
 
-    def stop(self, request: Document | None = None, *, seconds: float = _CALL) -> Document:
+    def stop(self, *, seconds: float = _CALL) -> None:
         """Ask the coordinator to end the run."""
-        return self._call("Stop", request or {}, seconds)
+        self._call("Stop", StopRequest(), seconds)
 
-    def news(self, seconds: float) -> list[Bulletin]:
+    def news(self, seconds: float) -> list[Posted]:
         """Return what the coordinator told everybody since the last call; waits up to `seconds` for it."""
-        board, heard, bulletins, more = self._board, self._heard, list[Bulletin](), True
+        board, heard, news, more = self._board, self._heard, list[Posted](), True
         while more:  # what was read counts once all of it is here: a plan of the first page may be over by the last one
-            request = {"board": board, "after": heard, "wait": 0.0 if bulletins else seconds}
-            answer = self._call("Next", request, seconds + _SLACK)
-            page = [Bulletin(**entry) for entry in answer["bulletins"]]
-            if answer["board"] != board:
-                board, heard = answer["board"], -1  # sequences begin anew
-            heard = page[-1].sequence if page else heard
-            bulletins += page
-            more = bool(page) and answer.get("more", False)
+            request = NewsRequest(board, heard, 0.0 if news else seconds)
+            answer: NewsAnswer = self._call("Next", request, seconds + _SLACK)
+            if answer.board != board:
+                board, heard = answer.board, -1  # sequences begin anew
+            heard = answer.posted[-1].sequence if answer.posted else heard
+            news += answer.posted
+            more = bool(answer.posted) and answer.more
         self._board, self._heard = board, heard
-        return bulletins
+        return news
 
     def healthy(self, *, seconds: float = _CALL) -> bool:
         """Return whether the coordinator says it can serve."""
@@ -115,8 +140,8 @@ class ControlClient:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _call(self, method: str, request: Document, seconds: float) -> Document:
-        return decode_document(self._send(f"/{SERVICE}/{method}", encode_document(request), seconds))
+    def _call(self, method: str, request: Any, seconds: float) -> Any:
+        return decode(CALLS[method][1], self._send(f"/{SERVICE}/{method}", encode(request), seconds))
 
     def _send(self, path: str, data: bytes, seconds: float) -> bytes:
         try:
@@ -131,9 +156,11 @@ class ControlClient:
 
     def _open(self) -> Any:
         with self._lock:
-            if self._credentials.refresh() and self._channel is not None:
+            self._credentials.refresh()  # or somebody else has, since this channel was made
+            if self._edition != self._credentials.edition and self._channel is not None:
                 self._retire(time.monotonic())
             if self._channel is None:
+                self._edition = self._credentials.edition
                 self._channel = self._new_channel()
             return self._channel
 
@@ -156,10 +183,11 @@ class ControlClient:
             ("grpc.keepalive_time_ms", 20_000),
             ("grpc.keepalive_timeout_ms", 10_000),
             ("grpc.max_reconnect_backoff_ms", 2_000),
-            ("grpc.enable_http_proxy", 0),
+            ("grpc.enable_http_proxy", int(self._proxy is not None)),
         ]
-        host, port = self._address
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if self._proxy is not None:
+            options.append(("grpc.http_proxy", self._proxy.url))
+        place = address_text(self._address)
         return self._grpc.secure_channel(place, self._grpc.ssl_channel_credentials(root, key, certificate), options)
 
     def _explained(self, error: Any, path: str) -> ErisError:
@@ -171,16 +199,17 @@ class ControlClient:
         reason, what, fix = _details(error.details())
         if error.code() is code.UNAUTHENTICATED and reason in Refusal._value2member_map_:
             return LinkRefused(Refusal(reason), by_us=False, **where)
-        if error.code() is code.FAILED_PRECONDITION and reason in Reason._value2member_map_:
-            return Refused(Reason(reason), what.partition(": ")[2], fix=fix, **where)
-        if error.code() is code.INVALID_ARGUMENT:
-            return Refused(Reason.MALFORMED, what, **where)
+        if error.code() in (code.FAILED_PRECONDITION, code.INVALID_ARGUMENT):
+            if reason == Reason.MALFORMED and "canonical JSON" in what:  # all that version 1 could say of our bytes
+                require_version(1, "coordinator")
+            named = Reason(reason) if reason in Reason._value2member_map_ else Reason.MALFORMED
+            return Refused(named, what.removeprefix(f"refused ({reason}): "), fix=fix, **where)
         return LinkClosed(f"the coordinator failed ({error.code().name})", clean=False, fix="see its log", **where)
 
     def _unreachable(self, seconds: float) -> LinkError | None:
         # gRPC says "unavailable" to everything below it; the same steps by hand tell which of them fails.
         try:
-            probe(self._address, self._credentials, expected=self._name, seconds=seconds)
+            probe(self._address, self._credentials, expected=self._name, seconds=seconds, proxy=self._proxy)
         except LinkError as error:
             return error
         return None
@@ -188,7 +217,7 @@ class ControlClient:
 
 def _details(text: str) -> tuple[str, str, str]:
     try:
-        document = decode_document(text.encode())
-        return str(document["reason"]), str(document["what"]), str(document["fix"])
-    except (ErisError, KeyError):
+        said = json.loads(text)
+        return str(said["reason"]), str(said["what"]), str(said["fix"])
+    except (ValueError, KeyError, TypeError):
         return "", text, ""

@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+from urllib.parse import unquote
 
-from eris.errors import ConfigError, ErisError, Refused
-from eris.transport.board import Board, Bulletin
+from eris.errors import ConfigError, ErisError, Reason, Refused
+from eris.transport.board import Board
+from eris.transport.calls import CALLS, ControlTraffic, NewsAnswer, NewsRequest, Posted
 from eris.transport.control import (
     HEALTH,
     LONGEST_WAIT,
     MESSAGE_LIMIT,
-    METHODS,
     SERVICE,
     ControlService,
-    ControlTraffic,
-    Document,
     load_grpc,
 )
 from eris.transport.credentials import CERTIFICATE, KEY, ROOT, Credentials
 from eris.transport.identity import PeerIdentity
 from eris.transport.socket_stream import Address
-from eris.wire.document import LONGEST_DOCUMENT, decode_document, encode_document
+from eris.wire.schema import LONGEST_DOCUMENT, decode, encode
 
 __all__ = ["ControlServer", "a_page"]
 
+T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 _SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"  # HealthCheckResponse{status} as protobuf writes it
 _WAITING = 4  # calls for news of one caller at a time: one, and some that it hung up on
 _PAGE = LONGEST_DOCUMENT // 2  # bytes of news in one answer
+_AROUND = 16  # bytes around an entry: heads and numbers
 _OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_LIMIT),
     ("grpc.max_send_message_length", MESSAGE_LIMIT),
@@ -45,19 +47,29 @@ _OPTIONS = (
 )
 
 Handler = Callable[[bytes, Any], bytes]
-Call = Callable[[PeerIdentity, Document], Document | bytes]
+Call = Callable[[PeerIdentity, Any], Any]
 
 
 class ControlServer:
     """Serves a `ControlService` and its `board`; a context manager that ends its threads."""
 
     def __init__(
-        self, credentials: Credentials, address: Address, service: ControlService, *, capacity: int = 512
+        self,
+        credentials: Credentials,
+        address: Address,
+        service: ControlService,
+        *,
+        board: Board | None = None,
+        capacity: int = 512,
+        require_allowed: Callable[[PeerIdentity, str], None] | None = None,
     ) -> None:
-        """Listen on `address` (port 0 is any free one) for at most `capacity` calls at a time."""
-        self._credentials, self._service = credentials, service
+        """Listen on `address` (port 0 is any free one) for at most `capacity` calls at a time.
+
+        `require_allowed` refuses callers whose certificate is good but who may not make this call.
+        """
+        self._credentials, self._service, self._require_allowed = credentials, service, require_allowed
         self._grpc = load_grpc()
-        self.board = Board()
+        self.board = board or Board()
         self._last_news: tuple[tuple[str, list[int]], bytes] = ("", []), b""
         self._traffic, self._counting = ControlTraffic(), threading.Lock()
         # A call for news holds its thread while it waits, so there must be one for every peer and some to spare.
@@ -78,12 +90,6 @@ class ControlServer:
         """Documents in and out up to now."""
         with self._counting:
             return replace(self._traffic)
-
-    def renew_board(self) -> Board:
-        """Put up an empty board: as after a restart, everybody who read the last one joins again."""
-        old, self.board = self.board, Board()
-        old.close()
-        return self.board
 
     def close(self, grace: float = 1.0) -> None:
         """Answer who waits, then end."""
@@ -109,37 +115,40 @@ class ControlServer:
 
     def _server_credentials(self) -> Any:
         # Asked at every connection, so that renewed files are used without a restart.
+        self._edition = self._credentials.edition
         first = self._certificates()
         return self._grpc.dynamic_ssl_server_credentials(first, self._renewed, require_client_authentication=True)
 
     def _renewed(self) -> Any:
-        return self._certificates() if self._credentials.refresh() else None
+        self._credentials.refresh()  # or somebody else has, since
+        if self._edition == self._credentials.edition:
+            return None
+        self._edition = self._credentials.edition
+        return self._certificates()
 
     def _certificates(self) -> Any:
         key, certificate, root = (self._credentials.read(file) for file in (KEY, CERTIFICATE, ROOT))
         return self._grpc.ssl_server_certificate_configuration([(key, certificate)], root)
 
     def _routes(self) -> dict[str, Handler]:
-        calls = {method: self._handler(getattr(self._service, method.lower())) for method in METHODS}
-        calls["Next"] = self._handler(self._next, watched=True)
-        return {f"/{SERVICE}/{method}": call for method, call in calls.items()} | {HEALTH: self._health}
+        routes: dict[str, Handler] = {HEALTH: self._health}
+        for method, (request, _) in CALLS.items():
+            watched = method == "Next"
+            call: Call = self._next if watched else getattr(self._service, method.lower())
+            routes[f"/{SERVICE}/{method}"] = self._handler(method, request, call, watched=watched)
+        return routes
 
-    def _next(self, caller: PeerIdentity, request: Document) -> bytes:
+    def _next(self, caller: PeerIdentity, request: NewsRequest) -> bytes:
         del caller
-        known, board = request.get("board"), self.board
-        after = int(request["after"]) if known == board.identity else -1
-        # Who read another board must hear at once that this is a new one: it has to join again.
-        wait = float(request.get("wait", 0.0)) if known in ("", board.identity) else 0.0
-        return self._spelled(board.identity, board.after(after, seconds=min(wait, LONGEST_WAIT)))
+        wait = min(request.wait, LONGEST_WAIT)
+        return self._spelled(*self.board.read(request.board, request.after, seconds=wait))
 
-    def _spelled(self, board: str, news: list[Bulletin]) -> bytes:
+    def _spelled(self, board: str, news: list[Posted]) -> bytes:
         """Write an answer to a call for news; nearly everybody gets the last one again."""
-        key, (known, answer) = (board, [bulletin.sequence for bulletin in news]), self._last_news
+        key, (known, answer) = (board, [posted.sequence for posted in news]), self._last_news
         if key != known:
-            bulletins = [{"sequence": b.sequence, "kind": b.kind, "document": b.document} for b in news]
-            page = a_page(bulletins)
-            more = len(page) < len(bulletins)
-            answer = encode_document({"board": board, "bulletins": page, "more": more})
+            page = a_page(news, lambda posted: len(posted.bulletin))
+            answer = encode(NewsAnswer(board, page, more=len(page) < len(news)))
             self._last_news = key, answer
         return answer
 
@@ -148,7 +157,7 @@ class ControlServer:
         self._caller(context)
         return _SERVING if self._service.healthy() else _NOT_SERVING
 
-    def _handler(self, call: Call, *, watched: bool = False) -> Handler:
+    def _handler(self, method: str, kind: Any, call: Call, *, watched: bool = False) -> Handler:
         places = self._waiting if watched else self._calling
 
         def handle(data: bytes, context: Any) -> bytes:
@@ -156,17 +165,24 @@ class ControlServer:
             with places.taken_by(caller.name) as free:
                 if not free:  # nobody may keep all threads to itself
                     context.abort(self._grpc.StatusCode.RESOURCE_EXHAUSTED, _details("busy"))
-                return self._answer(call, caller, data, context, watched=watched)
+                try:
+                    if self._require_allowed is not None:
+                        self._require_allowed(caller, method)
+                except Refused as refusal:
+                    self._abort(context, caller, refusal)
+                return self._answer(kind, call, caller, data, context, watched=watched)
 
         return handle
 
-    def _answer(self, call: Call, caller: PeerIdentity, data: bytes, context: Any, *, watched: bool) -> bytes:
+    def _answer(
+        self, kind: Any, call: Call, caller: PeerIdentity, data: bytes, context: Any, *, watched: bool
+    ) -> bytes:
         answered = threading.Event()
         if watched:
             self._watch(caller, context, answered)
         try:
-            said = call(caller, decode_document(data))
-            answer = said if isinstance(said, bytes) else encode_document(said)
+            said = call(caller, decode(kind, data))
+            answer = said if isinstance(said, bytes) else encode(said)
         except Exception as error:  # noqa: BLE001 - a caller hears what it may hear, the log the rest
             self._abort(context, caller, error)
         answered.set()
@@ -193,14 +209,17 @@ class ControlServer:
         if refusal := self._credentials.refusal(caller):
             _LOG.warning("call from %s (%s): refused (%s)", caller, context.peer(), refusal.value)
             context.abort(self._grpc.StatusCode.UNAUTHENTICATED, _details(refusal.value))
-        return caller
+        return replace(caller, address=_host(context.peer()))
 
     def _abort(self, context: Any, caller: PeerIdentity, error: Exception) -> None:
         code = self._grpc.StatusCode
         if isinstance(error, Refused):
             _LOG.warning("call from %s: %s", caller, error)
-            context.abort(code.FAILED_PRECONDITION, _details(error.reason.value, error.what, error.fix))
-        if isinstance(error, ErisError | KeyError | ValueError | TypeError):
+            # Version 1 knows no reason for a version, but shows the words that come with an invalid argument.
+            versions = error.reason is Reason.WRONG_VERSION
+            status = code.INVALID_ARGUMENT if versions else code.FAILED_PRECONDITION
+            context.abort(status, _details(error.reason.value, error.what, error.fix))
+        if isinstance(error, ErisError):
             _LOG.warning("call from %s cannot be answered: %s", caller, error)
             context.abort(code.INVALID_ARGUMENT, _details("malformed", str(error)))
         _LOG.error("a call from %s failed", caller, exc_info=error)
@@ -242,11 +261,21 @@ class _Routes:
         return self._handlers.get(details.method)
 
 
-def a_page(entries: list[Document]) -> list[Document]:
-    """Return the oldest, as many as make no document too long; who asks again gets the next ones."""
-    lengths = accumulate(len(encode_document(entry)) for entry in entries)
-    return [entry for entry, length in zip(entries, lengths, strict=True) if length <= _PAGE] or entries[:1]
+def a_page(entries: Sequence[T], length: Callable[[T], int]) -> tuple[T, ...]:
+    """Return the first, as many as make no document too long; who asks again gets the next ones."""
+    lengths = accumulate(length(entry) + _AROUND for entry in entries)
+    return tuple([entry for entry, so_far in zip(entries, lengths, strict=True) if so_far <= _PAGE] or entries[:1])
+
+
+def _host(peer: str) -> str:
+    """Return the address in how gRPC names the other end of a connection; empty if there is none.
+
+    >>> _host("ipv4:10.0.0.7:51234"), _host("ipv6:%5B::ffff:10.0.0.7%5D:51234"), _host("unix:/a")
+    ('10.0.0.7', '::ffff:10.0.0.7', '')
+    """
+    family, _, place = unquote(peer).partition(":")
+    return place.rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else ""
 
 
 def _details(word: str, what: str = "", fix: str = "") -> str:
-    return encode_document({"reason": word, "what": what, "fix": fix}).decode()
+    return json.dumps({"fix": fix, "reason": word, "what": what}, separators=(",", ":"))  # as version 1 reads it

@@ -2,7 +2,7 @@
 
     key.pem            0600; never leaves this machine
     certificate.pem    NAME.FEDERATION, signed by the CA
-    ca.pem             the CA's certificate: whom this peer believes
+    ca.pem             the CA's certificate: whom this peer believes; while the CA is replaced, the old one's as well
     revoked.pem        optional: certificates the CA has withdrawn, signed by it
 
 `refresh` takes up new files while the peer runs, so a renewed certificate or a revocation needs no restart.
@@ -24,7 +24,15 @@ from typing import TYPE_CHECKING
 
 from eris.atomic_file import write_atomically
 from eris.errors import ConfigError, ErisError
-from eris.transport.certificates import PrivateKey, federation_of, identity_of, is_issued_by, read_certificate, read_key
+from eris.transport.certificates import (
+    PrivateKey,
+    federation_of,
+    identity_of,
+    is_issued_by,
+    read_certificate,
+    read_certificates,
+    read_key,
+)
 from eris.transport.identity import PeerIdentity, Refusal, refusal_of
 from eris.transport.revocations import Revocations
 from eris.transport.signatures import sign_message
@@ -45,7 +53,7 @@ class _Loaded:
     """The folder's files at one moment, checked against each other."""
 
     stamp: tuple[object, ...]
-    authority: x509.Certificate = field(repr=False)
+    authorities: tuple[x509.Certificate, ...] = field(repr=False)
     key: PrivateKey = field(repr=False)
     identity: PeerIdentity
     revocations: Revocations
@@ -54,7 +62,8 @@ class _Loaded:
 
     def knowing(self, before: _Loaded) -> _Loaded:
         """Return the same, with the list of before if that one is newer: it may be known from a message alone."""
-        newer = before.authority == self.authority and before.revocations.number > self.revocations.number
+        same = not set(before.authorities).isdisjoint(self.authorities)
+        newer = same and before.revocations.number > self.revocations.number
         return replace(self, revocations=before.revocations) if newer else self
 
 
@@ -65,6 +74,8 @@ class Credentials:
         self.folder = Path(folder)
         self._lock = threading.Lock()
         self._now = _load(self.folder)
+        self.edition = 1  # how often files were taken up; who made something of them knows by it when to make it anew
+        self._warned = -_DAY
 
     def __repr__(self) -> str:
         return f"Credentials({self.identity})"
@@ -99,7 +110,7 @@ class Credentials:
         if self.days_left > EXPIRY_WARNING_DAYS:
             return None
         when = "has expired" if self.days_left <= 0 else f"expires in {self.days_left:.0f} days"
-        return f"the certificate of {self.identity} {when}: renew it with `eris certs issue` (no restart needed)"
+        return f"the certificate of {self.identity} {when}: renew it with `eris certs renew` (no restart needed)"
 
     def context(self, *, server_side: bool) -> ssl.SSLContext:
         """Return the TLS context of the newest files."""
@@ -116,9 +127,9 @@ class Credentials:
         return _identity(certificate, self.federation)
 
     def vouches_for(self, certificate: bytes, name: str) -> bool:
-        """Return whether the CA issued this certificate (DER) to that peer, and it is good now."""
+        """Return whether a CA we believe issued this certificate (DER) to that peer, and it is good now."""
         try:
-            issued = is_issued_by(read_certificate(certificate, where="book"), self._now.authority)
+            issued = is_issued_by(read_certificate(certificate, where="book"), *self._now.authorities)
         except ConfigError:
             return False
         return issued and self.refusal(self.identify(certificate), expected=name) is None
@@ -141,6 +152,7 @@ class Credentials:
     def refresh(self) -> bool:
         """Take up files that changed; if the new ones are not whole or not good yet, stay with the old ones."""
         with self._lock:
+            self._warn_daily()
             if _stamp(self.folder) == self._now.stamp:
                 return False
             try:
@@ -148,11 +160,20 @@ class Credentials:
             except (ErisError, OSError) as error:
                 _LOG.warning("new files in %s are not used yet: %s", self.folder, error)
                 return False
+            self.edition += 1
+            _LOG.info("new files in %s are used from now on: %s", self.folder, self.identity)
             return True
+
+    def _warn_daily(self) -> None:
+        """Say once a day that the certificate is about to expire: this is called with every link and call."""
+        now = time.monotonic()
+        if now >= self._warned + _DAY and (warning := self.expiry_warning()):
+            self._warned = now
+            _LOG.warning("%s", warning)
 
     def adopt_revocations(self, data: bytes) -> bool:
         """Keep a revocation list someone sent, if the CA signed it and it is newer than ours; say whether it was."""
-        listing = Revocations.read(data, self._now.authority, where="message")
+        listing = Revocations.read(data, *self._now.authorities, where="message")
         with self._lock:
             if listing.number <= self.revocations.number:
                 return False
@@ -172,26 +193,30 @@ def _identity(certificate: bytes, federation: str) -> PeerIdentity:
 
 def _load(folder: Path) -> _Loaded:
     stamp = _stamp(folder)
-    authority = read_certificate(read_file(folder / ROOT), where=folder / ROOT)
+    authorities = read_certificates(read_file(folder / ROOT), where=folder / ROOT)
     certificate = read_certificate(read_file(folder / CERTIFICATE), where=folder / CERTIFICATE)
     key = read_key(read_private(folder / KEY), where=folder / KEY)
-    _require_consistent(folder, authority, certificate, key)
+    _require_consistent(folder, authorities, certificate, key)
     return _Loaded(
-        stamp, authority, key, identity_of(certificate, federation_of(authority)), _revocations(folder, authority),
+        stamp, authorities, key, identity_of(certificate, federation_of(authorities[0])),
+        _revocations(folder, authorities),
         _context(folder, ssl.PROTOCOL_TLS_SERVER), _context(folder, ssl.PROTOCOL_TLS_CLIENT),
     )  # fmt: skip
 
 
 def _require_consistent(
-    folder: Path, authority: x509.Certificate, certificate: x509.Certificate, key: PrivateKey
+    folder: Path, authorities: tuple[x509.Certificate, ...], certificate: x509.Certificate, key: PrivateKey
 ) -> None:
+    federation = federation_of(authorities[0])
+    if any(federation_of(authority) != federation for authority in authorities):
+        raise ConfigError("ca.pem holds CAs of several federations", fix="copy ca.pem from the CA", folder=folder)
     if certificate.public_key() != key.public_key():
         raise ConfigError("key and certificate do not belong together", fix="issue or sign anew", folder=folder)
-    if not is_issued_by(certificate, authority):
+    if not is_issued_by(certificate, *authorities):
         fix = "take ca.pem and certificate.pem from the same federation"
         raise ConfigError("the certificate is not signed by this CA", fix=fix, folder=folder)
-    if not identity_of(certificate, federation_of(authority)).name:
-        fix = f"issue it with `eris certs issue`, so that it carries NAME.{federation_of(authority)}"
+    if not identity_of(certificate, federation).name:
+        fix = f"issue it with `eris certs issue`, so that it carries NAME.{federation}"
         raise ConfigError("the certificate names no peer of its federation", fix=fix, folder=folder)
 
 
@@ -208,9 +233,9 @@ def _context(folder: Path, protocol: int) -> ssl.SSLContext:
     return context
 
 
-def _revocations(folder: Path, authority: x509.Certificate) -> Revocations:
+def _revocations(folder: Path, authorities: tuple[x509.Certificate, ...]) -> Revocations:
     path = folder / REVOKED
-    return Revocations.read(path.read_bytes(), authority, where=path) if path.exists() else Revocations()
+    return Revocations.read(path.read_bytes(), *authorities, where=path) if path.exists() else Revocations()
 
 
 def read_file(path: Path) -> bytes:

@@ -7,22 +7,23 @@
     kind 2  refused   body: a `Refusal`'s word, and nothing about who or why else
 
 The acceptor speaks first, because only then has it seen the dialler's certificate; in plain text the dialler's claim
-goes before. Versions N and N−1 understand each other.
+goes before. The version is the wire's: a side that hears another one says so and hangs up.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable
 
 from eris.transport.identity import PeerIdentity, Refusal
-from eris.transport.link import LinkClosed, LinkRefused
+from eris.transport.link import LinkClosed, LinkError, LinkRefused
 from eris.transport.patience import Patience
 from eris.transport.stream_link import Stream
+from eris.wire.version import VERSION
 
 __all__ = ["VERSION", "claim", "greet_acceptor", "greet_dialler", "hear_claim"]
 
-VERSION = 1
 _HEAD = struct.Struct("<4sBBH")
 _MAGIC = b"ERIS"
 _CLAIM, _WELCOME, _REFUSED = range(3)
@@ -69,7 +70,9 @@ def _require_welcome(stream: Stream, peer: PeerIdentity, patience: Patience) -> 
     kind, body, version = _hear(stream, patience)
     if kind == _REFUSED:
         raise LinkRefused(_refusal(body), by_us=False, peer=peer)
-    if abs(version - VERSION) > 1:
+    if version != VERSION:
+        with contextlib.suppress(LinkError):  # it should hear why, if it still listens
+            _say(stream, _REFUSED, Refusal.WRONG_VERSION.value.encode(), patience)
         raise LinkRefused(Refusal.WRONG_VERSION, by_us=True, peer=peer, theirs=version, ours=VERSION)
 
 

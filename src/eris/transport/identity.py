@@ -42,6 +42,7 @@ class PeerIdentity:
     not_before: float = float("-inf")  # seconds since 1970
     not_after: float = float("inf")
     certificate: bytes = field(default=b"", repr=False)  # DER; whoever must verify a signature needs it
+    address: str = field(default="", compare=False)  # where it calls from, if it does; proves nothing
 
     def __str__(self) -> str:
         return f"{self.name or '?'}.{self.federation or '?'} ({self.fingerprint[:12] or 'no key'})"

@@ -31,8 +31,8 @@ __all__ = [
     "LinkLimits",
     "LinkRefused",
     "LinkTimeout",
+    "LinkTraffic",
     "TimeoutKind",
-    "Traffic",
 ]
 
 Bytes = bytes | bytearray | memoryview | NDArray[Any]
@@ -109,7 +109,7 @@ class LinkLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class LinkTraffic:
     """What has gone through one end of a link so far."""
 
     frames_sent: int = 0
@@ -139,7 +139,7 @@ class Link(Protocol):
         ...
 
     @property
-    def traffic(self) -> Traffic:
+    def traffic(self) -> LinkTraffic:
         """Byte and frame counts up to now."""
         ...
 

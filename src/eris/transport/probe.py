@@ -9,15 +9,18 @@ from eris.transport.credentials import Credentials
 from eris.transport.identity import PeerIdentity
 from eris.transport.link import LinkRefused, LinkTimeout
 from eris.transport.patience import Patience
-from eris.transport.socket_stream import Address, connect
+from eris.transport.route import Proxy, connect_by
+from eris.transport.socket_stream import Address
 from eris.transport.tls_stream import TlsStream
 
 __all__ = ["probe"]
 
 
-def probe(address: Address, credentials: Credentials, *, expected: str, seconds: float = 5.0) -> PeerIdentity:
+def probe(
+    address: Address, credentials: Credentials, *, expected: str, seconds: float = 5.0, proxy: Proxy | None = None
+) -> PeerIdentity:
     """Return who answers at a gRPC address; raise the `LinkError` that says why nobody suitable does."""
-    wire = connect(address, seconds)
+    wire = connect_by(address, seconds, proxy)
     try:
         patience = Patience(deadline=time.monotonic() + seconds, kind="handshake", peer=expected)
         stream = TlsStream(wire, credentials.new_context(server_side=False, protocols=("h2",)), server_side=False)

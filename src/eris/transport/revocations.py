@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -14,6 +15,8 @@ from eris.transport.certificates import CLOCK_SLACK, PrivateKey
 
 __all__ = ["Revocations", "revocation_list"]
 
+_END = b"-----END X509 CRL-----"
+
 
 @dataclass(frozen=True, slots=True)
 class Revocations:
@@ -23,23 +26,32 @@ class Revocations:
     serials: frozenset[int] = frozenset()
 
     @classmethod
-    def read(cls, data: bytes, authority: x509.Certificate, *, where: object) -> Revocations:
-        """Return what a revocation list says, if the federation's CA signed it."""
+    def read(cls, data: bytes, *authorities: x509.Certificate, where: object) -> Revocations:
+        """Return what a revocation list says, if the federation's CA signed it.
+
+        While a CA is replaced, the file holds the same list twice, signed by the old one and by the new one: whoever
+        believes either of them can read it.
+        """
+        fix = "copy revoked.pem from the CA"
         try:
-            listing = x509.load_pem_x509_crl(data)
-            number = listing.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+            parts = [part + _END for part in data.split(_END) if part.strip()]
+            lists = [x509.load_pem_x509_crl(part) for part in parts or [data]]
+            known = [_numbered(listing) for listing in lists if _is_signed(listing, authorities)]
         except (ValueError, x509.ExtensionNotFound) as error:
-            raise ConfigError(
-                f"no revocation list can be read: {error}", fix="copy revoked.pem from the CA", file=where
-            ) from error
-        key = authority.public_key()
-        if not isinstance(key, ec.EllipticCurvePublicKey) or not listing.is_signature_valid(key):
-            raise ConfigError(
-                "the revocation list is not signed by this federation's CA",
-                fix="copy revoked.pem from the CA",
-                file=where,
-            )
-        return cls(number, frozenset(entry.serial_number for entry in listing))
+            raise ConfigError(f"no revocation list can be read: {error}", fix=fix, file=where) from error
+        if not known:
+            raise ConfigError("the revocation list is not signed by this federation's CA", fix=fix, file=where)
+        return max(known, key=lambda revocations: revocations.number)
+
+
+def _numbered(listing: x509.CertificateRevocationList) -> Revocations:
+    number = listing.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+    return Revocations(number, frozenset(entry.serial_number for entry in listing))
+
+
+def _is_signed(listing: x509.CertificateRevocationList, authorities: Iterable[x509.Certificate]) -> bool:
+    keys = [authority.public_key() for authority in authorities]
+    return any(isinstance(key, ec.EllipticCurvePublicKey) and listing.is_signature_valid(key) for key in keys)
 
 
 def revocation_list(

@@ -7,13 +7,14 @@ import select
 import socket
 import struct
 import time
+from collections.abc import Callable
 
 from eris.transport.kernel_count import KernelCount, kernel_count
 from eris.transport.link import LinkClosed, LinkTimeout
 from eris.transport.names import is_loopback
 from eris.transport.patience import Patience
 
-__all__ = ["Address", "SocketStream", "connect"]
+__all__ = ["Address", "SocketStream", "Way", "connect"]
 
 Address = tuple[str, int]
 
@@ -106,6 +107,9 @@ class SocketStream:
         """Close the socket."""
         self._last_count = self.kernel
         self._socket.close()
+
+
+Way = Callable[[float], SocketStream]  # to one place, within so many seconds: straight or by others (route.py)
 
 
 def connect(address: Address, seconds: float) -> SocketStream:

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self, cast
 from eris.errors import InputError, Reason, Refused
 from eris.transport.identity import PeerIdentity
 from eris.transport.kernel_count import KernelCount
-from eris.transport.link import Bytes, LinkClosed, LinkError, LinkLimits, LinkTimeout, Traffic
+from eris.transport.link import Bytes, LinkClosed, LinkError, LinkLimits, LinkTimeout, LinkTraffic
 from eris.transport.patience import Patience
 
 __all__ = ["Stream", "StreamLink"]
@@ -93,10 +93,10 @@ class StreamLink:
         return self._limits
 
     @property
-    def traffic(self) -> Traffic:
+    def traffic(self) -> LinkTraffic:
         """Byte and frame counts up to now."""
         stream = self._stream
-        return Traffic(
+        return LinkTraffic(
             self._frames_sent, self._frames_received, self._sent, self._received, stream.wire_sent, stream.wire_received
         )
 

@@ -5,11 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from eris.errors import ConfigError
-from eris.transport.certificates import fingerprint_of, is_authority, names_of, read_certificate, read_request
+from eris.transport.certificates import (
+    fingerprint_of,
+    is_authority,
+    names_of,
+    read_certificate,
+    read_certificates,
+    read_request,
+)
 from eris.transport.credentials import CERTIFICATE, EXPIRY_WARNING_DAYS, REVOKED, ROOT, read_file
 from eris.transport.revocations import Revocations
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 __all__ = ["Summary", "summaries"]
 
@@ -46,17 +57,21 @@ def summaries(path: Path | str) -> list[Summary]:
     if not path.exists():
         raise ConfigError("there is no such file", fix="give a certificate, a request, or a folder of them", path=path)
     if not path.is_dir():
-        return [_summary(path)]
+        return _summaries(path)
     found = [path / ROOT, path / CERTIFICATE, *path.glob(f"peers/*/{CERTIFICATE}"), *path.glob("*.csr")]
-    return [_summary(file) for file in sorted(found) if file.exists()]
+    return [summary for file in sorted(found) if file.exists() for summary in _summaries(file)]
 
 
-def _summary(path: Path) -> Summary:
+def _summaries(path: Path) -> list[Summary]:
     data = read_file(path)
     if b"CERTIFICATE REQUEST" in data:
         request = read_request(data, where=path)
-        return Summary(path, "request", names_of(request), fingerprint_of(request))
-    certificate = read_certificate(data, where=path)
+        return [Summary(path, "request", names_of(request), fingerprint_of(request))]
+    some = read_certificates(data, where=path) if data.lstrip().startswith(b"-----") else ()
+    return [_summary(path, certificate) for certificate in some or (read_certificate(data, where=path),)]
+
+
+def _summary(path: Path, certificate: x509.Certificate) -> Summary:
     return Summary(
         path, "CA" if is_authority(certificate) else "peer", names_of(certificate), fingerprint_of(certificate),
         f"{certificate.serial_number:x}", certificate.not_valid_before_utc, certificate.not_valid_after_utc,
@@ -68,5 +83,5 @@ def _revoked(folder: Path) -> frozenset[int]:
     listing, root = folder / REVOKED, folder / ROOT
     if not (listing.exists() and root.exists()):
         return frozenset()
-    authority = read_certificate(root.read_bytes(), where=root)
-    return Revocations.read(listing.read_bytes(), authority, where=listing).serials
+    authorities = read_certificates(root.read_bytes(), where=root)
+    return Revocations.read(listing.read_bytes(), *authorities, where=listing).serials

@@ -1,6 +1,7 @@
 """Links over TCP: TLS 1.3 with a certificate on both sides, or plain text that never leaves the machine.
 
-The member dials, `Listener` (listener.py) accepts; both end with a `StreamLink` whose peer is known and welcome.
+The member dials, `LinkListener` (link_listener.py) accepts; both end with a `StreamLink` whose peer is known and
+welcome.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from eris.transport.identity import PeerIdentity, Refusal, refusal_of
 from eris.transport.link import LinkLimits, LinkRefused
 from eris.transport.names import check_name
 from eris.transport.patience import Patience
-from eris.transport.socket_stream import Address, SocketStream, connect
+from eris.transport.socket_stream import Address, SocketStream, Way, connect
 from eris.transport.stream_link import Stream, StreamLink
 from eris.transport.tls_stream import TlsStream
 
@@ -43,11 +44,19 @@ Security: TypeAlias = "Credentials | Plaintext"
 
 
 def dial(
-    address: Address, security: Security, *, expected: str, limits: LinkLimits, fingerprint: str | None = None
+    place: Address | Way,
+    security: Security,
+    *,
+    expected: str,
+    limits: LinkLimits,
+    fingerprint: str | None = None,
 ) -> StreamLink:
-    """Connect to the peer `expected` (whose key the roster pins by `fingerprint`) and return the link."""
+    """Connect to the peer `expected` (whose key the roster pins by `fingerprint`) and return the link.
+
+    The place is an address, or a way to it: through a proxy, or by a relay (route.py).
+    """
     roster = None if fingerprint is None else {expected: fingerprint}
-    wire = connect(address, limits.connect)
+    wire = place(limits.connect) if callable(place) else connect(place, limits.connect)
     patience = Patience(deadline=time.monotonic() + limits.handshake, kind="handshake", peer=expected)
     with _released_on_error(wire):
         stream, peer = _secure(wire, security, patience, server_side=False)

@@ -8,9 +8,9 @@ from eris.wire.codec import (
     encode_upload,
     payload_length,
 )
-from eris.wire.document import decode_document, encode_document
 from eris.wire.expected import Expected
-from eris.wire.frame import CHUNK, HEADER_BYTES, VERSION, Header, Kind, frames, run_tag
+from eris.wire.frame import CHUNK, HEADER_BYTES, Header, Kind, frames, run_tag
+from eris.wire.version import VERSION
 
 __all__ = [
     "CHUNK",
@@ -20,9 +20,7 @@ __all__ = [
     "Header",
     "Kind",
     "Payload",
-    "decode_document",
     "decode_published",
-    "encode_document",
     "encode_part",
     "encode_published",
     "encode_upload",

@@ -1,8 +1,9 @@
 """Parts and published shards as payload bytes.
 
 An upload is the symbols (raw little-endian where they fill whole bytes, else without gaps), the scales, the positions
-where they cannot be redrawn, then the dense buffers. A published shard is its float32 values, then its buffers. Nothing
-in a payload says how long the pieces are: header, plan and code do, on both sides (docs/wire.md).
+where they cannot be redrawn, then the dense buffers. A published shard is its values, then its buffers: float32, or in
+fixed point 32-bit and 64-bit whole numbers. Nothing in a payload says how long the pieces are: header, plan and code
+do, on both sides (docs/wire.md).
 
 Encoding gives pieces instead of one string: float32 values leave from the array they are in, without a copy. Reading an
 upload is the work of `Expected`.
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.aggregate.encoding import FLOATS, Words
 from eris.errors import InputError, Reason, Refused
 from eris.local.spec import Vector
 from eris.shards.plan import Coordinates, ShardPlan
@@ -29,6 +31,7 @@ __all__ = [
     "encode_published",
     "encode_upload",
     "floats",
+    "native",
     "payload_length",
     "typed",
 ]
@@ -41,9 +44,9 @@ def payload_length(payload: Sequence[memoryview]) -> int:
     return sum(piece.nbytes for piece in payload)
 
 
-def encode_upload(part: Part, buffers: Vector, plan: ShardPlan) -> Payload:
+def encode_upload(part: Part, buffers: NDArray[Any], plan: ShardPlan) -> Payload:
     """Write one member's contribution to one shard; `plan` is the one over the trainable coordinates."""
-    return encode_part(part, plan) + _pieces(_little(buffers, "<f4"))
+    return encode_part(part, plan) + _pieces(_little(buffers, buffers.dtype))
 
 
 def encode_part(part: Part, plan: ShardPlan) -> Payload:
@@ -56,21 +59,29 @@ def encode_part(part: Part, plan: ShardPlan) -> Payload:
     return pieces + _pieces(_encode_positions(plan.positions_of(part.shard, part.coordinates), part.size))
 
 
-def encode_published(values: Vector, buffers: Vector) -> Payload:
+def encode_published(values: NDArray[Any], buffers: NDArray[Any]) -> Payload:
     """Write a published shard: dense values, or those on the shared support, then the buffers."""
-    return _pieces(_little(values, "<f4"), _little(buffers, "<f4"))
+    return _pieces(_little(values, values.dtype), _little(buffers, buffers.dtype))
 
 
-def decode_published(payload: Bytes, *, count: int, buffers: int) -> tuple[Vector, Vector]:
+def decode_published(
+    payload: Bytes, *, count: int, buffers: int, words: Words = FLOATS
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Read a published shard of `count` values without copying them."""
-    if payload.size != 4 * (count + buffers):
+    if payload.size != words.payload(count, buffers):
         raise Refused(Reason.WRONG_SIZE, f"{payload.size} bytes, {count} values and {buffers} buffers are expected")
-    return floats(payload[: 4 * count]), floats(payload[4 * count :])
+    end = words.payload(count, 0)
+    return native(payload[:end], words.values), native(payload[end:], words.buffers)
 
 
 def floats(payload: Bytes) -> Vector:
     """Read float32 values."""
     return typed(payload, np.dtype("<f4")).astype(np.float32, copy=False)
+
+
+def native(payload: Bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Read values in the byte order of this machine."""
+    return typed(payload, dtype).astype(dtype.newbyteorder("="), copy=False)
 
 
 def typed(payload: Bytes, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.aggregate.encoding import FLOATS
 from eris.errors import Reason, Refused
-from eris.local.spec import Vector
 from eris.shards.plan import Coordinates, ShardPlan
 from eris.transforms.packed import Code, CodeByCoordinate, Part
 from eris.wire.bits import Bytes, packed_size, unpack
-from eris.wire.codec import floats, typed
+from eris.wire.codec import floats, native, typed
 
 __all__ = ["Expected"]
 
@@ -33,6 +33,7 @@ class Expected:
     buffers: int = 0  # dense values that come last
     coordinates: Coordinates | None = None  # redrawn; None: every coordinate of the shard
     explicit: bool = False  # positions travel
+    buffer_type: np.dtype[Any] = FLOATS.buffers
 
     @property
     def size(self) -> int:
@@ -49,7 +50,7 @@ class Expected:
         """The most payload bytes an upload can have."""
         return self._length(self.size if self.explicit else self._count)
 
-    def decode(self, payload: Bytes, *, symbols: int, mask_key: bytes = b"") -> tuple[Part, Vector]:
+    def decode(self, payload: Bytes, *, symbols: int, mask_key: bytes = b"") -> tuple[Part, NDArray[Any]]:
         """Read an upload of so many symbols into the part and the buffers; float32 values stay where they are."""
         if symbols > self.size if self.explicit else symbols != self._count:
             raise self._wrong(f"{symbols} values, {self._count} are expected")
@@ -57,7 +58,7 @@ class Expected:
             raise self._wrong(f"{payload.size} bytes, {self._length(symbols)} are expected")
         scales_start = packed_size(symbols, self.code.bits)
         positions_start = scales_start + 4 * self.code.scale_count
-        buffers_start = payload.size - 4 * self.buffers
+        buffers_start = payload.size - self.buffer_type.itemsize * self.buffers
         part = Part(
             self.shard,
             self.size,
@@ -68,7 +69,7 @@ class Expected:
             self.explicit,
             mask_key,
         )
-        return part, floats(payload[buffers_start:])
+        return part, native(payload[buffers_start:], self.buffer_type)
 
     @property
     def _count(self) -> int:
@@ -84,7 +85,8 @@ class Expected:
 
     def _length(self, symbols: int) -> int:
         positions = min(4 * symbols, packed_size(self.size, 1)) if self.explicit else 0
-        return packed_size(symbols, self.code.bits) + 4 * self.code.scale_count + positions + 4 * self.buffers
+        buffers = self.buffer_type.itemsize * self.buffers
+        return packed_size(symbols, self.code.bits) + 4 * self.code.scale_count + positions + buffers
 
     def _symbols(self, packed: Bytes, count: int) -> NDArray[Any]:
         if self.code.bits != 8 * self.code.dtype.itemsize:

@@ -16,11 +16,10 @@ from enum import IntEnum
 from blake3 import blake3
 
 from eris.errors import InputError, Reason, Refused
+from eris.wire.version import VERSION, require_version
 
-__all__ = ["CHUNK", "HEADER_BYTES", "LONGEST_CHUNK", "VERSION", "Header", "Kind", "frames", "run_tag"]
+__all__ = ["CHUNK", "HEADER_BYTES", "LONGEST_CHUNK", "Header", "Kind", "frames", "run_tag"]
 
-VERSION = 1
-ACCEPTED_VERSIONS = (1,)
 CHUNK = 1 << 20  # payload bytes of a frame, unless the sender wants otherwise
 LONGEST_CHUNK = 1 << 26
 
@@ -95,8 +94,7 @@ class Header:
         epoch, round, shard, member, steps, total, offset, length, symbols = fields
         if magic != _MAGIC:
             raise _malformed("this is no frame of eris", fix="is the other side an eris peer?")
-        if version not in ACCEPTED_VERSIONS:
-            raise _malformed(f"wire version {version}, accepted are {ACCEPTED_VERSIONS}", fix="update the older peer")
+        require_version(version, "frame")
         if kind not in Kind._value2member_map_ or flags & ~(_EXPLICIT | _COMPACT | _KEYED):
             raise _malformed(f"unknown kind {kind} or flags {flags:#x}")
         if not flags & _KEYED and key != _NO_KEY:

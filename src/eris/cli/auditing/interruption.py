@@ -20,5 +20,7 @@ def resumable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        Console(stderr=True).print(f"interrupted: the same command with --out {folder} goes on", soft_wrap=True)
+        Console(stderr=True).print(
+            f"interrupted: the same command with --out {folder} goes on", soft_wrap=True, markup=False
+        )
         raise typer.Exit(ExitCode.INTERRUPTED) from None

@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 
 from eris.cli.auditing.interruption import resumable
-from eris.cli.auditing.membership_table import membership_footnotes, membership_table
 from eris.cli.auditing.options import (
     AttackName,
     Canaries,
@@ -22,7 +21,8 @@ from eris.cli.auditing.options import (
     settings,
     stamped_folder,
 )
-from eris.cli.auditing.rounds import Rounds
+from eris.cli.auditing.progress import Rounds
+from eris.cli.auditing.tables import membership_footnotes, membership_table, runs_footnote
 from eris.errors import MissingExtra
 
 __all__ = ["membership"]
@@ -44,7 +44,11 @@ def membership(
             help="aggregator (default), coalition:C, server, neighbour, broadcast or wire; more than one may be given."
         ),
     ] = None,
-    attack: AttackName = "adaptive",
+    attack: AttackName = "best",
+    seeds: Annotated[
+        int,
+        typer.Option(min=1, help="Trainings with as many seeds that nothing was chosen on; a statement takes ten."),
+    ] = 1,
     canaries: Canaries = 64,
     views: Views = 8,
     masks_known: _MasksKnown = False,
@@ -64,21 +68,27 @@ def membership(
 
     `eris audit membership`
 
+    `eris audit membership --seeds 10`
+
     `eris audit membership runs/digits --observer aggregator --observer coalition:5`
 
     `eris audit membership --set method=eris --set aggregators=4 --attack paper --json`
     """
-    from eris.audit.attempt import Plan, planted
+    from eris.audit.attack import TUNING
+    from eris.audit.membership_run import AuditPlan, attack_again, audit_membership, finished_audit, over_seeds
     from eris.audit.observer import parse_observer
-    from eris.audit.trial import ask_again, audit_membership
 
     folder = out or stamped_folder()
-    if source is not None and not (changes or observer) and (before := planted(source, attacks(attack))) is not None:
-        trials = ask_again(source, folder, before)
+    if (
+        source is not None
+        and not (changes or observer or seeds > 1)
+        and (before := finished_audit(source, attacks(attack))) is not None
+    ):
+        trials = attack_again(source, folder, before)
     else:
         config = settings(source, changes or [])
         observers = tuple(parse_observer(text) for text in observer or ["aggregator"])
-        plan = Plan(
+        plan = AuditPlan(
             observers,
             attacks(attack),
             canaries=canaries,
@@ -87,20 +97,37 @@ def membership(
             filler=filler,
             copies=copies,
         )
-        with resumable(folder), Rounds(len(config.methods) * config.rounds, visible=not as_json) as progress:
-            trials = audit_membership(config, folder, plan, listeners=[progress])
-    plain = [trial.plain() for trial in trials]
-    picture = _draw(plain, folder / "membership.png")
+        chosen = TUNING.other_seeds(config.seed, seeds) if seeds > 1 else ()
+        total = seeds * len(config.methods) * config.rounds
+        with resumable(folder), Rounds(total, visible=not as_json) as progress:
+            trials = audit_membership(config, folder, plan, seeds=chosen, listeners=[progress])
+    plain, together = [trial.plain() for trial in trials], over_seeds(trials)
+    picture = _draw(together or plain, folder / "membership.png")
     if as_json:
-        typer.echo(json.dumps({"path": str(folder), "trials": plain}))
+        typer.echo(json.dumps({"path": str(folder), "over_seeds": together, "trials": plain}))
         return
     console = Console()
-    console.print(membership_table(plain, "method", "method"))
-    console.print(membership_footnotes(plain, folder / "membership.json", picture), soft_wrap=True, highlight=False)
+    console.print(membership_table(together or plain, "method", "method"))
+    notes = membership_footnotes(together or plain, folder / "membership.json", picture)
+    said = f"{_which(attack)}{runs_footnote(plain, together)}\n{notes}"
+    console.print(said, soft_wrap=True, highlight=False, markup=False)
+
+
+def _which(attack: str) -> str:
+    """Say which attack `best` is, and where it was found to be."""
+    if attack != "best":
+        return ""
+    from eris.audit.attack import ATTACKS, STRONGEST, TUNING
+
+    others = sum(name in next(iter(TUNING.auc.values())) for name in ATTACKS)
+    return (
+        f"Attack: {STRONGEST}, the best of {others} on tuning seeds {min(TUNING.seeds)} to {max(TUNING.seeds)} of the "
+        f"small preset (mean AUC there {TUNING.mean(STRONGEST):.2f}).\n"
+    )
 
 
 def _draw(trials: list[dict[str, Any]], path: Path) -> str:
-    from eris.audit.plot import plot_membership
+    from eris.audit.plots import plot_membership
 
     try:
         plot_membership(trials, path)

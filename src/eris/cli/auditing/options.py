@@ -12,7 +12,6 @@ import typer
 from eris.errors import ConfigError
 
 if TYPE_CHECKING:
-    from eris.audit.attack import Attack
     from eris.config import Config
 
 __all__ = ["AttackName", "Canaries", "Changes", "Json", "Out", "Views", "attacks", "settings", "stamped_folder"]
@@ -23,7 +22,9 @@ Changes = Annotated[
 AttackName = Annotated[
     str,
     typer.Option(
-        "--attack", help="adaptive, or one score alone: loss, calibrated, dot, cosine, regression, spv, paper."
+        "--attack",
+        help="best (of all that were compared on tuning seeds), whitened, lira, rmia, adaptive, or one score alone: "
+        "loss, calibrated, dot, cosine, regression, spv, paper.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON, nothing else.")]
@@ -35,7 +36,7 @@ Out = Annotated[Path | None, typer.Option(help="Folder of the results (default: 
 
 def settings(source: Path | None, changes: list[str]) -> Config:
     """Return the settings of a file or a finished run, or those of the small preset."""
-    from eris.audit.trial import SMALL
+    from eris.audit.membership_run import SMALL
     from eris.config import load_config
 
     sys.path.insert(0, str(Path.cwd()))  # a model of the user's own, by import path
@@ -43,7 +44,7 @@ def settings(source: Path | None, changes: list[str]) -> Config:
         return load_config(changes=[*SMALL, *changes])
     path = _settings_in(source) if source.is_dir() else source
     if path.name == _FEDERATION:
-        from eris.peer.federation import load_federation
+        from eris.peer.federation_file import load_federation
 
         real = load_federation(path).config.model_dump(mode="json", exclude_none=True)
         return load_config(real, changes=changes)
@@ -62,11 +63,11 @@ def _settings_in(folder: Path) -> Path:
     )
 
 
-def attacks(name: str) -> tuple[Attack, ...]:
+def attacks(name: str) -> tuple[str, ...]:
     """Return the attack asked for, and the paper's for comparison."""
     from eris.audit.attack import attack_by_name
 
-    return tuple(attack_by_name(each) for each in dict.fromkeys((name, "paper")))
+    return tuple(dict.fromkeys(attack_by_name(each).name for each in (name, "paper")))
 
 
 def stamped_folder() -> Path:

@@ -13,12 +13,12 @@ from rich.console import Console
 
 from eris.cli.auditing.interruption import resumable
 from eris.cli.auditing.options import Changes, Json, Out, stamped_folder
-from eris.cli.auditing.rounds import Attacks
+from eris.cli.auditing.progress import Attacks
 from eris.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
-    from eris.audit.inversion.defence import Defence
-    from eris.audit.inversion.reconstruction import Report
+    from eris.audit.reconstruction.defence import Defence
+    from eris.audit.reconstruction.run import ReconstructionReport
     from eris.local.spec import Vector
 
 __all__ = ["reconstruction"]
@@ -67,12 +67,12 @@ def reconstruction(
 
     `eris audit reconstruction --attack idlg --attack boxed --images 8 --out audits/attacks --json`
     """
-    from eris.audit.inversion.reconstruction import Aim, audit_reconstruction
     from eris.audit.observer import parse_observer
+    from eris.audit.reconstruction.run import ReconstructionPlan, audit_reconstruction
 
     folder = out or stamped_folder()
     defences, model = _defences(source, [*_single_step(batch), *(changes or [])])
-    aim = Aim(
+    plan = ReconstructionPlan(
         defences=defences,
         observers=tuple(parse_observer(text) for text in observer or ["aggregator"]),
         attacks=tuple(dict.fromkeys(attack or ["boxed"])),
@@ -85,14 +85,14 @@ def reconstruction(
         told=told,
     )
     with resumable(folder), Attacks(visible=not as_json) as progress:
-        report = audit_reconstruction(aim, folder, notice=progress)
+        report = audit_reconstruction(plan, folder, notice=progress)
     picture = _draw(report, folder / "reconstruction.png")
     if as_json:
         typer.echo(json.dumps({"path": str(folder), "results": report.results}))
         return
     console = Console()
     console.print(_table(report.results))
-    console.print(_footnotes(folder / "reconstruction.json", picture), soft_wrap=True, highlight=False)
+    console.print(_footnotes(folder / "reconstruction.json", picture), soft_wrap=True, highlight=False, markup=False)
 
 
 def _single_step(batch: int | None) -> list[str]:
@@ -103,8 +103,8 @@ def _single_step(batch: int | None) -> list[str]:
 
 def _defences(source: Path | None, changes: list[str]) -> tuple[tuple[Defence, ...], Vector | None]:
     """Return the trainings to attack and the model they begin with: a finished run is gone on from where it ended."""
-    from eris.audit.inversion.defence import methods_of, small_preset
-    from eris.audit.inversion.stage import finished_model
+    from eris.audit.reconstruction.attack_setup import finished_model
+    from eris.audit.reconstruction.defence import methods_of, small_preset
     from eris.config import load_config
 
     sys.path.insert(0, str(Path.cwd()))  # a model of the user's own, by import path
@@ -172,8 +172,8 @@ def _footnotes(path: Path, picture: str) -> str:
     )
 
 
-def _draw(report: Report, path: Path) -> str:
-    from eris.audit.inversion.grid import draw_grid
+def _draw(report: ReconstructionReport, path: Path) -> str:
+    from eris.audit.reconstruction.plots import draw_grid
 
     try:
         draw_grid(report.entries, path)

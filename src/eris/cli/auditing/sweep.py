@@ -11,17 +11,16 @@ import typer
 from rich.console import Console
 
 from eris.cli.auditing.interruption import resumable
-from eris.cli.auditing.membership_table import membership_footnotes, membership_table
 from eris.cli.auditing.options import Canaries, Changes, Json, Out, Views, attacks, stamped_folder
-from eris.cli.auditing.rounds import Attacks, Rounds
-from eris.cli.auditing.sweep_table import gaussianity_table, inversion_table
+from eris.cli.auditing.progress import Attacks, Rounds
+from eris.cli.auditing.tables import gaussianity_table, membership_footnotes, membership_table, reconstruction_table
 from eris.errors import ConfigError, MissingExtra
 
 __all__ = ["sweep"]
 
 _MEMBERSHIP = ("aggregators", "collusion", "compression", "blocks", "rotation")
-_INVERSION = ("reconstruction", "defences")
-_OTHERS = ("gaussianity", *_INVERSION)
+_RECONSTRUCTION = ("reconstruction", "defences")
+_OTHERS = ("gaussianity", *_RECONSTRUCTION)
 
 
 def sweep(
@@ -29,8 +28,11 @@ def sweep(
     changes: Changes = None,
     size: Annotated[str, typer.Option(help="small (minutes), or paper (50 members on the whole of MNIST).")] = "small",
     attack: Annotated[
-        str, typer.Option(help="Of membership: adaptive, paper, …; of reconstruction: idlg, boxed, rank-one, …")
-    ] = "adaptive",
+        str,
+        typer.Option(
+            help="Of membership: best, whitened, adaptive, paper, …; of reconstruction: idlg, boxed, rank-one, …"
+        ),
+    ] = "best",
     canaries: Canaries = 64,
     views: Views = 4,
     out: Out = None,
@@ -48,16 +50,16 @@ def sweep(
 
     `eris audit sweep reconstruction --attack idlg`
     """
-    from eris.audit.sweep import SIZES
-    from eris.protocol.canonical import sayable
+    from eris.audit.membership_sweep import SIZES
+    from eris.plain_json import sayable
 
     if name not in (*_MEMBERSHIP, *_OTHERS):
         raise ConfigError(f"there is no sweep {name!r}", fix=f"use one of {', '.join((*_MEMBERSHIP, *_OTHERS))}")
     if size not in SIZES:
         raise ConfigError(f"there is no size {size!r}", fix=f"use one of {', '.join(SIZES)}")
     folder = out or stamped_folder()
-    if name in _INVERSION:
-        points, table, picture = _inversion(name, size, changes or [], attack, folder, visible=not as_json)
+    if name in _RECONSTRUCTION:
+        points, table, picture = _reconstruction(name, size, changes or [], attack, folder, visible=not as_json)
     elif name == "gaussianity":
         points, table, picture = _gaussianity(size, changes or [], folder, visible=not as_json)
     else:
@@ -70,7 +72,7 @@ def sweep(
     console.print(table)
     path = folder / f"sweep-{name}.json"
     notes = membership_footnotes(points, path, picture) if name in _MEMBERSHIP else _where(path, picture)
-    console.print(notes, soft_wrap=True, highlight=False)
+    console.print(notes, soft_wrap=True, highlight=False, markup=False)
 
 
 Found = tuple[list[dict[str, Any]], Any, str]
@@ -79,8 +81,8 @@ Found = tuple[list[dict[str, Any]], Any, str]
 def _membership(
     name: str, size: str, changes: list[str], attack: str, folder: Path, options: dict[str, Any], *, visible: bool
 ) -> Found:
-    from eris.audit.plot import plot_sweep
-    from eris.audit.sweep import SIZES, configurations, run_sweep, sweep_by_name
+    from eris.audit.membership_sweep import SIZES, configurations, run_sweep, sweep_by_name
+    from eris.audit.plots import plot_sweep
 
     chosen, base = sweep_by_name(name), [*SIZES[size], *changes]
     total = sum(config.rounds for _, config in configurations(chosen, base))
@@ -94,7 +96,7 @@ def _membership(
 def _gaussianity(size: str, changes: list[str], folder: Path, *, visible: bool) -> Found:
     from eris.audit.gaussianity import CHANGES, run_gaussianity
     from eris.audit.gaussianity_plot import plot_gaussianity
-    from eris.audit.sweep import SIZES
+    from eris.audit.membership_sweep import SIZES
     from eris.config import load_config
 
     base = [*SIZES[size], *CHANGES, *changes]
@@ -104,19 +106,19 @@ def _gaussianity(size: str, changes: list[str], folder: Path, *, visible: bool) 
     return points, gaussianity_table(points), _drawn(lambda: plot_gaussianity(points, path), path)
 
 
-def _inversion(name: str, size: str, changes: list[str], attack: str, folder: Path, *, visible: bool) -> Found:
-    from eris.audit.inversion_plot import plot_defences, plot_shares
-    from eris.audit.inversion_sweep import INVERSION_SIZES, left_out, run_defences, run_shares
+def _reconstruction(name: str, size: str, changes: list[str], attack: str, folder: Path, *, visible: bool) -> Found:
+    from eris.audit.reconstruction.plots import plot_defences, plot_shares
+    from eris.audit.reconstruction.sweep import RECONSTRUCTION_SIZES, left_out, run_defences, run_shares
 
     sweep, plot = (run_shares, plot_shares) if name == "reconstruction" else (run_defences, plot_defences)
-    chosen = () if attack == "adaptive" else (attack,)
-    missing = left_out(INVERSION_SIZES[size], changes) if sweep is run_shares and not chosen else {}
+    chosen = () if attack == "best" else (attack,)
+    missing = left_out(RECONSTRUCTION_SIZES[size], changes) if sweep is run_shares and not chosen else {}
     for other, lack in missing.items():
-        Console(stderr=True).print(f"without {other}: {lack}", soft_wrap=True, highlight=False)
+        Console(stderr=True).print(f"without {other}: {lack}", soft_wrap=True, highlight=False, markup=False)
     with resumable(folder), Attacks(visible=visible) as progress:
-        points = sweep(INVERSION_SIZES[size], changes, folder, attacks=chosen, notice=progress)
+        points = sweep(RECONSTRUCTION_SIZES[size], changes, folder, attacks=chosen, notice=progress)
     path = folder / f"sweep-{name}.png"
-    return points, inversion_table(points), _drawn(lambda: plot(points, path), path)
+    return points, reconstruction_table(points), _drawn(lambda: plot(points, path), path)
 
 
 def _where(path: Path, picture: str) -> str:

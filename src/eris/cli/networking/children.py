@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
 import subprocess
@@ -12,18 +11,20 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from eris.cli.networking.event_lines import read_event_line
+from eris.events import Event
 
 __all__ = ["Child", "Children"]
 
 _GRACE = 10.0  # seconds a child has to end by itself
-Notice = dict[str, Any]
+Heard = tuple[str, Event | None]  # which child says what; None: it has ended
 
 
 class Child:
-    """One eris command in a process of its own; its notices go to the queue, its logs to a file."""
+    """One eris command in a process of its own; its events go to the queue, its logs to a file."""
 
-    def __init__(self, name: str, words: list[str], log: Path, notices: queue.Queue[tuple[str, Notice]]) -> None:
+    def __init__(self, name: str, words: list[str], log: Path, events: queue.Queue[Heard]) -> None:
         self.name, self.log = name, log
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as errors:
@@ -36,7 +37,7 @@ class Child:
                 env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
                 start_new_session=True,
             )
-        self._reader = threading.Thread(target=self._read, args=(notices,), name=f"eris-child {name}", daemon=True)
+        self._reader = threading.Thread(target=self._read, args=(events,), name=f"eris-child {name}", daemon=True)
         self._reader.start()
 
     @property
@@ -66,24 +67,24 @@ class Child:
             if stream is not None:
                 stream.close()
 
-    def _read(self, notices: queue.Queue[tuple[str, Notice]]) -> None:
+    def _read(self, events: queue.Queue[Heard]) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            with contextlib.suppress(ValueError):
-                notices.put((self.name, json.loads(line)))
-        notices.put((self.name, {"event": "gone"}))
+            with contextlib.suppress(KeyError, TypeError, ValueError):  # a library's own words, say
+                events.put((self.name, read_event_line(line)[1]))
+        events.put((self.name, None))
 
 
 class Children:
     """All of them; a context manager that ends those that are left."""
 
     def __init__(self) -> None:
-        self.notices: queue.Queue[tuple[str, Notice]] = queue.Queue()
+        self.events: queue.Queue[Heard] = queue.Queue()
         self._children: dict[str, Child] = {}
 
     def start(self, name: str, words: list[str], log: Path) -> Child:
         """Start an eris command."""
-        self._children[name] = Child(name, words, log, self.notices)
+        self._children[name] = Child(name, words, log, self.events)
         return self._children[name]
 
     def __iter__(self) -> Iterator[Child]:

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING
 import typer
 
 from eris.cli.exit_code import ExitCode
+from eris.printable import printable
 
 if TYPE_CHECKING:
-    from eris.peer.doctor import Finding
+    from eris.peer.preflight import CheckResult
 
 __all__ = ["show_findings"]
 
 
-def show_findings(findings: Iterable[Finding]) -> None:
+def show_findings(findings: Iterable[CheckResult]) -> None:
     """Print a line for each finding as it comes; end with an exit code of its own if one is not well."""
     wrong = 0
     for finding in findings:
         wrong += not finding.well
         word, colour = ("ok", typer.colors.GREEN) if finding.well else ("wrong", typer.colors.RED)
-        typer.echo(f"{typer.style(f'{word:<5}', fg=colour)}  {finding.what:<12} {finding.text}")
+        typer.echo(f"{typer.style(f'{word:<5}', fg=colour)}  {finding.what:<12} {printable(finding.text)}")
     if wrong:
         raise typer.Exit(ExitCode.UNHEALTHY)

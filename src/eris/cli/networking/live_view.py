@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import os
+from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -11,27 +14,36 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from eris.peer.federation import Federation
+from eris.events import Event, RoundEnded, RunCourseChanged, RunEnded, RunStarted, RunState, VerdictWritten
 
-__all__ = ["LiveView", "PeerLines"]
+__all__ = ["SHOWN", "LiveView", "PeerLines"]
 
-Notice = dict[str, Any]
+SHOWN = (RunStarted, VerdictWritten, RoundEnded, RunCourseChanged, RunEnded)  # what is drawn of a run
 
 
 class PeerLines:
     """What `eris join` shows: a line a round."""
 
-    def __init__(self, federation: Federation, console: Console) -> None:
-        self._rounds, self._console = federation.config.rounds, console
+    hears = SHOWN
 
-    def __call__(self, notice: Notice) -> None:
-        """Show a notice."""
-        if notice["event"] == "start":
-            again = f", going on with round {notice['round']}" if notice["resumed"] else ""
-            self._say(f"{notice['peer']} is here (process {notice['pid']}){again}; waiting for the others")
-        elif notice["event"] == "round":
-            self._say(f"round {notice['round'] + 1}/{self._rounds}  {facts_of(notice)}")
+    def __init__(self, peer: str, console: Console) -> None:
+        self._peer, self._console = peer, console
+        self._rounds, self._presence, self._course = 0, "", ""
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        match event:
+            case RunStarted(rounds=rounds, first_round=first):
+                self._rounds = rounds
+                again = f", going on with round {first}" if first else ""
+                self._say(f"{self._peer} is here (process {os.getpid()}){again}; waiting for the others")
+            case VerdictWritten():
+                self._presence = presence_of(event)
+            case RunCourseChanged(state=state, why=why) if state != RunState.TRAINING or self._course:
+                self._say(why if why.startswith(state) else f"{state}{why and f': {why}'}")
+                self._course = state
+            case RoundEnded():
+                self._say(f"round {event.round + 1}/{self._rounds}  {self._presence}  {facts_of(event)}")
 
     def _say(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -40,8 +52,9 @@ class PeerLines:
 class LiveView:
     """What `eris up` shows: a bar for the run, a row for each peer."""
 
-    def __init__(self, peers: tuple[str, ...], rounds: int, console: Console) -> None:
-        self._console, self._peers = console, {name: _Row() for name in peers}
+    def __init__(self, processes: Mapping[str, int], rounds: int, console: Console) -> None:
+        """Show peers by name, each with its process."""
+        self._console, self._peers = console, {name: _Row(pid) for name, pid in processes.items()}
         self._progress = Progress(
             TextColumn("round"),
             BarColumn(bar_width=16),
@@ -65,17 +78,17 @@ class LiveView:
         if self._console.is_terminal:
             self._live.stop()
 
-    def __call__(self, notice: Notice) -> None:
-        """Take up a notice of a peer."""
-        row = self._peers.get(notice.get("peer", ""))
+    def __call__(self, peer: str, event: Event) -> None:
+        """Take up what a peer tells."""
+        row = self._peers.get(peer)
         if row is None:
             return
-        row.update(notice)
-        if notice["event"] == "round" and notice["peer"] == self._leader:
-            done = notice["round"] + 1
-            self._progress.update(self._bar, completed=done, facts="  ".join((*_presence(notice), *_quality(notice))))
+        row.update(event)
+        if isinstance(event, RoundEnded) and peer == self._leader:
+            done = event.round + 1
+            self._progress.update(self._bar, completed=done, facts="  ".join((row.presence, *_quality(event))))
             if not self._console.is_terminal:
-                text = f"round {done}/{self._rounds}  {facts_of(notice)}"
+                text = f"round {done}/{self._rounds}  {row.presence}  {facts_of(event)}"
                 self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def gone(self, peer: str) -> None:
@@ -100,48 +113,55 @@ class LiveView:
 class _Row:
     """One peer as far as it has been heard of."""
 
-    def __init__(self) -> None:
-        self.pid, self.state, self.round = "", "starting", 0
+    def __init__(self, pid: int) -> None:
+        self.pid, self.state, self.round, self.presence = str(pid), "starting", 0, ""
         self.up = self.down = 0.0
         self.seconds: float | None = None
         self.loss: float | None = None
 
-    def update(self, notice: Notice) -> None:
-        if notice["event"] == "start":
-            self.pid, self.state = str(notice["pid"]), "waiting"
-        elif notice["event"] == "round":
-            self.state, self.round = "training", notice["round"] + 1
-            self.up += sum(notice["bytes_up"].values())
-            self.down += sum(notice["bytes_down"].values())
-            self.seconds, self.loss = notice["seconds"]["round"], notice["train_loss"]
-        elif notice["event"] == "end":
-            self.state = notice["how"]
+    def update(self, event: Event) -> None:
+        match event:
+            case RunStarted():
+                self.state = "waiting"
+            case VerdictWritten():
+                self.presence = presence_of(event)
+            case RoundEnded(round=round, metrics=metrics, traffic=traffic, seconds=seconds):
+                self.state, self.round = "training", round + 1
+                self.up += traffic.member.up + traffic.aggregator.up
+                self.down += traffic.member.down + traffic.aggregator.down
+                self.seconds, self.loss = seconds["round"], metrics["train_loss"]
+            case RunCourseChanged(state=state):
+                self.state = state
+            case RunEnded(how=how):
+                self.state = how
 
     def cells(self) -> tuple[str, ...]:
         from eris.report.units import format_bytes, format_seconds
 
-        loss = f"{self.loss:.4g}" if self.loss is not None else ""
+        loss = f"{self.loss:.4g}" if self.loss is not None and math.isfinite(self.loss) else ""
         seconds = format_seconds(self.seconds) if self.seconds is not None else ""
         return (self.pid, self.state, str(self.round), format_bytes(self.up), format_bytes(self.down), seconds, loss)
 
 
-def facts_of(notice: Notice) -> str:
-    """Return a round in a line: shards, peers, bytes, seconds, and what the model is worth if that was measured."""
+def presence_of(event: VerdictWritten) -> str:
+    """Return how many shards a round brought, and how many peers were in time."""
+    plan, verdict = event.plan, event.verdict
+    shards, peers = plan.shards, len(plan.roster)
+    return f"{shards - len(verdict.lost_shards)}/{shards} shards  {peers - len(verdict.late)}/{peers} peers"
+
+
+def facts_of(event: RoundEnded) -> str:
+    """Return a round in a line: bytes, seconds, and what the model is worth if that was measured."""
     from eris.report.units import format_bytes, format_seconds
 
-    up, down = sum(notice["bytes_up"].values()), sum(notice["bytes_down"].values())
-    moved = (f"↑ {format_bytes(up)}  ↓ {format_bytes(down)}", format_seconds(notice["seconds"]["round"]))
-    return "  ".join((*_presence(notice), *moved, *_quality(notice)))
+    member, aggregator = event.traffic.member, event.traffic.aggregator
+    up, down = format_bytes(member.up + aggregator.up), format_bytes(member.down + aggregator.down)
+    return "  ".join((f"↑ {up}  ↓ {down}", format_seconds(event.seconds["round"]), *_quality(event)))
 
 
-def _presence(notice: Notice) -> tuple[str, str]:
-    shards, peers = notice["shards"], notice["peers"]
-    return f"{shards - notice['lost_shards']}/{shards} shards", f"{peers - len(notice['late'])}/{peers} peers"
-
-
-def _quality(notice: Notice) -> tuple[str, ...]:
+def _quality(event: RoundEnded) -> tuple[str, ...]:
     from eris.report.units import format_percent
 
-    if notice.get("accuracy") is not None:
-        return (f"accuracy {format_percent(notice['accuracy'])}",)
-    return (f"loss {notice['loss']:.4g}",) if notice.get("loss") is not None else ()
+    if event.metrics.get("accuracy") is not None:
+        return (f"accuracy {format_percent(event.metrics['accuracy'])}",)
+    return (f"loss {event.metrics['loss']:.4g}",) if event.metrics.get("loss") is not None else ()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from eris.errors import ErisError
+from eris.printable import printable
 
 __all__ = ["JsonLines", "start_logging"]
 
@@ -22,11 +23,20 @@ def start_logging(*, as_json: bool, quiet: bool, context: Context = dict) -> Non
     if as_json:
         handler.setFormatter(JsonLines(context))
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S"))
+        handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S"))
     log = logging.getLogger("eris")
     log.handlers[:] = [handler]
     log.setLevel(logging.WARNING if quiet else logging.INFO)
     log.propagate = False
+
+
+class _Lines(logging.Formatter):
+    """A line for people: whatever another party put into it stays in it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
+        """Return the line."""
+        record.message = printable(record.message)
+        return super().formatMessage(record)
 
 
 class JsonLines(logging.Formatter):

@@ -12,26 +12,30 @@ import typer
 from eris.errors import ConfigError
 
 if TYPE_CHECKING:
-    from eris.peer.federation import Federation
+    from eris.peer.federation_file import FederationFile
     from eris.transport.control_client import ControlClient
     from eris.transport.credentials import Credentials
 
 __all__ = [
     "DEFAULT_FILE",
     "CredentialsOption",
-    "FederationFile",
+    "FederationArgument",
     "JsonLogs",
     "MetricsPort",
+    "ProxyOption",
+    "RelayOption",
     "address_option",
     "advertised",
     "caller",
     "find_credentials",
     "known_caller",
+    "metrics_place",
+    "relays_option",
 ]
 
 DEFAULT_FILE = Path("FEDERATION.toml")
 
-FederationFile = Annotated[Path, typer.Argument(metavar="FEDERATION.toml", help="What all peers of the run share.")]
+FederationArgument = Annotated[Path, typer.Argument(metavar="FEDERATION.toml", help="What all peers of the run share.")]
 CredentialsOption = Annotated[
     Path | None,
     typer.Option(
@@ -43,17 +47,58 @@ CredentialsOption = Annotated[
 ]
 JsonLogs = Annotated[bool, typer.Option("--log-json", help="Write logs as JSON lines with run, round, shard and peer.")]
 MetricsPort = Annotated[
-    int | None, typer.Option("--metrics", metavar="PORT", min=0, max=65535, help="Serve Prometheus metrics here.")
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="Serve Prometheus metrics here: on this machine only, unless a host is named (`:PORT` is every address).",
+    ),
 ]
+RelayOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--relay",
+        metavar="HOST:PORT",
+        help="Open no port; be reached by this `eris relay`. Repeatable: others stand by.",
+    ),
+]
+ProxyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Dial out through this HTTP proxy: http://[user:password@]host:port, or none (default: https_proxy).",
+    ),
+]
+
+
+def relays_option(texts: list[str] | None) -> tuple[tuple[str, int], ...]:
+    """Return hosts and ports of the relays, in their order and each once."""
+    from eris.peer.federation_file import parse_address
+    from eris.transport.calls import MOST_RELAYS
+
+    relays = tuple(dict.fromkeys(parse_address(text, key="--relay") for text in texts or ()))
+    if len(relays) > MOST_RELAYS:
+        raise ConfigError(f"{len(relays)} relays are more than {MOST_RELAYS}", fix="name the best ones")
+    return relays
 
 
 def address_option(text: str | None, option: str) -> tuple[str, int] | None:
     """Return host and port of an option HOST:PORT; `:7443` is that port of every address."""
-    from eris.peer.federation import parse_address
+    from eris.peer.federation_file import parse_address
 
     if text is None:
         return None
     return ("", int(text[1:])) if text.startswith(":") and text[1:].isdigit() else parse_address(text, key=option)
+
+
+def metrics_place(text: str) -> tuple[int, str]:
+    """Return port and host of --metrics; a port alone is one of this machine only.
+
+    >>> metrics_place("9464"), metrics_place(":9464"), metrics_place("10.0.0.5:9464")
+    ((9464, '127.0.0.1'), (9464, ''), (9464, '10.0.0.5'))
+    """
+    host, port = address_option(f"127.0.0.1:{text}" if text.isdigit() else text, "--metrics") or ("127.0.0.1", 0)
+    return port, host
 
 
 def advertised(place: tuple[str, int] | None) -> str:
@@ -65,13 +110,15 @@ def advertised(place: tuple[str, int] | None) -> str:
 @contextmanager
 def caller(file: Path, given: Path | None) -> Iterator[ControlClient]:
     """Open a line to the coordinator as anybody whose credentials are found: enough to ask how things are."""
-    from eris.peer.federation import load_federation
+    from eris.peer.federation_file import load_federation
     from eris.transport.control import COORDINATOR
     from eris.transport.control_client import ControlClient
+    from eris.transport.route import Proxy
 
     federation = load_federation(file)
-    credentials = find_credentials(file, federation, given, *federation.peers, COORDINATOR)
-    with ControlClient(credentials, federation.coordinator) as client:
+    names = (*federation.peers, *federation.settings.operators, COORDINATOR)
+    credentials = find_credentials(file, federation, given, *names)
+    with ControlClient(credentials, federation.coordinator, proxy=Proxy.chosen(None)) as client:
         yield client
 
 
@@ -83,12 +130,14 @@ def known_caller(
 
     With `coordinator` its own credentials do, and come first: who has them runs the federation.
     """
-    from eris.peer.federation import load_federation
+    from eris.peer.federation_file import load_federation
     from eris.transport.control import COORDINATOR
     from eris.transport.control_client import ControlClient
+    from eris.transport.route import Proxy
 
     federation = load_federation(file)
-    names = (name,) if name else (COORDINATOR, *federation.peers) if coordinator else federation.peers
+    running = (COORDINATOR, *federation.settings.operators) if coordinator else ()
+    names = (name,) if name else (*running, *federation.peers)
     found = [] if given else list(_beside(file, names))
     if len(found) > 1 and found[0] != COORDINATOR:
         raise ConfigError(
@@ -96,7 +145,7 @@ def known_caller(
             fix="say who you are with --peer NAME",
         )
     credentials = find_credentials(file, federation, given, *names)
-    with ControlClient(credentials, federation.coordinator) as client:
+    with ControlClient(credentials, federation.coordinator, proxy=Proxy.chosen(None)) as client:
         yield credentials.name, client
 
 
@@ -112,7 +161,7 @@ def _beside(file: Path, names: Iterable[str]) -> dict[str, Path]:
     return found
 
 
-def find_credentials(file: Path, federation: Federation, given: Path | None, *names: str) -> Credentials:
+def find_credentials(file: Path, federation: FederationFile, given: Path | None, *names: str) -> Credentials:
     """Open the folder that was given, or the first one beside the federation's file that is of one of the names."""
     from eris.transport.credentials import Credentials
 

@@ -13,8 +13,7 @@ from eris.cli.exit_code import ExitCode
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from eris.peer.local_federation import LocalFederation
-    from eris.peer.outcome import Outcome, PeerOutcome
+    from eris.cli.networking.local_federation import LocalFederation, Outcome, PeerOutcome
 
 __all__ = ["last_error", "show_outcome"]
 
@@ -25,7 +24,7 @@ Codes = Mapping[str, int | None]  # of each process, the coordinator's among the
 
 def show_outcome(outcome: Outcome, codes: Codes, local: LocalFederation, console: Console) -> None:
     """Print the table and what it comes to; failures go to standard error, whoever else listens."""
-    from eris.peer.stay import NOISE_NOTE
+    from eris.peer.node import NOISE_NOTE
 
     console.print(_table(outcome))
     _show_quality(outcome.peers[0], console)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import typer
 from rich.console import Console
@@ -11,9 +12,11 @@ from rich.table import Table
 from eris.cli.planning.notes import Notes, coalitions, make_table
 from eris.cli.planning.request import Asked, describe, headline, scenario_of
 from eris.planner import METHODS, Bottleneck, Difference, Scenario, exposure, require_memory
-from eris.planner.costs import Cost, cost, finite
+from eris.planner.costs import Cost, cost, finite, sharded
 from eris.report.figures import label_of
 from eris.report.units import format_bytes, format_percent, format_seconds
+from eris.transport.descriptors import coordinator_descriptors, peer_descriptors
+from eris.transport.document_sizes import require_document_sizes
 
 __all__ = ["show_costs"]
 
@@ -22,7 +25,7 @@ def show_costs(asked: Asked) -> None:
     """Print what every method costs."""
     round = scenario_of(asked)
     costs = [cost(method, round) for method in asked.methods or METHODS]
-    ours = [entry for entry in costs if entry.method in ("eris", "eris+dsc")]
+    ours = [entry for entry in costs if sharded(entry.method)]
     if ours and not any(entry.memory_fits for entry in ours):
         require_memory(ours[-1].method, round)
     if asked.as_json:
@@ -31,7 +34,12 @@ def show_costs(asked: Asked) -> None:
             for entry in ours
             for c in coalitions(len(round.aggregators))
         ]
-        data = {"round": describe(round), "methods": [entry.to_dict() for entry in costs], "collusion": colluding}
+        data = {
+            "round": describe(round),
+            "methods": [entry.to_dict() for entry in costs],
+            "collusion": colluding,
+            "control": _control(round),
+        }
         typer.echo(json.dumps(finite(data), indent=2, ensure_ascii=False))
         return
     _print_costs(round, costs)
@@ -45,7 +53,8 @@ def _print_costs(round: Scenario, costs: list[Cost]) -> None:
     console.print(_bytes_table(costs, marks))
     console.print(_other_table(round, costs))
     notes.print(console)
-    _print_collusion(console, round, [entry.method for entry in costs if entry.method in ("eris", "eris+dsc")])
+    _print_control(console, round)
+    _print_collusion(console, round, [entry.method for entry in costs if sharded(entry.method)])
 
 
 def _mark(entry: Cost, notes: Notes) -> str:
@@ -110,6 +119,30 @@ def _other_table(round: Scenario, costs: list[Cost]) -> Table:
 def _link(wait: Bottleneck, round: Scenario) -> str:
     who = "all peers" if wait.equals >= round.members > 1 else f"{wait.equals} peers" if wait.equals > 1 else wait.node
     return f"{who} {'↑' if wait.way == 'upload' else '↓'}"
+
+
+def _control(round: Scenario) -> dict[str, int]:
+    """Return the bytes of everything said between peers and coordinator, and the descriptors both need."""
+    members, aggregators = round.members, len(round.aggregators)
+    sizes = require_document_sizes(members, aggregators, replicas=round.replicas)
+    return asdict(sizes) | {
+        "coordinator_descriptors": coordinator_descriptors(members),
+        "aggregator_descriptors": peer_descriptors(members, aggregators),
+    }
+
+
+def _print_control(console: Console, round: Scenario) -> None:
+    need = _control(round)
+    size = {name: format_bytes(value) for name, value in need.items()}
+    console.print(
+        f"Control plane, at most: plan {size['plan']}, verdict {size['verdict']} ({size['longest_verdict']} if no two "
+        f"shards have the same contributors), report {size['report']}, manifest {size['manifest']}; the roster once, "
+        f"{size['roster']}. A round: the coordinator ↑ {size['coordinator_sends']} "
+        f"({size['coordinator_sends_at_most']}) ↓ {size['coordinator_hears']}, a peer ↑ {size['peer_sends']} "
+        f"↓ {size['peer_hears']}. File descriptors: coordinator {need['coordinator_descriptors']:,}, "
+        f"aggregator {need['aggregator_descriptors']:,}.",
+        soft_wrap=True,
+    )
 
 
 def _print_collusion(console: Console, round: Scenario, methods: list[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from eris.cli.planning.question import Question, Section
+from eris.cli.planning.question import BoundsQuestion, Section
 from eris.errors import ConfigError, DataError
 from eris.planner import capacity_from_transcripts, gaussian_capacity, leakage, model_size, rates
 from eris.planner.leakage import needed_against
@@ -13,7 +13,7 @@ from eris.planner.leakage import needed_against
 __all__ = ["leakage_section", "rates_section"]
 
 
-def leakage_section(question: Question) -> Section:
+def leakage_section(question: BoundsQuestion) -> Section:
     """Answer by Theorem 3.2 and its corollary on collusion."""
     size = model_size(question.model)
     shards: int | list[float] = question.members if question.aggregators is None else question.aggregators
@@ -49,7 +49,7 @@ def _sizes(text: str) -> list[float]:
         raise ConfigError(f"--shards is {text!r}", fix="write sizes like 3,1,1") from error
 
 
-def _capacity(question: Question) -> tuple[float, str]:
+def _capacity(question: BoundsQuestion) -> tuple[float, str]:
     if question.deterministic:
         return math.inf, "deterministic local work"
     if question.transcripts is not None:
@@ -77,7 +77,7 @@ def _from_transcripts(path: Path) -> tuple[float, str]:
     return found.largest, how + (f"; {found.deterministic:,} values never change" if found.deterministic else "")
 
 
-def rates_section(question: Question) -> Section:
+def rates_section(question: BoundsQuestion) -> Section:
     """Put numbers into the table of rates."""
     size = model_size(question.model)
     section = Section(

@@ -8,8 +8,8 @@ import typer
 from rich.console import Console
 
 from eris.cli.planning.notes import make_table
-from eris.cli.planning.request import Asked, scenario_of
-from eris.planner import METHODS, table_row
+from eris.cli.planning.request import Asked, printed_settings, scenario_of
+from eris.planner import PRINTED, table_row
 from eris.planner.panels import PrintedLine, main_text, panel, rows
 from eris.planner.quantity import parse_rate
 from eris.report.figures import label_of
@@ -55,7 +55,7 @@ _PRINTED_NOTES = (
 
 
 def _own_panel(asked: Asked, rate: float) -> list[PrintedLine]:
-    round = scenario_of(asked)
+    round, settings = scenario_of(asked), printed_settings(asked)
     return [
         PrintedLine(
             label_of(method),
@@ -66,8 +66,8 @@ def _own_panel(asked: Asked, rate: float) -> list[PrintedLine]:
                 aggregators=len(round.aggregators),
                 rate=rate,
                 keep=round.keep,
-                baselines=round.baselines,
+                baselines=settings,
             ),
         )
-        for method in asked.methods or METHODS
+        for method in asked.methods or PRINTED
     ]

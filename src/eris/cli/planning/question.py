@@ -10,11 +10,11 @@ from eris.planner.evidence import Evidence, evidence
 from eris.planner.quantity import parse_share
 from eris.report.results import read_run
 
-__all__ = ["Line", "Question", "Section", "evidence_of", "with_evidence"]
+__all__ = ["BoundsLine", "BoundsQuestion", "Section", "evidence_of", "with_evidence"]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class BoundsQuestion:
     """The command line as it was given; `given` names the options that were."""
 
     members: int
@@ -52,7 +52,7 @@ class Question:
     as_json: bool
     given: frozenset[str] = frozenset()
 
-    def resolved(self) -> Question:
+    def resolved(self) -> BoundsQuestion:
         """Return the question with ω from --keep, after a look at what cannot be."""
         if self.masks not in ("shared", "independent"):
             raise ConfigError(f"masks are {self.masks!r}", fix="use shared or independent")
@@ -68,7 +68,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BoundsLine:
     """One number: its name, its value, which flaws touch it, and a remark."""
 
     key: str
@@ -84,11 +84,11 @@ class Section:
 
     key: str
     title: str
-    lines: list[Line] = field(default_factory=list)
+    lines: list[BoundsLine] = field(default_factory=list)
 
     def add(self, key: str, name: str, value: float | None, *flaws: str, remark: str = "") -> None:
         """Add a number, and the names of the flaws to show with it."""
-        self.lines.append(Line(key, name, value, flaws, remark))
+        self.lines.append(BoundsLine(key, name, value, flaws, remark))
 
 
 def evidence_of(directory: Path) -> Evidence:
@@ -99,7 +99,7 @@ def evidence_of(directory: Path) -> Evidence:
     return evidence({**result.config, "method": result.name}, result.rounds, result.summary)
 
 
-def with_evidence(question: Question, found: Evidence) -> Question:
+def with_evidence(question: BoundsQuestion, found: Evidence) -> BoundsQuestion:
     """Put the run's estimates in the place of defaults; what was given on the command line stays."""
     whole = ("members", "aggregators", "rounds")
     values = {

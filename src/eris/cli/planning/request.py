@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from eris.config import load_config
+from eris.config import Config, load_config
 from eris.errors import ConfigError
-from eris.planner import Baselines, Fleet, Scenario, allocate, model_size, read_fleet, scenario
+from eris.methods import check_options
+from eris.planner import BaselineSettings, Fleet, Scenario, allocate, model_size, read_fleet, scenario
 from eris.planner.quantity import parse_rate, parse_share
 from eris.planner.scenario import participants_of
 from eris.report.units import format_bytes, format_count, format_percent
 
-__all__ = ["Asked", "baselines_of", "completed", "describe", "headline", "kept_of", "scenario_of"]
+__all__ = ["Asked", "completed", "config_of", "describe", "headline", "kept_of", "printed_settings", "scenario_of"]
 
 
 _SMALL_RATE = 1000  # bytes a second: whoever writes less without a unit means another
@@ -39,10 +40,10 @@ class Asked:
     omega: float | None
     masks: str
     methods: tuple[str, ...]
-    prune: float
-    degree: int
-    chunks: int
-    partitions: int
+    prune: float | None
+    degree: int | None
+    chunks: int | None
+    partitions: int | None
     round_time: float | None
     exposure: str
     memory: str
@@ -54,6 +55,8 @@ class Asked:
     as_printed: bool
     as_json: bool
     replicas: int = 1
+    encoding: str = "float"  # as a configuration file says
+    config: Config = field(default_factory=Config)
 
 
 def completed(asked: Asked) -> Asked:
@@ -69,6 +72,7 @@ def completed(asked: Asked) -> Asked:
     config = load_config(asked.model)
     share, kept = str(config.participation), str(config.compression.keep)
     asked = _filled(asked, participation=share, keep=kept, masks=config.compression.masks)
+    asked = replace(asked, config=config, encoding=config.server.encoding)
     if asked.members is not None or asked.fleet is not None:
         return asked  # another fleet than the file's
     return replace(asked, members=config.members, aggregators=asked.aggregators or str(config.aggregators))
@@ -87,14 +91,31 @@ def kept_of(asked: Asked) -> float:
     return 1 / (1 + asked.omega)
 
 
-def baselines_of(asked: Asked) -> Baselines:
-    """Return the settings of the other methods."""
-    return Baselines(
-        prune=asked.prune,
-        shatter_degree=asked.degree,
-        shatter_chunks=asked.chunks,
-        ako_partitions=asked.partitions,
-    )
+def config_of(asked: Asked) -> Config:
+    """Return what the methods read their options from: those of the file, and what the command line says otherwise."""
+    said: dict[str, dict[str, Any]] = {
+        "priprune": {"prune": asked.prune},
+        "priprune-pseudo": {"prune": asked.prune},
+        "shatter": {"virtual_degree": asked.degree, "virtual_nodes": asked.chunks},
+        "ako": {"partitions": asked.partitions},
+    }
+    options = dict(asked.config.options)
+    for method, given in said.items():
+        options[method] = {**options.get(method, {}), **{k: v for k, v in given.items() if v is not None}}
+    config = asked.config.model_copy(update={"options": options})
+    check_options(config)
+    return config
+
+
+def printed_settings(asked: Asked) -> BaselineSettings:
+    """Return what the paper's tables depend on: its own figures, unless the command line says otherwise."""
+    said = {
+        "prune": asked.prune,
+        "shatter_degree": asked.degree,
+        "shatter_chunks": asked.chunks,
+        "ako_partitions": asked.partitions,
+    }
+    return BaselineSettings(**{name: value for name, value in said.items() if value is not None})  # type: ignore[arg-type]
 
 
 def _fleet(asked: Asked) -> Fleet:
@@ -127,8 +148,9 @@ def scenario_of(asked: Asked, *, choose: bool = False) -> Scenario:
         masks=asked.masks,  # type: ignore[arg-type]
         header=asked.header,
         chunk=asked.chunk or math.inf,
-        baselines=baselines_of(asked),
+        config=config_of(asked),
         replicas=asked.replicas,
+        encoding=asked.encoding,  # type: ignore[arg-type]  # checked with the file
     )
     return round if choose else _with_shards(round, asked.shards)
 
@@ -160,6 +182,7 @@ def describe(round: Scenario) -> dict[str, Any]:
         "keep": round.keep,
         "omega": round.omega,
         "masks": round.masks,
+        "encoding": round.encoding,
         "rate": round.fleet.rate,
     }
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from eris.cli.planning.leakage import leakage_section, rates_section
 from eris.cli.planning.notes import Notes, make_table
-from eris.cli.planning.question import Question, Section, evidence_of, with_evidence
+from eris.cli.planning.question import BoundsQuestion, Section, evidence_of, with_evidence
 from eris.cli.planning.utility import utility_section
 from eris.planner.costs import finite
 from eris.planner.evidence import Evidence
@@ -20,7 +20,7 @@ from eris.planner.flaws import flaws_of
 __all__ = ["show_bounds"]
 
 
-def show_bounds(question: Question) -> None:
+def show_bounds(question: BoundsQuestion) -> None:
     """Print all sections, or all numbers as JSON."""
     sections, question = [], question.resolved()
     if question.run is not None:

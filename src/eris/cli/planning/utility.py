@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from eris.cli.planning.question import Question, Section
+from eris.cli.planning.question import BoundsQuestion, Section
 from eris.planner import SgdVariance, Theorem, beta_limit, potential
 
 __all__ = ["utility_section"]
 
 
-def _theorem(question: Question) -> tuple[Theorem, SgdVariance]:
+def _theorem(question: BoundsQuestion) -> tuple[Theorem, SgdVariance]:
     variance = SgdVariance(question.samples, question.batch, question.gradient_norm)
     theorem = Theorem(
         smoothness=question.smoothness,
@@ -28,7 +28,7 @@ def _theorem(question: Question) -> tuple[Theorem, SgdVariance]:
     return theorem, variance
 
 
-def utility_section(question: Question) -> Section:
+def utility_section(question: BoundsQuestion) -> Section:
     """Answer by Theorem 3.1 and its SGD corollary."""
     theorem, variance = _theorem(question)
     section = Section("utility", "Theorem 3.1: steps, utility, rounds")
@@ -60,7 +60,7 @@ def _step_remark(theorem: Theorem) -> str:
     return "none: λ₁ < λ₋" if theorem.largest_step is None else ""
 
 
-def _add_utility(section: Section, theorem: Theorem, variance: SgdVariance, question: Question) -> None:
+def _add_utility(section: Section, theorem: Theorem, variance: SgdVariance, question: BoundsQuestion) -> None:
     step = theorem.largest_step if question.step is None else question.step
     start = potential(
         theorem,

@@ -1,0 +1,364 @@
+"""Is the default membership attack at least as strong as the reference in the tests? And which attack is the default?
+
+    python benchmarks/attackers.py gate HASH [--out FOLDER] [--seeds 10]
+    python benchmarks/attackers.py tune [--out FOLDER]
+    python benchmarks/attackers.py observers HASH [--out FOLDER] [--seeds 5]
+
+`gate` derives its seeds from a hash, so that nobody has chosen anything on them. Both attacks listen to the same
+trainings, from one place for each member that is chosen beforehand. What is seen there is
+
+    server          the whole update; ERIS sends what FedAvg would, to the bit, so it is taken of the same training as
+    1 of 8          one shard of eight
+    dsc             one shard of eight under shifted compression that keeps a fifth: 2.5 %
+    1/50, 1/200     so many of the server's coordinates, drawn once
+    one step        one shard of twenty; twenty members, rounds of one full-batch step, momentum kept
+
+all on the small preset of `eris audit membership` (one step: with those changes). The digest of all settings is frozen
+below: with others the figures would be about something else. Prints one JSON object with the paired mean difference of
+the AUC and its 95 % t-interval over seeds; the gate is passed if on every view the mean is ≥ 0 and the lower limit
+≥ −0.02.
+
+`tune` is where choices are made: every registered attack, and the reference, on seeds 2 to 8 of the first two
+federations, broadcasts included. What it prints, the mean AUC of each attack, is in the package and says
+which attack is the audit's default:
+
+    python benchmarks/attackers.py tune > src/eris/audit/attacks/tuning.json
+
+`observers` asks what each observer learns under each defence with the default attack alone, on seeds from a hash:
+membership AUC, one-run ε and the model's accuracy, for the tables of docs/audit.md.
+
+Each seed leaves a file in FOLDER for each training; whoever stops it goes on there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eris.audit.attack import ATTACKS, STRONGEST, MembershipAttack
+from eris.audit.canaries import AuditableTask, plant_in
+from eris.audit.estimate import UpdateEstimate
+from eris.audit.intervals import t_quantile
+from eris.audit.membership import MembershipAudit
+from eris.audit.membership_run import SMALL
+from eris.audit.observation import Observation
+from eris.audit.observer import Observer, Vantage, parse_observer
+from eris.compose import compose
+from eris.config import Config, load_config
+from eris.methods import with_defaults
+from eris.seeds import public_root
+from eris.simulate.run import run
+from eris.tasks import build_task
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+from tests.audit.attacks.reference import StackedRegression  # noqa: E402
+
+FROZEN = "ff26c31ed1d79095"  # digest of all settings below
+LEAST = -0.02  # that the lower limit may be
+TUNING_SEEDS = range(2, 9)
+CHOSEN_ON = range(1, 9)  # the weights of `adaptive` on 1, all else on the tuning seeds
+RANDOM = {"1/50": 50, "1/200": 200}
+
+
+@dataclass(frozen=True)
+class Training:
+    """One federation, and who looks at it; `parts` are views of some coordinates of what a server would see."""
+
+    changes: tuple[str, ...]
+    observers: dict[str, str]  # view → observer
+    parts: dict[str, int] = field(default_factory=dict)  # view → one of how many
+
+
+TRAININGS = {
+    "shards": Training(("method=eris", "aggregators=8"), {"server": "everything", "1 of 8": "aggregator"}, RANDOM),
+    "dsc": Training(("method=eris+dsc", "aggregators=8", "compression.keep=0.2"), {"dsc": "aggregator"}),
+    "one step": Training(
+        (
+            "method=eris", "members=20", "aggregators=20", "rounds=20", "evaluate_every=20", "local.epochs=1",
+            "local.momentum=0.9", "local.keep_state=true",
+        ),
+        {"one step": "aggregator"},
+    ),
+}  # fmt: skip
+
+
+DEFENCES = {
+    "plain shards": ("method=eris",),
+    "DSC, p = 0.2": ("method=eris+dsc", "compression.keep=0.2"),
+    "noise, ε = 100 a sample": ("method=eris+ldp", "privacy.unit=sample", "privacy.clip=1.0", "privacy.epsilon=100"),
+    "noise, ε = 10 a sample": ("method=eris+ldp", "privacy.unit=sample", "privacy.clip=1.0", "privacy.epsilon=10"),
+}
+LOOKING = {
+    "server": "everything", "wire": "wire", "coalition of 4": "coalition:4", "aggregator": "aggregator",
+    "broadcast": "broadcast",
+}  # fmt: skip
+
+
+class Everything(Observer):
+    """Whoever sees every shard, as a server does."""
+
+    def vantages(self, *arguments: Any, **options: Any) -> list[Vantage]:
+        """Return the one place."""
+        del arguments, options
+        return [Vantage((), "all")]
+
+
+class OnPart:
+    """An attack that is shown every n-th coordinate, drawn at random once, of what its observer sees."""
+
+    def __init__(self, attack: MembershipAttack, view: str, one_of: int, seed: int) -> None:
+        self._attack, self._one_of, self._seed = attack, one_of, public_root(seed).child("part", one_of)
+        self.name, self.needs, self.cumulative = f"{attack.name} {view}", attack.needs, attack.cumulative
+
+    def score(self, seen: Observation, memory: dict[str, Any]) -> Any:
+        """Score what is left of an observation."""
+        estimate, n = seen.estimate, seen.probe.n
+        chosen = np.zeros(n, bool)
+        chosen[self._seed.subset(n, n // self._one_of)] = True
+        kept = chosen[estimate.seen]
+        return self._attack.score(replace(seen, estimate=_part(estimate, kept)), memory)
+
+
+def _part(estimate: UpdateEstimate, kept: Any) -> UpdateEstimate:
+    values = {name: getattr(estimate, name)[kept] for name in ("seen", "update", "fresh_update")}
+    return replace(estimate, rest=estimate.rest[:0], means=estimate.means[:0], fresh_means=estimate.means[:0], **values)
+
+
+def settings(name: str, seed: int) -> Config:
+    """Return what is trained."""
+    changes = TRAININGS[name].changes if name in TRAININGS else DEFENCES[name]
+    config = load_config(changes=[*SMALL, *changes, f"seed={seed}"])
+    return with_defaults(config, config.methods[0])
+
+
+def digest() -> str:
+    """Return a digest of all settings as they are written: settings that are added later do not change it."""
+    trainings = [[name, part.changes, part.observers, part.parts] for name, part in TRAININGS.items()]
+    return sha256(json.dumps([SMALL, trainings]).encode()).hexdigest()[:16]
+
+
+def seeds_from(text: str, count: int) -> list[int]:
+    """Return seeds that follow from a hash; all are far above those that anybody tuned on."""
+    digests = (sha256(f"{text} {number}".encode()).digest() for number in range(count))
+    return [10_000 + int.from_bytes(digest[:6], "big") for digest in digests]
+
+
+Figures = dict[str, dict[str, dict[str, float]]]  # view → attack → figure
+
+
+class Looker:
+    """One observer of a training, with its attacks on all that it sees and on parts of it."""
+
+    def __init__(self, view: str, observer: str, attacks: Sequence[Any], parts: Mapping[str, int], seed: int) -> None:
+        self.observer = Everything("server") if observer == "everything" else parse_observer(observer)
+        self._names = {view: {attack.name: attack.name for attack in attacks}}
+        self.attacks = list(attacks)
+        for part, one_of in parts.items():
+            lesser = [OnPart(attack, part, one_of, seed) for attack in attacks]
+            self._names[part] = {whole.name: attack.name for whole, attack in zip(attacks, lesser, strict=True)}
+            self.attacks += lesser
+
+    def figures(self, audit: MembershipAudit) -> Figures:
+        """Return what came of it."""
+        results = {attack.name: audit.result(self.observer, attack.name, tosses=1) for attack in self.attacks}
+        plain = {
+            name: {"auc": result.figures["auc"].value, "epsilon": result.epsilon["lower_bound"]}
+            for name, result in results.items()
+        }
+        return {view: {short: plain[long] for short, long in names.items()} for view, names in self._names.items()}
+
+
+def gated(name: str, seed: int) -> dict[str, Any]:
+    """Train once for the gate."""
+    both, training = (ATTACKS[STRONGEST], StackedRegression()), TRAININGS[name]
+    parts = {view: training.parts if view == "server" else {} for view in training.observers}
+    lookers = [Looker(view, who, both, parts[view], seed) for view, who in training.observers.items()]
+    return measured(name, seed, lookers)
+
+
+def tuned(name: str, seed: int) -> dict[str, Any]:
+    """Train once for tuning. Where no own value is seen the reference says nothing."""
+    known = [attack for attack in ATTACKS.values() if attack.needs <= {"gradients", "public"}]
+    observers = TRAININGS[name].observers
+    lookers = [Looker(view, who, [*known, StackedRegression()], {}, seed) for view, who in observers.items()]
+    if name == "shards":
+        lookers.append(Looker("broadcast", "broadcast", known, {}, seed))
+    return measured(name, seed, lookers)
+
+
+def observed(name: str, seed: int) -> dict[str, Any]:
+    """Train once under a defence, and look from everywhere."""
+    lookers = [Looker(view, who, (ATTACKS[STRONGEST],), {}, seed) for view, who in LOOKING.items()]
+    return measured(name, seed, lookers)
+
+
+class Remembering:
+    """A task that works out its samples' gradients once a round, whoever asks."""
+
+    def __init__(self, task: AuditableTask) -> None:
+        self._task, self._model, self._found = task, b"", {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._task, name)
+
+    def sample_gradients(self, member: int, model: Any) -> Any:
+        """Return what the task does."""
+        if (now := sha256(model.tobytes()).digest()) != self._model:
+            self._model, self._found = now, {}
+        if member not in self._found:
+            self._found[member] = self._task.sample_gradients(member, model)
+        return self._found[member]
+
+
+def measured(name: str, seed: int, lookers: Sequence[Looker]) -> dict[str, Any]:
+    """Train once and return the AUC and the one-run ε of each attack on each view."""
+    config, began = settings(name, seed), time.monotonic()
+    task: AuditableTask = build_task(config.model_dump(mode="json", exclude_none=True))
+    planted = plant_in(task, config.seed, most=64)
+    composition = compose(config, planted.task.spec, [planted.task.samples(m) for m in range(config.members)])
+    planted = replace(planted, probe=Remembering(planted.probe), public=Remembering(planted.public))
+    audits = [
+        MembershipAudit(composition, planted, [looker.observer], views=1, attacks=looker.attacks) for looker in lookers
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        run(config, Path(folder) / "run", task=planted.task, listeners=audits)
+        accuracy = json.loads((Path(folder) / "run" / "summary.json").read_text())["final_accuracy"]
+    found: Figures = {}
+    for looker, audit in zip(lookers, audits, strict=True):
+        found |= looker.figures(audit)
+    seconds = round(time.monotonic() - began, 1)
+    return {"seed": seed, "training": name, "accuracy": accuracy, "views": found, "seconds": seconds}
+
+
+def kept(out: Path, what: Callable[[str, int], dict[str, Any]], name: str, seed: int) -> dict[str, Any]:
+    """Return what a file says, or measure and write it."""
+    path = out / f"{name.replace(' ', '-').replace('=', '')}-{seed}.json"
+    if not path.exists():
+        found = what(name, seed) | {"digest": digest()}
+        path.with_suffix(".part").write_text(json.dumps(found, indent=1))
+        path.with_suffix(".part").rename(path)
+        print(f"{path.name}: {found['seconds']} s", file=sys.stderr, flush=True)
+    found = json.loads(path.read_text())
+    if found["digest"] != digest():
+        sys.exit(f"{path} was measured with other settings: choose another --out")
+    return found
+
+
+def everywhere(
+    out: Path, what: Callable[[str, int], dict[str, Any]], names: Sequence[str], seeds: Sequence[int], workers: int
+) -> list[dict[str, Any]]:
+    """Return what came of every training with every seed."""
+    pairs = [(out, what, name, seed) for seed in seeds for name in names]
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(kept, *zip(*pairs, strict=True)))
+
+
+def over_seeds(values: Sequence[float]) -> dict[str, float]:
+    """Return a mean with its 95 % t-interval."""
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return {"mean": mean}
+    reach = t_quantile(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return {"mean": mean, "low": mean - reach, "high": mean + reach}
+
+
+def gate(out: Path, text: str, count: int, names: Sequence[str], workers: int) -> dict[str, Any]:
+    """Compare the default attack with the reference on seeds that follow from a hash."""
+    if digest() != FROZEN:
+        sys.exit(f"the settings are not the frozen ones: their digest is {digest()}, not {FROZEN}")
+    print(f"settings {digest()}, seeds from {text}", file=sys.stderr, flush=True)
+    seeds = seeds_from(text, count)
+    found = everywhere(out, gated, names, seeds, workers)
+    views: dict[str, Any] = {}
+    for view in dict.fromkeys(view for one in found for view in one["views"]):
+        pairs = [one["views"][view] for one in found if view in one["views"]]
+        ours, reference = ([pair[attack]["auc"] for pair in pairs] for attack in (STRONGEST, "reference"))
+        difference = over_seeds([a - b for a, b in zip(ours, reference, strict=True)])
+        views[view] = {
+            "default": over_seeds(ours),
+            "reference": over_seeds(reference),
+            "difference": difference,
+            "epsilon": over_seeds([pair[STRONGEST]["epsilon"] for pair in pairs]),
+            "passed": difference["mean"] >= 0 and difference.get("low", -1) >= LEAST,
+            "auc": {"default": ours, "reference": reference},
+        }
+    passed = all(view["passed"] for view in views.values())
+    return {"settings": digest(), "hash": text, "attack": STRONGEST, "seeds": seeds, "passed": passed, "views": views}
+
+
+def tune(out: Path, seeds: Sequence[int], names: Sequence[str], workers: int) -> dict[str, Any]:
+    """Compare all registered attacks where choices may be made."""
+    found = everywhere(out, tuned, names, seeds, workers)
+    views: dict[str, Any] = {}
+    for view in dict.fromkeys(view for one in found for view in one["views"]):
+        pairs = [one["views"][view] for one in found if view in one["views"]]
+        means = {attack: statistics.fmean(pair[attack]["auc"] for pair in pairs) for attack in pairs[0]}
+        views[view] = {attack: round(means[attack], 4) for attack in sorted(means, key=lambda a: -means[a])}
+    return {
+        "command": "python benchmarks/attackers.py tune",
+        "settings": digest(),
+        "seeds": list(seeds),
+        "chosen_on": list(CHOSEN_ON),
+        "auc": views,
+    }
+
+
+def observers(out: Path, text: str, count: int, names: Sequence[str], workers: int) -> dict[str, Any]:
+    """Return what each observer learns under each defence."""
+    found = everywhere(out, observed, names, seeds_from(text, count), workers)
+    table: dict[str, Any] = {}
+    for name in names:
+        runs = [one for one in found if one["training"] == name]
+        table[name] = {"accuracy": over_seeds([run["accuracy"] for run in runs])}
+        for view in LOOKING:
+            figures = [run["views"][view][STRONGEST] for run in runs]
+            table[name][view] = {part: over_seeds([one[part] for one in figures]) for part in ("auc", "epsilon")}
+    return {"hash": text, "attack": STRONGEST, "seeds": seeds_from(text, count), "defences": table}
+
+
+def main() -> None:
+    """Read the command line and measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_subparsers(dest="what", required=True)
+    gating, tuning, looking, _ = (what.add_parser(name) for name in ("gate", "tune", "observers", "digest"))
+    for command, count in ((gating, 10), (looking, 5), (tuning, len(TUNING_SEEDS))):
+        command.add_argument("--seeds", type=int, default=count)
+    for command in (gating, looking):
+        command.add_argument("hash", help="what the seeds follow from, such as that of the commit that is measured")
+    small = list(TRAININGS)[:2]
+    for command, usual in ((gating, list(TRAININGS)), (tuning, small), (looking, list(DEFENCES))):
+        command.add_argument("--out", type=Path, default=Path("attackers") / command.prog.split()[-1])
+        command.add_argument(
+            "--trainings", nargs="+", choices=DEFENCES if command is looking else TRAININGS, default=usual
+        )
+        command.add_argument("--workers", type=int, default=1, help="processes")
+    chosen = parser.parse_args()
+    if chosen.what == "digest":
+        print(digest())
+        return
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    if chosen.what in ("gate", "observers"):
+        measure = gate if chosen.what == "gate" else observers
+        found = measure(chosen.out, chosen.hash, chosen.seeds, chosen.trainings, chosen.workers)
+    else:
+        found = tune(chosen.out, TUNING_SEEDS[: chosen.seeds], chosen.trainings, chosen.workers)
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Attacks by losses alone: no gradient is ever built, so they fit models whose single gradients no memory holds.
+
+The reference models of LiRA and RMIA cost no training here. Who sees a shard of one member sees it of the others too,
+and their models, built in the same way, were not trained on the victim's canaries: up to four
+of them are asked in every round. What they cost is losses: those of the canaries (RMIA: and of 64 public samples)
+under six models, for each place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.audit.observation import Observation
+from eris.audit.scoring import Scores
+from eris.errors import InputError
+
+__all__ = ["LikelihoodRatio", "RelativeRatio"]
+
+_TINY = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class LikelihoodRatio:
+    """LiRA without models that were trained on the canary: how far its confidence is from that under reference models.
+
+    Confidence is log(p / (1 − p)), which is nearly Gaussian. All canaries of a round share one deviation, as a few
+    references do not give each its own.
+    """
+
+    name: str = "lira"
+    cumulative: bool = True
+
+    @property
+    def needs(self) -> frozenset[Literal["gradients", "copies", "public"]]:
+        """What it takes besides losses; without the other models' it would be `calibrated`."""
+        return frozenset({"public"})
+
+    def score(self, seen: Observation, memory: dict[str, NDArray[Any]]) -> Scores:
+        """Add a round's deviations."""
+        outside = np.stack([_confidence(seen.probe.losses_at(model)) for model in seen.references])
+        middle, inside = outside.mean(axis=0), _confidence(seen.losses)
+        spread = (outside - middle).std() if len(outside) > 1 else (inside - middle).std()
+        memory["sum"] = memory.get("sum", 0.0) + (inside - middle) / (spread + _TINY)
+        return memory["sum"]
+
+
+@dataclass(frozen=True, slots=True)
+class RelativeRatio:
+    """RMIA: the share of public samples over which a canary's likelihood ratio wins, rounds added up.
+
+    The ratio of a sample is its probability under the member's model over the mean of those under the references and
+    the public model.
+    """
+
+    name: str = "rmia"
+    cumulative: bool = True
+
+    @property
+    def needs(self) -> frozenset[Literal["gradients", "copies", "public"]]:
+        """What it takes besides losses."""
+        return frozenset({"public"})
+
+    def score(self, seen: Observation, memory: dict[str, NDArray[Any]]) -> Scores:
+        """Add a round's shares."""
+        if seen.public is None:
+            raise InputError("there are no public samples to compare with", fix="audit a task that has test samples")
+        canaries, public = (
+            np.exp(-asked(seen.member_model))
+            / (np.mean([np.exp(-asked(model)) for model in (seen.probe.model, *seen.references)], axis=0) + _TINY)
+            for asked in (seen.probe.losses_at, seen.public.losses_at)
+        )
+        below = np.searchsorted(np.sort(public), canaries, side="right")
+        memory["sum"] = memory.get("sum", 0.0) + below / len(public)
+        return memory["sum"]
+
+
+def _confidence(losses: Scores) -> Scores:
+    """Return log(p / (1 − p)) of p = exp(−loss), kept finite."""
+    losses = np.maximum(losses, 1e-7)
+    return np.asarray(-losses - np.log(-np.expm1(-losses)))

@@ -1,0 +1,135 @@
+"""The membership attack beside a comparison: every method is trained with canaries and attacked.
+
+What is compared is one and the same training: the accuracy of the model, and what could be told from how it was made.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eris.audit.membership_run import NOTES, AuditedRun, AuditPlan
+from eris.config import Config
+from eris.events import Listener
+from eris.local.task import Task
+from eris.plain_json import sayable
+
+__all__ = ["MembershipComparison", "joint_p_value", "pareto_front"]
+
+_FIGURES = ("auc", "accuracy", "paper_mean")
+_LEAK = "auc"  # what the front is drawn by
+
+Folds = Sequence[Mapping[str, Any]]
+
+
+class MembershipComparison:
+    """Attends a comparison; see `eris.simulate.comparison.TrainingAudit`."""
+
+    place = "audited"
+
+    def __init__(self, plan: AuditPlan) -> None:
+        self._plan = plan
+        self._runs: dict[Path, AuditedRun] = {}
+
+    def attend(self, config: Config, folder: Path) -> tuple[Task, Listener]:
+        """Plant canaries; give the task without those whose coin shows tails, and the audit that listens."""
+        audited = self._runs[folder] = AuditedRun(config, folder, self._plan)
+        return audited.task, audited
+
+    def found(self, config: Config, folder: Path, rounds: int) -> dict[str, Any]:
+        """Return what each attack came to in one training."""
+        del config
+        results = [result.plain() for result in self._runs.pop(folder).results(rounds)]
+        found: dict[str, Any] = sayable({"results": results})
+        return found
+
+    def gathered(self, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return each method's leakage over the folds, and which methods are on the front."""
+        attack, observer = self._plan.attacks[0], str(self._plan.observers[0])
+        methods = {line["label"]: self._of_method(line["witnessed"]) for line in lines}
+        points = {
+            line["label"]: (float(line["table"]["accuracy"]["mean"]), 1 - _leak(methods[line["label"]][0]))
+            for line in lines
+            if line["table"]["accuracy"]["mean"] is not None
+        }
+        return {
+            "audit": {
+                "attack": attack,
+                "observer": observer,
+                "figure": _LEAK,
+                "methods": methods,
+                "front": pareto_front(points),
+                "points": {label: {"accuracy": x, "one_minus_leak": y} for label, (x, y) in points.items()},
+                "notes": [*NOTES, *_NOTES],
+            }
+        }
+
+    def _of_method(self, folds: Folds) -> list[dict[str, Any]]:
+        """Return an entry for each observer and attack."""
+        return [_over_folds([fold["results"][place] for fold in folds]) for place in range(len(folds[0]["results"]))]
+
+
+_NOTES = (
+    "accuracy and leakage are of the same training, with canaries: a member trains on three quarters of its samples",
+    "the front is by accuracy and 1 − AUC; an AUC below chance counts as chance",
+    "over folds p-values are joined by Fisher's method: coins are tossed anew in every fold",
+)
+
+
+def _over_folds(results: Folds) -> dict[str, Any]:
+    first = results[0]
+    return {
+        **{name: first[name] for name in ("observer", "attack", "canaries", "views")},
+        "visible_share": statistics.fmean(result["visible_share"] for result in results),
+        "epsilon": [result["epsilon"]["lower_bound"] for result in results],
+        "figures": {name: _figure([result["figures"][name] for result in results]) for name in _FIGURES},
+    }
+
+
+def _figure(folds: Folds) -> dict[str, Any]:
+    values = [fold["value"] for fold in folds]
+    return {
+        "mean": statistics.fmean(values),
+        "std": statistics.stdev(values) if len(values) > 1 else None,
+        "values": values,
+        "chance": statistics.fmean(fold["chance"] for fold in folds),
+        "chance_95": statistics.fmean(fold["chance_95"] for fold in folds),
+        "p_value": joint_p_value([fold["p_value"] for fold in folds]),
+        "low": folds[0]["low"] if len(folds) == 1 else None,
+        "high": folds[0]["high"] if len(folds) == 1 else None,
+    }
+
+
+def _leak(entry: Mapping[str, Any]) -> float:
+    """Return how much is told: guessing worse than chance is no merit of the method."""
+    figure = entry["figures"][_LEAK]
+    return max(float(figure["mean"]), float(figure["chance"]))
+
+
+def joint_p_value(values: Sequence[float]) -> float:
+    """Join p-values of independent tests: Fisher's −2 Σ ln p is χ² with twice as many degrees of freedom.
+
+    >>> round(joint_p_value([0.04]), 4)
+    0.04
+    >>> round(joint_p_value([0.04, 0.04]), 4)
+    0.0119
+    """
+    half = -math.fsum(math.log(value) for value in values)
+    terms = [half**power / math.factorial(power) for power in range(len(values))]
+    return math.exp(-half) * math.fsum(terms)
+
+
+def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Return the names that no other is at least as good as in both, and better in one; more is better.
+
+    >>> pareto_front({"a": (0.9, 0.2), "b": (0.8, 0.5), "c": (0.8, 0.4), "d": (0.9, 0.2)})
+    ['a', 'b', 'd']
+    """
+    return [name for name, point in points.items() if not any(_beats(other, point) for other in points.values())]
+
+
+def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one[0] >= other[0] and one[1] >= other[1] and one != other

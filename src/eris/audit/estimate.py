@@ -1,0 +1,282 @@
+"""What an attacker makes of what it saw: the best estimate of a member's update.
+
+On the coordinates it sees it undoes what it knows was done. With shifted compression a kept value is v = (g − s_k)/p:
+an attacker that has followed the coordinate knows s_k = γ Σ v, so it has g itself. Everywhere else it takes what is
+published, without its own part: the mean of the others, in which the victim has a share. Where the victim alone is left
+in that mean, it has been seen after all. With momentum kept over rounds the fresh part of an update is Δᵗ − β Δᵗ⁻¹.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.audit.observer import Vantage
+from eris.audit.transcript import PublishedMean, RoundTranscript
+from eris.errors import ConfigError
+from eris.local.spec import Vector
+from eris.methods.own_model import OwnModel
+from eris.methods.scaffold import ControlVariates
+from eris.protocol.recipe import Recipe
+from eris.shards.plan import Coordinates, ShardPlan
+from eris.transforms import Compress, Compressor, Shift, Transform
+from eris.transforms.clip import ClipByNorm
+from eris.transforms.noise import GaussianNoise
+from eris.transforms.normalise import NormaliseSteps
+from eris.transforms.sparsify import Sparsifier, StratifiedRandK, share_of
+from eris.view import View
+
+__all__ = ["UpdateEstimate", "UpdateEstimator", "kept_scale"]
+
+_OTHERS = 4  # members whose models are built for comparison
+
+
+@dataclass(frozen=True)
+class UpdateEstimate:
+    """An update as far as the attacker knows it."""
+
+    view: View = field(repr=False)
+    seen: Coordinates = field(repr=False)  # those of the view, and where the victim alone is left in what was published
+    update: Vector = field(repr=False)  # on seen: the victim's own values
+    rest: Coordinates = field(repr=False)
+    means: Vector = field(repr=False)  # on rest: the mean of the victim and the others
+    share: float  # the victim's weight in these means
+    fresh_update: Vector = field(repr=False)  # the same without what momentum carried over
+    fresh_means: Vector = field(repr=False)
+
+
+class UpdateEstimator:
+    """Follows one victim from one vantage through the rounds.
+
+    With `masks_known` it also knows which coordinates each member kept, as it would if independent masks came from a
+    seed that everybody has.
+    """
+
+    def __init__(
+        self, recipe: Recipe, victim: int, vantage: Vantage, *, momentum: float = 0.0, masks_known: bool = False
+    ) -> None:
+        self.victim, self.vantage, self._recipe = victim, vantage, recipe
+        self._counts_kept = masks_known and not recipe.compressor.shared_support
+        self._n, self._momentum = recipe.spec.n_trainable, np.float32(momentum)
+        # SCAFFOLD's control variates are references too: with c_k put back, what is left is the member's own gradient.
+        self._shift = next((t for t in recipe.chain.transforms if isinstance(t, Shift | ControlVariates)), None)
+        self._by_steps = any(isinstance(t, NormaliseSteps | ControlVariates) for t in recipe.chain.transforms)
+        self._step_size = self._shift.lr if isinstance(self._shift, ControlVariates) else 1.0
+        _require_known(recipe.chain.transforms)
+        if self._shift is not None:
+            self._own, self._public, self._others = (np.zeros(self._n, np.float32) for _ in range(3))
+        self._before: tuple[Vector, NDArray[np.bool_]] | None = None  # the last estimate, and where it was seen
+
+    def follow(self, record: RoundTranscript) -> UpdateEstimate:
+        """Return the estimate of this round's update, and keep what the next rounds need."""
+        if record.new_references:
+            self._begin_references(record)
+        view = self.vantage.view(record.sent[self.victim], record.layout, record.assignment, record.witnesses)
+        others = self._mean_of_others(record)
+        sole, rest = np.flatnonzero(others.sole), np.flatnonzero(others.hidden)
+        seen = np.concatenate([view.coordinates, sole])
+        sent = np.concatenate([view.values, others.values[sole]])
+        update = self._unshifted(seen, sent, view, record)
+        means = self._unshifted_means(rest, others.values[rest], record)
+        fresh = self._fresh(seen, update, rest, means)
+        if self._shift is not None:
+            self._advance_public(record, others)
+            self._advance_own(record, seen, sent, rest, others)
+        return UpdateEstimate(view, seen, update, rest, means, others.share, *fresh)
+
+    def others(self, record: RoundTranscript) -> list[View]:
+        """Return views of a few other members from here, where what they sent is their update as it is."""
+        compressed = isinstance(self._recipe.compressor, Sparsifier) and self._recipe.compressor.p < 1
+        if self._shift is not None or self._by_steps or compressed or self.vantage.reach == "none":
+            return []
+        members = [member for member in sorted(record.sent) if member != self.victim][:_OTHERS]
+        public = (record.layout, record.assignment, record.witnesses)
+        return [self.vantage.view(record.sent[member], *public) for member in members]
+
+    def miss(self, record: RoundTranscript) -> None:
+        """Follow a round in which the victim took no part: the others' references move all the same."""
+        if record.new_references:
+            self._begin_references(record)
+        if self._shift is not None:
+            self._advance_public(record, self._mean_of_others(record))
+
+    def memory(self) -> dict[str, NDArray[Any]]:
+        """Return what the next rounds need."""
+        kept: dict[str, NDArray[Any]] = {}
+        if self._shift is not None:
+            kept |= {"own": self._own, "public": self._public, "others": self._others}
+        if self._before is not None:
+            kept |= {"before": self._before[0], "seen before": self._before[1]}
+        return kept
+
+    def remember(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Know again what `memory` gave."""
+        if self._shift is not None:
+            self._own, self._public, self._others = (arrays[name].copy() for name in ("own", "public", "others"))
+        if "before" in arrays:
+            self._before = (arrays["before"].copy(), arrays["seen before"].copy())
+
+    def _unshifted(self, seen: Coordinates, sent: Vector, view: View, record: RoundTranscript) -> Vector:
+        update = sent / kept_scale(self._recipe.compressor, record.layout.trainable, seen)
+        if self._shift is not None:
+            reference = self._public if self._shift.shared_reference else self._own
+            update = reference[seen] + update
+        return self._whole_steps(update, view.scalars.get("steps", _mean_steps(record)))
+
+    def _unshifted_means(self, rest: Coordinates, residuals: Vector, record: RoundTranscript) -> Vector:
+        """Return the others' mean update: exact under a shared mask, unbiased under secret ones."""
+        compressor = self._recipe.compressor
+        scale = kept_scale(compressor, record.layout.trainable, rest) if compressor.shared_support else np.float32(1)
+        means = residuals / scale
+        if self._shift is not None:
+            reference = self._public if self._shift.shared_reference else self._others / self._free(record)
+            means = reference[rest] + means
+        return self._whole_steps(means, _mean_steps(record))
+
+    def _whole_steps(self, update: Vector, steps: float) -> Vector:
+        return update * np.float32(steps * self._step_size) if self._by_steps else update
+
+    def _mean_of_others(self, record: RoundTranscript) -> _Others:
+        """Take the observing peers' own part off what was published."""
+        others, shares = _Others.nothing(self._n), []
+        sent = record.sent.get(self.victim)
+        seen = self.vantage.shards(sent, record.assignment, record.witnesses) if sent else ()
+        for shard, mean in record.means.items():
+            own = [peer for peer in self._peers(record) if peer in mean.contributors and self._recipe.rule.linear]
+            values = mean.values.copy()
+            for peer in own:
+                values -= np.float32(record.weights[peer]) * _on(record, peer, mean.coordinates)
+            others.sums[mean.coordinates] = values
+            # In a shard that it sees, it knows where the victim sent nothing: the mean says nothing more.
+            if self.victim in mean.contributors and shard not in seen:
+                shares.append(self._note(record, mean, [peer for peer in mean.contributors if peer not in own], others))
+        others.share = sum(shares) / len(shares) if shares else 0.0
+        return others
+
+    def _note(self, record: RoundTranscript, mean: PublishedMean, free: list[int], others: _Others) -> float:
+        """Write down a mean in which the victim is one of the `free` members; return its share."""
+        places, weights = mean.coordinates, record.weights
+        kept, total = np.ones(places.size, bool), np.full(places.size, sum(weights[peer] for peer in free))
+        alone = np.full(places.size, free == [self.victim])
+        if self._counts_kept:
+            holds = {peer: _holds(record, peer, places) for peer in free}
+            kept, count = holds[self.victim], np.sum(list(holds.values()), axis=0)
+            total = np.sum([weights[peer] * held for peer, held in holds.items()], axis=0)
+            alone = kept & (count == 1)
+        elif not self._recipe.compressor.shared_support:
+            alone &= others.sums[places] != 0  # a zero was not kept
+        divisor = np.where(kept, total, 1.0) if self._recipe.rule.linear else np.ones(places.size)
+        others.values[places] = others.sums[places] / divisor.astype(np.float32)
+        others.sole[places], others.hidden[places] = alone, kept & ~alone
+        return weights[self.victim] / float(np.mean(total[kept])) if kept.any() else 0.0
+
+    def _peers(self, record: RoundTranscript) -> list[int]:
+        return [peer for peer in self.vantage.peers if peer in record.sent]
+
+    def _free(self, record: RoundTranscript) -> np.float32:
+        """Return the weight in the roster of all but the observing peers."""
+        return np.float32(max(1 - sum(record.weights[peer] for peer in self.vantage.peers), 1e-9))
+
+    def _fresh(self, seen: Coordinates, update: Vector, rest: Coordinates, means: Vector) -> tuple[Vector, Vector]:
+        """Take off what momentum carried over, where the coordinate was known in the last round too."""
+        if not self._momentum:
+            return update, means
+        now, was_seen = np.zeros(self._n, np.float32), np.zeros(self._n, bool)
+        now[seen], now[rest], was_seen[seen] = update, means, True
+        before, self._before = self._before, (now, was_seen)
+        if before is None:
+            return update, means
+        old, known = before  # a coordinate that was seen then and is not now, or the other way, says nothing
+        carried: tuple[Vector, Vector] = (known[seen] * old[seen], ~known[rest] * old[rest])
+        return update - self._momentum * carried[0], means - self._momentum * carried[1]
+
+    def _advance_public(self, record: RoundTranscript, others: _Others) -> None:
+        """Advance the mean references as the peers do: on committed shards."""
+        step = self._reference_step(record)
+        for mean in record.means.values():
+            self._public[mean.coordinates] += step * mean.values
+        self._others += step * others.sums
+
+    def _advance_own(
+        self, record: RoundTranscript, seen: Coordinates, sent: Vector, rest: Coordinates, others: _Others
+    ) -> None:
+        """Advance the victim's reference as it does itself, where it was seen and accepted."""
+        step = self._reference_step(record)
+        self._own[rest] += step * others.values[rest]  # a guess, for when a redrawn plan shows the coordinate
+        accepted = np.isin(record.layout.trainable.owners_of(seen), record.accepted(self.victim))
+        self._own[seen[accepted]] += step * sent[accepted]
+
+    def _reference_step(self, record: RoundTranscript) -> np.float32:
+        assert self._shift is not None
+        return self._shift.reference_step(self._n, record.round)
+
+    def _begin_references(self, record: RoundTranscript) -> None:
+        """Do what every member does in a new reference epoch: s_k := s."""
+        if self._shift is not None:
+            np.copyto(self._own, self._public)
+            np.copyto(self._others, self._free(record) * self._public)
+
+
+def _require_known(transforms: Sequence[Transform]) -> None:
+    """Refuse a transform that nobody has told the attacker how to undo: what it finds would be too little."""
+    known = (Shift, ControlVariates, NormaliseSteps, Compress, ClipByNorm, GaussianNoise, OwnModel)
+    for transform in transforms:
+        if type(transform).outgoing is not Transform.outgoing and not isinstance(transform, known):
+            raise ConfigError(
+                f"an attacker who knows the method would undo {transform!r}, and this audit does not know how",
+                fix="audit a method whose transforms are eris' own; figures for this one would be too low",
+                key="method",
+            )
+
+
+@dataclass
+class _Others:
+    """What was published of all but the observing peers, on all coordinates."""
+
+    sums: Vector  # Σ w v over them
+    values: Vector  # their mean, where the victim is among them
+    hidden: NDArray[np.bool_]  # where that is all there is
+    sole: NDArray[np.bool_]  # where the victim alone is left in it
+    share: float = 0.0  # of the victim
+
+    @classmethod
+    def nothing(cls, n: int) -> _Others:
+        """Return an account that is still empty."""
+        return cls(np.zeros(n, np.float32), np.zeros(n, np.float32), np.zeros(n, bool), np.zeros(n, bool))
+
+
+def kept_scale(compressor: Compressor, plan: ShardPlan, coordinates: Coordinates) -> np.float32 | Vector:
+    """Return what a compressor multiplied the kept values by: 1 + ω for sparsifiers, 1 for all others."""
+    if isinstance(compressor, StratifiedRandK):
+        sizes = plan.sizes.tolist()
+        ratios = [size / max(1, share_of(compressor.p, size, round_up=True)) for size in sizes]
+        return np.array(ratios, np.float32)[plan.owners_of(coordinates)]
+    if isinstance(compressor, Sparsifier) and compressor.p < 1:
+        return compressor.scale(plan.n)
+    return np.float32(1)
+
+
+def _on(record: RoundTranscript, peer: int, coordinates: Coordinates) -> Vector:
+    """Return a peer's own message at some coordinates, zero where it sent nothing."""
+    sent = record.sent[peer]
+    if sent.support is None:
+        return sent.values[coordinates]
+    values = np.zeros(record.layout.trainable.n, np.float32)
+    values[sent.support] = sent.values
+    return values[coordinates]
+
+
+def _holds(record: RoundTranscript, peer: int, coordinates: Coordinates) -> NDArray[np.bool_]:
+    """Return where a peer kept a value."""
+    support = record.sent[peer].support
+    return np.ones(coordinates.size, bool) if support is None else np.isin(coordinates, support)
+
+
+def _mean_steps(record: RoundTranscript) -> float:
+    """Return the mean of the local steps, which is published with the shards."""
+    weights = [record.weights[member] for member in record.sent]
+    return sum(w * sent.steps for w, sent in zip(weights, record.sent.values(), strict=True)) / sum(weights)

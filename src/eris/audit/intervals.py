@@ -1,0 +1,166 @@
+"""Statements that hold with a stated confidence: a rate, an area under the ROC curve, and the ε that guesses refute.
+
+All of them are about one run: they say how far chance in its coins and canaries could have carried a figure, not how
+much it changes from seed to seed.
+
+The bound on ε is that of auditing in one run: of m canaries with independent fair coins an attacker guesses r and gets
+v right. Were the training (ε, δ)-private, that many would be right with a probability of at most β + 2mδα.
+
+>>> round(epsilon_lower_bound(64, 43, 43), 4), epsilon_lower_bound(4, 3, 3)
+(2.6271, 0.0)
+>>> tuple(round(bound, 3) for bound in rate_interval(43, 64))
+(0.543, 0.784)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.errors import InputError
+
+__all__ = ["area_interval", "epsilon_lower_bound", "placements", "rate_interval", "t_quantile"]
+
+_LARGEST_EPSILON = 64.0
+
+
+def epsilon_lower_bound(
+    canaries: int, guesses: int, correct: int, *, delta: float = 1e-5, level: float = 0.05
+) -> float:
+    """Return the largest ε that these guesses refute at the level; 0 if they refute none.
+
+    It holds for one statistic that was chosen beforehand: a maximum over rounds, members or aggregators breaks it.
+    """
+    if not 0 <= correct <= guesses <= canaries:
+        raise InputError(f"{correct} right of {guesses} guesses on {canaries} canaries", fix="give m ≥ r ≥ v ≥ 0")
+    if not _refuted(0.0, canaries, guesses, correct, delta, level):
+        return 0.0
+    low, high = 0.0, _LARGEST_EPSILON
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        if _refuted(middle, canaries, guesses, correct, delta, level):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def rate_interval(hits: int, count: int, *, level: float = 0.05) -> tuple[float, float]:
+    """Return the Clopper–Pearson interval of a rate."""
+    if count == 0:
+        return 0.0, 1.0
+    low = 0.0 if hits == 0 else _solve(lambda q: _tail(count, q)[hits] - level / 2)
+    high = 1.0 if hits == count else _solve(lambda q: level / 2 - (1 - _tail(count, q)[hits + 1]))
+    return low, high
+
+
+def area_interval(
+    placements: NDArray[np.float64], coins: NDArray[np.bool_], members: NDArray[np.int64], *, level: float = 0.05
+) -> tuple[float, float]:
+    """Return an interval for the area under the ROC curve, from each canary's placement (see `placements`).
+
+    The area is the mean placement of the included canaries. Its variance is that of DeLong, summed by member
+    (Obuchowski): scores of one member's canaries are standardised together, so they are not independent, and members
+    may differ. The interval is taken on the logit scale with Student's t for as many members, so that it stays inside
+    (0, 1) and covers with few of them, too.
+    """
+    inside, outside = int(coins.sum()), int((~coins).sum())
+    if not inside or not outside:
+        return 0.0, 1.0
+    area = float(placements[coins].mean())
+    if area in (0.0, 1.0):  # no spread to judge by: as many hits as the rarer side has canaries
+        low, high = rate_interval(min(inside, outside), min(inside, outside), level=level)
+        return (low, high) if area else (1 - high, 1 - low)
+    pull = (placements - area) / np.where(coins, inside, outside)
+    variance, freedom = _variance(pull, members)
+    reach = t_quantile(1 - level / 2, freedom) * math.sqrt(variance) / (area * (1 - area))
+    middle = math.log(area / (1 - area))
+    return _expit(middle - reach), _expit(middle + reach)
+
+
+def placements(scores: NDArray[np.float64], coins: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return for each canary which share of the other side it is on the right side of; equal scores count half.
+
+    >>> placements(np.array([3.0, 1.0, 2.0, 0.0]), np.array([True, False, False, True])).tolist()
+    [1.0, 0.5, 0.5, 0.0]
+    """
+    found, ranks = np.empty(len(scores)), _midranks(scores)
+    inside, outside = int(coins.sum()), int((~coins).sum())
+    found[coins] = (ranks[coins] - _midranks(scores[coins])) / max(1, outside)
+    found[~coins] = 1 - (ranks[~coins] - _midranks(scores[~coins])) / max(1, inside)
+    return found
+
+
+def t_quantile(probability: float, freedom: int) -> float:
+    """Return Student's t at a probability above one half.
+
+    >>> [round(t_quantile(0.975, freedom), 3) for freedom in (1, 4, 7, 30)]
+    [12.706, 2.776, 2.365, 2.042]
+    """
+    angle = math.pi / 2 * _solve(lambda share: _within(math.pi / 2 * share, freedom) - (2 * probability - 1))
+    return math.tan(angle) * math.sqrt(freedom)
+
+
+def _within(angle: float, freedom: int) -> float:
+    """Return P[|t| ≤ √ν tan(angle)], a finite sum for whole ν."""
+    term = 1.0 if freedom % 2 == 0 else math.cos(angle)
+    total = term if freedom > 1 else 0.0
+    for power in range(2 + freedom % 2, freedom - 1, 2):
+        term *= math.cos(angle) ** 2 * (power - 1) / power
+        total += term
+    total *= math.sin(angle)
+    return total if freedom % 2 == 0 else 2 / math.pi * (angle + total)
+
+
+def _variance(pull: NDArray[np.float64], members: NDArray[np.int64]) -> tuple[float, int]:
+    """Return the variance of the sum of all pulls, and its degrees of freedom: member by member if there are two."""
+    count = int(members.max()) + 1
+    sums = np.bincount(members, pull, count) if count > 1 else pull
+    return float(len(sums) / (len(sums) - 1) * (sums**2).sum()), len(sums) - 1
+
+
+def _midranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: NDArray[np.float64] = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return ranks
+
+
+def _expit(value: float) -> float:
+    return 1 / (1 + math.exp(-max(-700.0, value)))
+
+
+def _refuted(epsilon: float, canaries: int, guesses: int, correct: int, delta: float, level: float) -> bool:
+    tail = _tail(guesses, 1 / (1 + math.exp(-epsilon)))
+    beta = tail[correct]
+    steps = np.arange(1, correct + 1)
+    between = tail[correct - steps] - beta  # P[v > Bin ≥ v − i]
+    alpha = float((between / steps).max(initial=0.0))
+    return bool(beta + 2 * canaries * delta * alpha < level)
+
+
+def _tail(count: int, rate: float) -> NDArray[np.float64]:
+    """Return P[Bin(count, rate) ≥ v] for v = 0 … count + 1."""
+    hits = np.arange(count + 1)
+    if rate in (0.0, 1.0):
+        masses = (hits == count * rate).astype(np.float64)
+    else:
+        choose = [math.lgamma(count + 1) - math.lgamma(v + 1) - math.lgamma(count - v + 1) for v in range(count + 1)]
+        masses = np.exp(np.array(choose) + hits * math.log(rate) + (count - hits) * math.log1p(-rate))
+    tail: NDArray[np.float64] = np.append(np.cumsum(masses[::-1])[::-1], 0.0)
+    tail[0] = 1.0
+    return tail
+
+
+def _solve(above: Callable[[float], float]) -> float:
+    """Return the root of an increasing function on (0, 1)."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if above(middle) > 0:
+            high = middle
+        else:
+            low = middle
+    return (low + high) / 2

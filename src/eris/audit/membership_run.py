@@ -1,0 +1,315 @@
+"""Audit the membership of a training: plant canaries, train as the configuration says, attack from every observer.
+
+When a training is finished the scores are written to `scores.npz` in its folder. Whoever asks again, because a sweep
+was interrupted or another attack is of interest, gets them from there. Until then what the observers know is in the
+run's checkpoints: a training that was interrupted goes on from the last one, and nobody has missed a round.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.atomic_file import write_atomically
+from eris.audit.attack import attack_by_name, offered, require
+from eris.audit.canaries import AuditableTask, PlantedTask, plant_in
+from eris.audit.json_file import write_json
+from eris.audit.membership import MembershipAudit, MembershipResult
+from eris.audit.observer import Observer, parse_observer
+from eris.audit.over_seeds import summary_over_seeds
+from eris.compose import compose
+from eris.config import Config, load_config
+from eris.errors import ConfigError, InputError, RunStopped
+from eris.events import Event, Listener, RunEnded
+from eris.methods import method_by_name, with_defaults
+from eris.seeds import public_root
+from eris.simulate.run import resume, run
+from eris.tasks import build_task
+
+__all__ = [
+    "NOTES",
+    "SMALL",
+    "AuditPlan",
+    "AuditedRun",
+    "MethodAudit",
+    "attack_again",
+    "audit_membership",
+    "audit_method",
+    "finished_audit",
+    "over_seeds",
+]
+
+_MARK, _SCORES, _SUMMARY = "canaries.json", "scores.npz", "summary.json"
+
+SMALL = (
+    "members=8", "rounds=10", "evaluate_every=10", "data.samples=32", "data.validation=0.0", "data.test_samples=500",
+    "local.batch=full", "local.epochs=5", "local.lr=0.1", "local.momentum=0.0", "workers=1",
+)  # fmt: skip
+
+NOTES = (
+    "chance is what the same attack, with the same selection, makes of coins that were tossed again",
+    "a run's intervals are for 95 % within this one run, over its members and canaries; seeds differ more: "
+    "those over seeds are Student's t. A figure that was selected (a best round, a best view) has none",
+    "true positives at a rate of false positives are given where that rate means at least ten of the non-members "
+    "(over seeds: of all runs together); else they cannot be measured and are null",
+    "ε is a lower bound for one sample more or less, from one view and round chosen beforehand; it is no guarantee",
+    "coins and noise come from the run's seed here, so that the audit can be repeated",
+)
+
+
+@dataclass(frozen=True)
+class AuditPlan:
+    """What is measured, whatever is trained."""
+
+    observers: tuple[Observer, ...]
+    attacks: tuple[str, ...]  # that are reported; all that can be made are listened with
+    canaries: int = 64  # at most so many a member
+    views: int = 8  # at most so many places to look at a member from
+    masks_known: bool = False  # let the attacker know what each member kept under independent masks
+    tosses: int = 1000
+    filler: str = ""  # a local model that perturbs texts; with it they are attacked by losses alone
+    copies: int = 10  # perturbed ones of each text
+
+    @property
+    def listening(self) -> dict[str, Any]:
+        """What the scores depend on; statistics are made of them afterwards."""
+        observers = [str(observer) for observer in self.observers]
+        texts = {"filler": self.filler, "copies": self.copies} if self.filler else {}
+        return {
+            "observers": observers,
+            "canaries": self.canaries,
+            "views": self.views,
+            "masks_known": self.masks_known,
+            **texts,
+        }
+
+
+def finished_audit(folder: Path, attacks: tuple[str, ...]) -> AuditPlan | None:
+    """Return how a finished run with canaries was listened to, so that it can be asked again; None for others."""
+    if not all((folder / name).exists() for name in (_MARK, _SCORES, _SUMMARY)):
+        return None
+    facts = json.loads((folder / _MARK).read_text(encoding="utf-8"))
+    observers = tuple(parse_observer(text) for text in facts.pop("observers"))
+    del facts["key"], facts["attacks"]
+    return AuditPlan(observers, attacks, **facts)
+
+
+class AuditedRun:
+    """Plants canaries in the task of a configuration, listens to its training, and says what each attack came to."""
+
+    def __init__(self, config: Config, folder: Path, plan: AuditPlan) -> None:
+        self.config, self.folder, self._plan = config, folder, plan
+        self._planted: PlantedTask = _planted(config, plan)
+        for name in plan.attacks:
+            require(attack_by_name(name), offered(self._planted))
+        samples = [self._planted.task.samples(member) for member in range(config.members)]
+        composition = compose(config, self._planted.task.spec, samples)
+        self._audit = MembershipAudit(
+            composition, self._planted, plan.observers, views=plan.views, masks_known=plan.masks_known
+        )
+        attacks = sorted(attack.name for attack in self._audit.attacks)
+        self._key = sha256(json.dumps([config.digest, plan.listening, attacks]).encode()).hexdigest()
+        self.finished = False
+        if folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
+            self._take_up()
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        facts = {"key": self._key, "attacks": attacks, **plan.listening}
+        write_atomically(folder / _MARK, (json.dumps(facts, indent=1) + "\n").encode())
+
+    @property
+    def task(self) -> AuditableTask:
+        """What is trained."""
+        return self._planted.task
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a training to go on with."""
+        return (self.folder / "config.toml").exists()
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What the finished run came to."""
+        summary: dict[str, Any] = json.loads((self.folder / _SUMMARY).read_text(encoding="utf-8"))
+        return summary
+
+    def __call__(self, event: Event) -> None:
+        """Listen; put the scores away at the end."""
+        if self.finished:
+            return
+        self._audit(event)
+        if isinstance(event, RunEnded) and event.finished:
+            content = io.BytesIO()
+            np.savez_compressed(content, **cast(Any, self._audit.arrays()))
+            write_atomically(self.folder / _SCORES, content.getvalue())
+            self.finished = True
+
+    def memory(self) -> dict[str, NDArray[Any]]:
+        """Return what the observers know so far, for a checkpoint."""
+        return self._audit.memory()
+
+    def remember(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Let the observers know what they knew at a checkpoint."""
+        if not self.finished:
+            self._audit.remember(arrays)
+
+    def results(self, rounds: int | None = None) -> list[MembershipResult]:
+        """Return what each observer's attacks came to after so many rounds (all)."""
+        plan = self._plan
+        options: dict[str, Any] = {"rounds": rounds, "delta": self.config.privacy.delta, "tosses": plan.tosses}
+        return [
+            self._audit.result(observer, attack, **options) for observer in plan.observers for attack in plan.attacks
+        ]
+
+    def _take_up(self) -> None:
+        """Take over the scores of the same audit if it was finished; go on with the same audit only."""
+        mark = self.folder / _MARK
+        if not mark.exists():
+            raise ConfigError("there is something else in this folder", fix="choose another --out", path=self.folder)
+        if json.loads(mark.read_text(encoding="utf-8"))["key"] != self._key:
+            raise ConfigError(
+                "there is an audit with other settings in this folder already", fix="choose another --out", path=mark
+            )
+        if not (self.folder / _SCORES).exists() or not (self.folder / _SUMMARY).exists():
+            return
+        with np.load(self.folder / _SCORES, allow_pickle=False) as arrays:
+            self._audit.load(dict(arrays))
+        self.finished = True
+
+
+def _planted(config: Config, plan: AuditPlan) -> PlantedTask:
+    task = build_task(config.model_dump(mode="json", exclude_none=True))
+    if not hasattr(task, "sample_gradients"):
+        raise InputError(f"{config.data.name} has no samples to ask about", fix="audit a data set with samples")
+    planted = plant_in(cast(AuditableTask, task), config.seed, fold=config.data.fold, most=plan.canaries)
+    if not plan.filler:
+        return planted
+    from eris.audit.text_copies import filler_of, perturbed_copies
+
+    seed = public_root(config.seed).child("audit", "variations", config.data.fold)
+    copies = perturbed_copies(planted.probe, filler_of(plan.filler), seed, copies=plan.copies)
+    return replace(planted, copies=copies)
+
+
+@dataclass(frozen=True)
+class MethodAudit:
+    """What came of one training: how good the model was, and what each attack found."""
+
+    method: str
+    seed: int
+    accuracy: float | None
+    results: list[MembershipResult] = field(repr=False)
+
+    def plain(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "method": self.method,
+            "seed": self.seed,
+            "accuracy": self.accuracy,
+            "results": [result.plain() for result in self.results],
+        }
+
+
+def audit_membership(
+    config: Config,
+    out: Path,
+    plan: AuditPlan,
+    *,
+    seeds: Sequence[int] = (),
+    listeners: Sequence[Listener] = (),
+    stopped: Callable[[], bool] = lambda: False,
+) -> list[MethodAudit]:
+    """Audit every method of a configuration; write membership.json, and each training's folder, below `out`.
+
+    With `seeds` each method is trained with each of them, whatever the configuration's own seed. The same again goes on
+    where it was.
+    """
+    for method in config.methods:
+        _check(with_defaults(config, method), method, plan)
+    trials = [
+        audit_method(each.for_method(method), folder / method, plan, listeners=listeners, stopped=stopped)
+        for each, folder in _runs(config, out / "runs", seeds)
+        for method in config.methods
+    ]
+    _write(config, out, trials)
+    return trials
+
+
+def _runs(config: Config, folder: Path, seeds: Sequence[int]) -> list[tuple[Config, Path]]:
+    """Return the settings and the folder for each seed; without seeds, the settings as they are."""
+    if not seeds:
+        return [(config, folder)]
+    return [(config.model_copy(update={"seed": seed}), folder / f"seed-{seed}") for seed in seeds]
+
+
+def over_seeds(trials: Sequence[MethodAudit]) -> list[dict[str, Any]]:
+    """Return for each method what it came to over the seeds, where there are several."""
+    methods = dict.fromkeys(trial.method for trial in trials)
+    runs = {method: {trial.seed: trial.results for trial in trials if trial.method == method} for method in methods}
+    return [summary_over_seeds(method, found) for method, found in runs.items() if len(found) > 1]
+
+
+def _check(config: Config, name: str, plan: AuditPlan) -> None:
+    """Refuse observers that a method does not have before the first method is trained."""
+    method, seed = method_by_name(name), public_root(config.seed)
+    aggregators = range(method.aggregators(config))
+    for observer in plan.observers:
+        if method.trusted:
+            continue
+        if method.exchange is not None:
+            observer.places_among(0, config.members, seed, limit=1)
+        else:
+            observer.vantages(0, aggregators, config.members, seed, limit=1, server=method.server)
+
+
+def attack_again(folder: Path, out: Path, plan: AuditPlan) -> list[MethodAudit]:
+    """Attack a finished run that was trained with canaries (see `finished_audit`): nothing is trained again."""
+    config = load_config(folder / "config.toml")
+    trials = [audit_method(config, folder, plan)]
+    _write(config, out, trials)
+    return trials
+
+
+def _write(config: Config, out: Path, trials: Sequence[MethodAudit]) -> None:
+    facts = {"settings": config.model_dump(mode="json"), "notes": NOTES, "over_seeds": over_seeds(trials)}
+    write_json(out / "membership.json", {**facts, "trials": [trial.plain() for trial in trials]})
+
+
+def audit_method(
+    config: Config,
+    folder: Path,
+    plan: AuditPlan,
+    *,
+    listeners: Sequence[Listener] = (),
+    stopped: Callable[[], bool] = lambda: False,
+) -> MethodAudit:
+    """Train one method with canaries and attack it; where that was done before, only the attack is asked again."""
+    audited = AuditedRun(with_defaults(config, config.methods[0]), folder, plan)
+    if audited.finished:
+        _pass_over(audited, listeners)
+    else:
+        _train(audited, config, listeners, stopped)
+    return MethodAudit(config.methods[0], config.seed, audited.summary.get("final_accuracy"), audited.results())
+
+
+def _train(audited: AuditedRun, config: Config, listeners: Sequence[Listener], stopped: Callable[[], bool]) -> None:
+    """Train from the beginning, or from the last checkpoint of the same audit."""
+    options: dict[str, Any] = {"task": audited.task, "listeners": [audited, *listeners], "stopped": stopped}
+    result = resume(audited.folder, **options) if audited.begun else run(config, audited.folder, **options)
+    if not result.finished:
+        raise RunStopped("the training was stopped: nothing is reported yet", fix="run the audit again: it goes on")
+
+
+def _pass_over(audited: AuditedRun, listeners: Sequence[Listener]) -> None:
+    """Tell those who show progress that all rounds are done."""
+    summary = audited.summary
+    for listener in listeners:
+        listener(RunEnded(audited.config.rounds, True, str(summary.get("model_digest", "")), 0.0))

@@ -1,0 +1,217 @@
+"""What a membership attack is given: an observer's estimate of a victim's update, and the canaries it asks about.
+
+`CanaryProbe` answers for one member's canaries at the public model of a round, whoever observes. `Observation` puts the
+estimate of one observer beside it. Both compute what they are asked for when it is first asked for: an attack by losses
+alone never builds a gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.audit.canaries import AuditableTask, PlantedTask
+from eris.audit.estimate import UpdateEstimate
+from eris.audit.scoring import Scores
+from eris.errors import InputError
+from eris.local.spec import Vector
+from eris.shards.plan import Coordinates
+from eris.view import View
+
+__all__ = ["CanaryProbe", "Observation", "PublicProbe"]
+
+_RIDGE = 1e-3  # of the mean squared gradient: canaries that look alike share their weight
+_FEW = 64  # public samples whose losses are asked for
+Matrix = NDArray[np.float64]
+
+
+class CanaryProbe:
+    """One member's canaries at the public model x^t; computed once for all observers.
+
+    `step` says how far an update moves the model: a difference of models once, a gradient by the server's step.
+    """
+
+    def __init__(self, planted: PlantedTask, member: int, model: Vector, *, step: float = 1.0) -> None:
+        self._planted, self.member, self.model, self.step = planted, member, model, np.float32(step)
+        self.n = planted.probe.spec.n_trainable
+
+    @cached_property
+    def losses(self) -> Scores:
+        """The loss of each canary at the public model."""
+        return self.losses_at(self.model)
+
+    @cached_property
+    def gradients(self) -> Vector:
+        """The gradient of each canary at the public model: canaries × trainable coordinates."""
+        return self._planted.probe.sample_gradients(self.member, self.model)
+
+    @cached_property
+    def variation(self) -> Scores:
+        """How much less likely perturbed copies of each text are than the text, at the public model."""
+        return self.variation_at(self.model, self.losses)
+
+    def losses_at(self, model: Vector) -> Scores:
+        """Return the loss of each canary at another model."""
+        return self._planted.probe.sample_losses(self.member, model)
+
+    def variation_at(self, model: Vector, losses: Scores) -> Scores:
+        """Return the mean of p(copy) over copies − p(text), p = exp(−mean loss of a token), for each text."""
+        if self._planted.copies is None:
+            raise InputError("there are no perturbed copies of the canaries", fix="give --filler")
+        around = self._planted.copies.sample_losses(self.member, model).reshape(len(losses), -1)
+        return np.asarray(np.exp(-around).mean(axis=1) - np.exp(-losses))
+
+    def gram(self, coordinates: Coordinates) -> Matrix:
+        """Return the products of all pairs of gradients on some coordinates."""
+        if coordinates.size == self.n:
+            return self._whole_gram
+        part = self.gradients[:, coordinates]
+        return np.asarray(part @ part.T, np.float64)
+
+    def gram_beside(self, rest: Coordinates, seen: Coordinates, gram_of_seen: Matrix) -> Matrix:
+        """Return the products on `rest`; where it is all but `seen`, by subtraction."""
+        if rest.size + seen.size == self.n and rest.size:
+            return self._whole_gram - gram_of_seen
+        return self.gram(rest)
+
+    @cached_property
+    def _whole_gram(self) -> Matrix:
+        return np.asarray(self.gradients @ self.gradients.T, np.float64)
+
+
+class PublicProbe:
+    """Samples that are nobody's secret, at the public model x^t; computed once for all victims and observers.
+
+    `shards` holds what an attack has worked out of their gradients on some coordinates, by the coordinates' bytes.
+    """
+
+    def __init__(self, task: AuditableTask, model: Vector) -> None:
+        self._task, self.model = task, model
+        self.shards: dict[bytes, Any] = {}
+
+    @cached_property
+    def gradients(self) -> Vector:
+        """The gradient of each at the public model: samples × trainable coordinates."""
+        return self._task.sample_gradients(0, self.model)
+
+    def losses_at(self, model: Vector) -> Scores:
+        """Return the loss of each of the first few at another model."""
+        return self._few.sample_losses(0, model)
+
+    @cached_property
+    def _few(self) -> AuditableTask:
+        return self._task.restricted([np.arange(min(_FEW, self._task.samples(0)))])
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one observer has of one victim in one round, with the canaries to ask about.
+
+    `samples` is what the victim trains on, which comes with its weight; `rate` how far one unit of a mean gradient
+    moves an update: learning rate times effective local steps. `others` are views of other members in the round.
+    """
+
+    round: int
+    estimate: UpdateEstimate = field(repr=False)
+    probe: CanaryProbe = field(repr=False)
+    samples: float = 1.0
+    rate: float = 1.0
+    public: PublicProbe | None = field(default=None, repr=False)
+    others: tuple[View, ...] = field(default=(), repr=False)
+
+    @cached_property
+    def member_model(self) -> Vector:
+        """The victim's model after training, as far as the attacker can build it."""
+        built, estimate = self.probe.model.copy(), self.estimate
+        built[estimate.seen] -= self.probe.step * estimate.update
+        built[estimate.rest] -= self.probe.step * estimate.means
+        built[self.probe.n + estimate.view.buffer_coordinates] -= estimate.view.buffers
+        return built
+
+    @cached_property
+    def references(self) -> list[Vector]:
+        """Other members' models, built in the same way; none of them was trained on the victim's canaries.
+
+        The public model stands in where no other member is seen.
+        """
+        return [self._model_of(view) for view in self.others] or [self.probe.model]
+
+    def _model_of(self, view: View) -> Vector:
+        built, model = self.member_model.copy(), self.probe.model
+        for own in (self.estimate.seen, self.probe.n + self.estimate.view.buffer_coordinates):
+            built[own] = model[own]
+        built[view.coordinates] = model[view.coordinates] - self.probe.step * view.values
+        places = self.probe.n + view.buffer_coordinates
+        built[places] = model[places] - view.buffers
+        return built
+
+    @cached_property
+    def losses(self) -> Scores:
+        """The loss of each canary at `member_model`."""
+        return self.probe.losses_at(self.member_model)
+
+    @cached_property
+    def losses_as_sent(self) -> Scores:
+        """The loss of each canary at the public model with the visible values put in as they came."""
+        built, view = self.probe.model.copy(), self.estimate.view
+        built[view.coordinates] -= self.probe.step * view.values
+        built[self.probe.n + view.buffer_coordinates] -= view.buffers
+        return self.probe.losses_at(built)
+
+    @cached_property
+    def variation(self) -> Scores:
+        """`CanaryProbe.variation` at `member_model`."""
+        return self.probe.variation_at(self.member_model, self.losses)
+
+    @cached_property
+    def products(self) -> Scores:
+        """The update, as far as it is known and without kept momentum, times each canary's gradient."""
+        known = np.zeros(self.probe.n, np.float32)
+        known[self.estimate.seen] = self.estimate.fresh_update
+        known[self.estimate.rest] = self.estimate.fresh_means
+        return np.asarray(self.probe.gradients @ known, np.float64)
+
+    @cached_property
+    def along(self) -> Scores:
+        """The same along the update's direction."""
+        return _ratio(self.products, _norm(self.estimate.fresh_update, self.estimate.fresh_means))
+
+    @cached_property
+    def cosines(self) -> Scores:
+        """The same with each gradient normalised on what is known, too."""
+        seen, rest = self._grams
+        return _ratio(self.along, np.sqrt(np.maximum(np.diag(seen) + np.diag(rest), 0)))
+
+    @cached_property
+    def regression(self) -> Scores:
+        """The canaries' weights when the update is written as a sum of their gradients.
+
+        Generalised least squares: on the seen coordinates the victim's values count once, in the means of others with
+        the victim's share and with as much less noise. So the products are plain sums, and only the Gram matrix is
+        weighted.
+        """
+        seen, rest = self._grams
+        gram, count = seen + self.estimate.share * rest, len(self.products)
+        ridge = _RIDGE * np.trace(gram) / max(1, count)
+        if not ridge > 0:
+            return np.zeros_like(self.products)
+        return np.asarray(np.linalg.solve(gram + ridge * np.eye(count), self.products), np.float64)
+
+    @cached_property
+    def _grams(self) -> tuple[Matrix, Matrix]:
+        seen = self.probe.gram(self.estimate.seen)
+        return seen, self.probe.gram_beside(self.estimate.rest, self.estimate.seen, seen)
+
+
+def _norm(*parts: Vector) -> float:
+    return float(np.sqrt(sum(float(np.dot(part, part)) for part in parts)))
+
+
+def _ratio(above: Scores, below: Scores | float) -> Scores:
+    """Divide; nothing over nothing says nothing."""
+    below = np.broadcast_to(np.asarray(below, np.float64), above.shape)
+    return np.where(below > 0, above / np.where(below > 0, below, 1.0), 0.0)

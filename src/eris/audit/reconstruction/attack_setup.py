@@ -1,0 +1,119 @@
+"""All that the attacks on one training need: what observers saw, the public model, and the truth to score them by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from eris.audit.observer import Observer
+from eris.audit.reconstruction.attack import Labels
+from eris.audit.reconstruction.collect import CollectedRound, VictimObservation, collect
+from eris.audit.reconstruction.public_model import PublicModel
+from eris.config import Config
+from eris.data import load
+from eris.errors import ConfigError, InputError
+from eris.local.spec import Vector
+from eris.local.torch_module import spec_of
+from eris.models.registry import model_factory
+
+__all__ = ["AttackSetup", "attack_setup", "finished_model", "other_pictures"]
+
+Pictures = NDArray[np.float32]
+
+_LARGE = 100_000  # weights; beyond, single precision must do
+
+
+@dataclass(frozen=True, eq=False)
+class AttackSetup:
+    """One training, ready to be attacked; pictures are in [0, 1]."""
+
+    seed: int
+    observations: tuple[VictimObservation, ...]
+    public: PublicModel
+    originals: dict[int, Pictures] = field(repr=False)
+    labels: dict[int, Labels] = field(repr=False)
+
+
+def attack_setup(
+    config: Config, observers: Sequence[Observer], *, pictures: int, rounds: int = 1, model: Vector | None = None
+) -> AttackSetup:
+    """Run a training up to the round that is attacked; as many members as have so many pictures are its victims."""
+    scene = collect(config, observers, victims=_victims(config, pictures), rounds=rounds, model=model)
+    pixels = _Pixels.of(config)
+    originals = {victim: pixels.pictures(inputs) for victim, inputs in scene.originals.items()}
+    return AttackSetup(
+        config.seed, scene.observations, _public(scene, pixels, originals[0].shape[1:]), originals, scene.labels
+    )
+
+
+def finished_model(folder: Path, config: Config) -> Vector:
+    """Return the model that a run ended with."""
+    from safetensors.numpy import load_file
+
+    path = folder / "model.safetensors"
+    if not path.exists():
+        raise ConfigError(
+            "there is no finished model of one method in this folder",
+            fix="give the folder of a finished run, or its config.toml to begin anew",
+            path=folder,
+        )
+    module = model_factory(config.model.name, **config.model.options)()
+    return spec_of(module, buffers=config.local.buffers).flatten(load_file(path))
+
+
+def other_pictures(config: Config, count: int) -> Pictures:
+    """Return pictures that were not trained on, from the test split, in a fixed random order."""
+    from eris.seeds import public_root
+
+    test: Any = load(config.data.name).test
+    order = public_root(0).child("candidates").permutation(len(test))[:count]
+    return _Pixels.of(config).pictures(test.take(order)[0])
+
+
+def _victims(config: Config, pictures: int) -> int:
+    each = config.data.samples or 1
+    return max(1, -(-pictures // each))
+
+
+def _public(scene: CollectedRound, pixels: _Pixels, shape: tuple[int, ...]) -> PublicModel:
+    config = scene.config
+    channels, height, width = shape
+    return PublicModel(
+        model_factory(config.model.name, **config.model.options)(),
+        scene.model,
+        shape=(channels, height, width),
+        classes=pixels.classes,
+        mean=pixels.mean,
+        std=pixels.std,
+        buffers=config.local.buffers,
+        dtype=torch.float64 if scene.model.size <= _LARGE else torch.float32,
+    )
+
+
+@dataclass(frozen=True)
+class _Pixels:
+    """How a data set turns bytes into what a model takes, and back."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    classes: int
+
+    @classmethod
+    def of(cls, config: Config) -> _Pixels:
+        dataset = load(config.data.name)
+        mean, std = getattr(dataset.train, "mean", None), getattr(dataset.train, "std", None)
+        if mean is None or std is None:
+            raise InputError(f"{config.data.name} has no pictures to recover", fix="audit a data set of pictures")
+        return cls(mean, std, len(dataset.classes))
+
+    def pictures(self, inputs: Pictures) -> Pictures:
+        """Undo the normalisation."""
+        mean, std = (np.array(part, np.float32).reshape(-1, 1, 1) for part in (self.mean, self.std))
+        restored: Pictures = np.clip(inputs * std + mean, 0, 1).astype(np.float32)
+        return restored

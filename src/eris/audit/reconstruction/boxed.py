@@ -1,0 +1,106 @@
+"""The attack that is our default: least squares on what was seen, with what everybody knows about pictures.
+
+A pixel is never below zero or above one, and on many pictures most pixels are exactly at such a bound: a search that
+respects the bounds (L-BFGS-B) has far fewer values left to find. Neighbours are alike: the search begins with much
+weight on that and then takes it back in steps, so that what was seen decides wherever it can, and smoothness where it
+cannot. Both together get along with a much smaller part of the update than the published attacks need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain, repeat
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from eris.audit.reconstruction.attack import Labels, Mode, Recovered
+from eris.audit.reconstruction.matching import Matching, total_variation
+from eris.audit.reconstruction.observation import UpdateObservation
+from eris.audit.reconstruction.public_model import PublicModel
+from eris.audit.reconstruction.search import SearchResult, best_of, labels_for
+from eris.errors import MissingExtra
+from eris.seeds import Seed
+
+__all__ = ["Boxed"]
+
+Numbers = NDArray[np.float64]
+Slope = Callable[[Numbers], tuple[float, Numbers]]
+
+_EDGES = 10.0  # how unlikely a difference of neighbours is: e-folds for a difference of one
+
+
+@dataclass(frozen=True)
+class Boxed:
+    """Label from the last layer, picture by L-BFGS-B in [0, 1] from grey, with less and less smoothness."""
+
+    steps: int = 600  # in all stages together
+    restarts: int = 3
+    smoothness: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-6)  # weight of the total variation in each stage
+    enough: float = 1e-5  # a match as good as that needs no other start
+
+    name = "boxed"
+
+    def recover(
+        self,
+        observation: UpdateObservation,
+        public: PublicModel,
+        *,
+        mode: Mode = "mask-aware",
+        seed: Seed,
+        labels: Labels | None = None,
+    ) -> Recovered:
+        """Recover the samples behind an observation."""
+        known = labels_for(observation, public, labels, seed)
+        matching, targets = Matching(observation, public, mode=mode), torch.from_numpy(known)
+
+        spreads = chain([0.1], repeat(1.0))  # near grey, and if that leads nowhere, from noise
+
+        def search(own: Seed) -> SearchResult:
+            start = _start((len(known), *public.shape), own, next(spreads))
+            return self._descend(matching, targets, torch.from_numpy(start).to(public.dtype))
+
+        enough = max(self.enough, matching.floor)
+        return best_of(search, seed, restarts=self.restarts, enough=enough).recovered(known)
+
+    def _descend(self, matching: Matching, targets: Tensor, pictures: Tensor) -> SearchResult:
+        trace: list[float] = []
+        # Under noise, what the likeliest picture asks for: the weight of smoothness against a squared residual.
+        least = 2 * _EDGES * matching.noise_ratio**2 * pictures.numel()
+        for weight in dict.fromkeys(max(weight, least) for weight in self.smoothness):
+            flat = self._minimised(_objective(matching, targets, pictures, weight), pictures, trace)
+            pictures = torch.from_numpy(flat).to(pictures.dtype).view(pictures.shape)
+        with torch.enable_grad():
+            loss = matching.loss(pictures, targets).item()
+        return SearchResult(pictures, loss, trace)
+
+    def _minimised(self, slope: Slope, pictures: Tensor, trace: list[float]) -> Numbers:
+        try:
+            from scipy.optimize import minimize
+        except ModuleNotFoundError as error:
+            raise MissingExtra("scipy", "plan", "a search within bounds") from error
+        start, steps = pictures.double().numpy().reshape(-1), self.steps // len(self.smoothness)
+        options = {"maxiter": steps, "maxfun": 2 * steps, "maxcor": 50, "ftol": 1e-14, "gtol": 1e-11}
+        bounds = [(0, 1)] * start.size
+        found = minimize(slope, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        trace.append(float(found.fun))
+        flat: Numbers = found.x
+        return flat
+
+
+def _objective(matching: Matching, targets: Tensor, pictures: Tensor, weight: float) -> Slope:
+    def slope(flat: Numbers) -> tuple[float, Numbers]:
+        candidate = torch.from_numpy(flat).to(pictures.dtype).view(pictures.shape).requires_grad_()
+        value = matching.loss(candidate, targets) + weight * total_variation(candidate)
+        (gradient,) = torch.autograd.grad(value, candidate)
+        return value.item(), gradient.double().numpy().reshape(-1)
+
+    return slope
+
+
+def _start(shape: tuple[int, ...], seed: Seed, spread: float) -> Numbers:
+    """Begin around grey, but not at it: pictures of one batch must differ, or they stay the same for ever."""
+    return 0.5 + spread * (seed.child("start").generator().random(shape) - 0.5)

@@ -1,0 +1,101 @@
+"""DLG and iDLG: search for the picture whose gradient is the one that was seen, by curvature (L-BFGS).
+
+DLG searches for the label too; iDLG reads it off the last layer first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from eris.audit.reconstruction.attack import Labels, Mode, Recovered
+from eris.audit.reconstruction.matching import Matching
+from eris.audit.reconstruction.observation import UpdateObservation
+from eris.audit.reconstruction.public_model import PublicModel
+from eris.audit.reconstruction.search import SearchResult, best_of, descend, labels_for, noise_like
+from eris.seeds import Seed
+
+__all__ = ["DLG", "IDLG"]
+
+
+@dataclass(frozen=True)
+class IDLG:
+    """Label from the last layer, picture by L-BFGS from noise."""
+
+    steps: int = 300
+    restarts: int = 3
+    enough: float = 1e-7  # a match as good as that ends the search
+
+    name = "idlg"
+
+    def recover(
+        self,
+        observation: UpdateObservation,
+        public: PublicModel,
+        *,
+        mode: Mode = "mask-aware",
+        seed: Seed,
+        labels: Labels | None = None,
+    ) -> Recovered:
+        """Recover the samples behind an observation."""
+        known = labels_for(observation, public, labels, seed)
+        matching, targets = Matching(observation, public, mode=mode), torch.from_numpy(known)
+        enough = max(self.enough, matching.floor)
+
+        def search(own: Seed) -> SearchResult:
+            values = noise_like(public, len(known), own).requires_grad_()
+            loss, trace = descend(
+                [values], lambda: matching.loss(public.pictures(values), targets), steps=self.steps, enough=enough
+            )
+            return SearchResult(public.pictures(values), loss, trace)
+
+        return best_of(search, seed, restarts=self.restarts, enough=enough).recovered(known)
+
+
+@dataclass(frozen=True)
+class DLG:
+    """Picture and label, both by L-BFGS from noise."""
+
+    steps: int = 300
+    restarts: int = 3
+    enough: float = 1e-7
+
+    name = "dlg"
+
+    def recover(
+        self,
+        observation: UpdateObservation,
+        public: PublicModel,
+        *,
+        mode: Mode = "mask-aware",
+        seed: Seed,
+        labels: Labels | None = None,
+    ) -> Recovered:
+        """Recover the samples behind an observation; labels that are told are used, and then it is iDLG."""
+        if labels is not None:
+            told = IDLG(self.steps, self.restarts, self.enough)
+            return told.recover(observation, public, mode=mode, seed=seed, labels=labels)
+        matching, count = Matching(observation, public, mode=mode), observation.local.samples
+        enough = max(self.enough, matching.floor)
+
+        def search(own: Seed) -> SearchResult:
+            values = noise_like(public, count, own).requires_grad_()
+            scores = _label_scores(count, public, own).requires_grad_()
+            loss, trace = descend(
+                [values, scores],
+                lambda: matching.loss(public.pictures(values), scores.softmax(dim=1)),
+                steps=self.steps,
+                enough=enough,
+            )
+            return SearchResult(public.pictures(values), loss, trace, scores.argmax(dim=1).numpy())
+
+        attempt = best_of(search, seed, restarts=self.restarts, enough=enough)
+        assert attempt.labels is not None
+        return attempt.recovered(attempt.labels)
+
+
+def _label_scores(count: int, public: PublicModel, seed: Seed) -> Tensor:
+    drawn = seed.child("scores").generator().standard_normal((count, public.classes))
+    return torch.from_numpy(drawn).to(public.dtype)

@@ -1,0 +1,120 @@
+"""Least squares with its true curvature: Levenberg–Marquardt within the bounds of a picture, for small networks.
+
+A search by slopes needs hundreds of steps to learn the curvature that the Jacobian of the residual gives in one. Near
+the solution each step squares the error, so that a handful of steps reaches the last digit of what was sent. The
+Jacobian has a row for each value that is matched and a column for each pixel; no more than three rows for every pixel
+are taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from eris.audit.reconstruction.attack import Labels, Mode, Recovered
+from eris.audit.reconstruction.matching import Matching
+from eris.audit.reconstruction.observation import UpdateObservation
+from eris.audit.reconstruction.public_model import PublicModel
+from eris.audit.reconstruction.search import SearchResult, best_of, labels_for
+from eris.errors import InputError
+from eris.seeds import Seed
+
+__all__ = ["GaussNewton"]
+
+_ROWS = 3  # for each pixel
+_AT_ONCE = 256  # rows of the Jacobian
+_MOST_VALUES = 1 << 27  # of the Jacobian: 1 GiB in float64
+
+
+@dataclass(frozen=True)
+class GaussNewton:
+    """Label from the last layer, picture by Levenberg–Marquardt in [0, 1] from grey."""
+
+    steps: int = 60
+    restarts: int = 3
+    enough: float = 1e-12  # a match as good as that ends the search
+
+    name = "gauss-newton"
+
+    def recover(
+        self,
+        observation: UpdateObservation,
+        public: PublicModel,
+        *,
+        mode: Mode = "mask-aware",
+        seed: Seed,
+        labels: Labels | None = None,
+    ) -> Recovered:
+        """Recover the samples behind an observation."""
+        known = labels_for(observation, public, labels, seed)
+        matching, targets = Matching(observation, public, mode=mode), torch.from_numpy(known)
+        enough = max(self.enough, matching.floor)
+        pixels = len(known) * public.shape[0] * public.shape[1] * public.shape[2]
+        seen = public.n if mode == "zero-filled" else observation.seen.size
+        if (size := pixels * min(seen, _ROWS * pixels)) > _MOST_VALUES:
+            raise InputError(
+                f"the Jacobian of {pixels} pixels would take {size * 8 >> 20} MiB",
+                fix="use boxed, or fewer or smaller pictures",
+            )
+        rows = torch.from_numpy(seed.child("rows").permutation(seen)[: _ROWS * pixels].copy())
+
+        def search(own: Seed) -> SearchResult:
+            noise = own.child("start").generator().random((len(known), *public.shape))
+            start = torch.from_numpy(0.5 + 0.1 * (noise - 0.5)).to(public.dtype)
+            return self._descend(matching, targets, start, rows, enough)
+
+        return best_of(search, seed, restarts=self.restarts, enough=enough).recovered(known)
+
+    def _descend(
+        self, matching: Matching, targets: Tensor, pictures: Tensor, rows: Tensor, enough: float
+    ) -> SearchResult:
+        """Step until the match is good enough or no damping makes a step worth taking."""
+        trace, damping = [_loss(matching, pictures, targets, rows)], 1e-2
+        for _ in range(self.steps):
+            missed, jacobian = _linearised(matching, pictures, targets, rows)
+            slope, curvature = jacobian.T @ missed, jacobian.T @ jacobian
+            flat = pictures.reshape(-1)
+            # A pixel at a bound that the slope pushes against stays there.
+            free = ~(((flat <= 0) & (slope > 0)) | ((flat >= 1) & (slope < 0)))
+            while damping < 1e8:
+                step = _step(curvature, slope, free, damping)
+                candidate = (flat - step).clamp(0, 1).view_as(pictures)
+                loss = _loss(matching, candidate, targets, rows)
+                if loss < trace[-1]:
+                    break
+                damping *= 4
+            else:
+                break
+            pictures, damping = candidate, max(damping / 10, 1e-14)
+            trace.append(loss)
+            if loss <= enough:
+                break
+        return SearchResult(pictures, matching.loss(pictures, targets).item(), trace)
+
+
+def _step(curvature: Tensor, slope: Tensor, free: Tensor, damping: float) -> Tensor:
+    """Solve for the damped step of the free pixels."""
+    part = curvature[free][:, free]
+    damped = part + damping * part.diagonal().mean() * torch.eye(len(part), dtype=part.dtype)
+    step = torch.zeros_like(slope)
+    step[free] = torch.linalg.solve(damped, slope[free])
+    return step
+
+
+def _loss(matching: Matching, pictures: Tensor, targets: Tensor, rows: Tensor) -> float:
+    missed = matching.residual(pictures, targets).detach()[rows]
+    return float(missed @ missed)
+
+
+def _linearised(matching: Matching, pictures: Tensor, targets: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the residual and its Jacobian with respect to every pixel."""
+    variable = pictures.detach().clone().requires_grad_()
+    missed = matching.residual(variable, targets)[rows]
+    each = torch.eye(len(rows), dtype=missed.dtype)
+    parts = [
+        torch.autograd.grad(missed, variable, one, retain_graph=True, is_grads_batched=True)[0].flatten(1)
+        for one in torch.split(each, _AT_ONCE)
+    ]
+    return missed.detach(), torch.cat(parts)

@@ -1,0 +1,145 @@
+"""GGL: search among the pictures that a generator can make.
+
+Whatever was seen, the result is a picture of the kind that the generator knows. So its chance level is not noise but
+what the generator makes of random latents (`GGL.blind`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from eris.audit.reconstruction.attack import Labels, Mode, Recovered
+from eris.audit.reconstruction.generators import Generator, fitted, generator_for, load_generator
+from eris.audit.reconstruction.matching import OneStepMatching
+from eris.audit.reconstruction.observation import UpdateObservation
+from eris.audit.reconstruction.public_model import PublicModel
+from eris.audit.reconstruction.search import SearchResult, best_of, labels_for
+from eris.errors import MissingExtra
+from eris.seeds import Seed
+
+__all__ = ["GGL", "Evolved", "Points", "evolve"]
+
+
+Points = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class GGL:
+    """Label from the last layer, latents by CMA-ES; latents far from where the generator was trained are not preferred.
+
+    `generator` is one, or the name of one in the cache; without it, the one for pictures of this shape is taken.
+    """
+
+    generations: int = 40
+    population: int = 16
+    restarts: int = 1
+    spread: float = 0.7
+    prior: float = 1e-3  # weight of the latents' mean square
+    enough: float = 1e-5
+    generator: Generator | str | None = None
+
+    name = "ggl"
+
+    def recover(
+        self,
+        observation: UpdateObservation,
+        public: PublicModel,
+        *,
+        mode: Mode = "mask-aware",
+        seed: Seed,
+        labels: Labels | None = None,
+    ) -> Recovered:
+        """Recover the samples behind an observation."""
+        generator = self._chosen(public)
+        known = labels_for(observation, public, labels, seed)
+        matching, targets = OneStepMatching(observation, public, mode=mode), torch.tensor(known)
+
+        def judge(points: Points) -> list[float]:
+            candidates = _pictures(generator, points, targets, public)
+            matches = matching.losses(candidates, targets)
+            return [match + self.prior * float(np.mean(row**2)) for match, row in zip(matches, points, strict=True)]
+
+        def search(own: Seed) -> SearchResult:
+            start = np.zeros(len(known) * generator.latents)
+            found = evolve(
+                judge, start, spread=self.spread, population=self.population, generations=self.generations, seed=own
+            )
+            return SearchResult(_pictures(generator, found.point[None], targets, public)[0], found.loss, found.trace)
+
+        return best_of(search, seed, restarts=self.restarts, enough=self.enough).recovered(known)
+
+    def blind(self, public: PublicModel, labels: Labels, seed: Seed) -> Recovered:
+        """Return what the generator makes of random latents: the attack's chance level, with the labels known."""
+        generator = self._chosen(public)
+        point = seed.child("latents").generator().standard_normal(len(labels) * generator.latents)
+        pictures = _pictures(generator, point[None], torch.tensor(labels), public)[0]
+        return Recovered(pictures.to(torch.float32).numpy(), labels)
+
+    def _chosen(self, public: PublicModel) -> Generator:
+        chosen = generator_for(public.shape) if self.generator is None else self.generator
+        return load_generator(chosen) if isinstance(chosen, str) else chosen
+
+
+def _pictures(generator: Generator, points: Points, labels: Tensor, public: PublicModel) -> Tensor:
+    """Return the pictures of a whole population: candidates × samples × channels × height × width."""
+    with torch.no_grad():
+        latents = torch.from_numpy(points).float().view(-1, generator.latents)
+        pictures = fitted(generator(latents, labels.repeat(len(points))), public.shape)
+        return pictures.to(public.dtype).view(len(points), len(labels), *public.shape)
+
+
+@dataclass
+class Evolved:
+    """The best point that was tried, and the best of every generation."""
+
+    point: Points
+    loss: float = math.inf
+    trace: list[float] = field(default_factory=list)
+
+
+def evolve(
+    judge: Callable[[Points], list[float]],
+    start: Points,
+    *,
+    spread: float,
+    population: int,
+    generations: int,
+    seed: Seed,
+) -> Evolved:
+    """Minimise by CMA-ES from `start`, with a first population of deviation `spread` around it.
+
+    A population is tried out and adapts where the next one is drawn from; no slope is needed. The strategy itself is
+    that of the package `cma`; here it gets our randomness and nothing from its surroundings.
+
+    `judge` gives the losses of a whole population, one point in a row.
+    """
+    try:
+        import cma
+    except ModuleNotFoundError as error:
+        raise MissingExtra("cma", "audit", "a search by evolution") from error
+    draws = seed.child("evolution").generator()
+    options = {
+        "popsize": population,
+        "randn": lambda *shape: draws.standard_normal(shape),
+        "seed": np.nan,  # numpy's global generator is left alone
+        "signals_filename": "",  # no options from a file that happens to lie around
+        "verbose": -10,
+    }
+    strategy = cma.CMAEvolutionStrategy(start, spread, options)
+    evolved = Evolved(start)
+    for _ in range(generations):
+        points = strategy.ask()
+        losses = judge(np.stack(points))
+        strategy.tell(points, losses)
+        best = int(np.argmin(losses))
+        evolved.trace.append(losses[best])
+        if losses[best] < evolved.loss:
+            evolved.point, evolved.loss = np.array(points[best]), losses[best]
+    return evolved

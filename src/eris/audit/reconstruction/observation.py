@@ -1,0 +1,148 @@
+"""What an attacker knows of one member's update in one round, ready to be inverted.
+
+An observation holds the coordinates that were seen, the member's values there with everything known about their way
+undone (`eris.audit.estimate`), the public model before the round, and how the member trained. Coordinates that were not
+seen are not in it: an attack cannot use them by mistake.
+
+Updates may have been rounded to a grid before they were sent. Its spacing travels with the values, and can be read off
+them: all are multiples of it. Rounded to the nearest, the true value lies within half a unit, and a candidate in there
+explains what was seen perfectly. Rounded at random, the mean is right and the noise is as large as the unit says, so
+that tensors with a fine grid count for more.
+
+>>> values = np.array([0.5, -0.5], np.float32)
+>>> observation = UpdateObservation(np.zeros(6, np.float32), np.array([1, 4]), values, LocalSteps(lr=0.1))
+>>> observation.share(6), observation.gradient.tolist()
+(0.3333333333333333, [5.0, -5.0])
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.errors import InputError
+from eris.local.spec import ModelSpec, Vector
+from eris.seeds import Seed
+from eris.shards.plan import Coordinates
+from eris.transforms import Compressor
+from eris.transforms.quantize import Quantizer
+
+__all__ = ["Handling", "LocalSteps", "Rounding", "UpdateObservation", "grid_of", "rounding_of"]
+
+_FIRST = 64  # multiples of a grid's spacing that the smallest value is tried for
+_ALIKE = 1e-2  # of a unit
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSteps:
+    """How a member trains in a round, which every peer knows: plain gradient steps from the public model.
+
+    A member that sends a gradient instead of a difference of models makes one step with lr = 1.
+    """
+
+    lr: float = 1.0
+    steps: int = 1
+    samples: int = 1  # of the member
+    batch: int = 1  # samples in a step; with fewer than `samples` the steps go through them in turn
+    momentum: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """What was done to the update that cannot be undone, but can be done to a candidate's as well, or allowed for."""
+
+    clip: float = 0.0  # ℓ2 bound of the update; 0: none
+    sample_clip: float = 0.0  # ℓ2 bound of every sample's gradient (DP-SGD); 0: none
+    noise: float = 0.0  # standard deviation of the noise on each value of the update; 0: none
+
+
+@dataclass(frozen=True, eq=False)
+class UpdateObservation:
+    """The member's update on the coordinates that were seen, and what is public."""
+
+    model: Vector = field(repr=False)  # x^t, the whole flat vector in spec order
+    seen: Coordinates = field(repr=False)  # places among the trainable coordinates, ascending
+    values: Vector = field(repr=False)  # the update x^t − x_k there
+    local: LocalSteps = LocalSteps()
+    handling: Handling = Handling()
+    rounding: Rounding | None = None  # of the values, if they were rounded to a grid before they were sent
+
+    def __post_init__(self) -> None:
+        if self.seen.shape != self.values.shape or self.seen.ndim != 1:
+            raise InputError(f"{self.seen.shape} coordinates with {self.values.shape} values")
+        if self.seen.size and (np.diff(self.seen) <= 0).any():
+            raise InputError("the coordinates of an observation are not ascending", fix="sort them with their values")
+        if self.rounding is not None and self.rounding.units.shape != self.values.shape:
+            raise InputError(f"{self.rounding.units.shape} units with {self.values.shape} values")
+
+    @property
+    def gradient(self) -> Vector:
+        """The mean gradient over the member's steps, where it was seen."""
+        return self.values / np.float32(self.local.lr * self.local.steps)
+
+    def share(self, n: int) -> float:
+        """Return the share of n coordinates that was seen."""
+        return self.seen.size / n
+
+    def filled(self, n: int) -> Vector:
+        """Return the update with zeros where nothing was seen: what the published attacks match."""
+        whole = np.zeros(n, np.float32)
+        whole[self.seen] = self.values
+        return whole
+
+    def randomised(self, seed: Seed) -> UpdateObservation:
+        """Return the same with values that say nothing, as long as the true ones: the attack's chance level."""
+        noise = seed.generator().standard_normal(self.values.size)
+        noise *= np.linalg.norm(self.values.astype(np.float64)) / np.linalg.norm(noise)
+        return replace(self, values=noise.astype(np.float32))
+
+
+@dataclass(frozen=True, eq=False)
+class Rounding:
+    """The spacing of the grid at every value that was seen, and whether a coin decided between its neighbours."""
+
+    units: Vector = field(repr=False)  # never zero
+    at_random: bool
+
+    @property
+    def deviation(self) -> float:
+        """The noise on a value of the finest grid: √(f(1 − f)) units, for f anywhere between two levels."""
+        return float(self.units.min()) / 6**0.5
+
+
+def rounding_of(compressor: Compressor, spec: ModelSpec, seen: Coordinates, sent: Vector) -> Rounding | None:
+    """Return how the values that were sent on these coordinates had been rounded, if they had been."""
+    if not isinstance(compressor, Quantizer) or not np.any(sent):
+        return None
+    stops = np.cumsum(spec.trainable_sizes) if compressor.per_tensor else np.array([spec.n_trainable])
+    return Rounding(grid_of(sent, np.searchsorted(stops, seen, side="right")), at_random=compressor.unbiased)
+
+
+def grid_of(values: Vector, tensors: NDArray[np.int64]) -> Vector:
+    """Return the spacing at each value, read off all values of its tensor: the widest of which they are multiples.
+
+    It may be a multiple of the true one where few values were seen, and a tensor of which only zeros were seen gets the
+    widest of the others: too wide a grid claims too little, never too much.
+
+    >>> values = np.array([0.0, 0.5, -1.0, 0.0, 0.1, 0.2], np.float32)
+    >>> grid_of(values, np.array([0, 0, 0, 1, 1, 1])).round(3).tolist()
+    [0.5, 0.5, 0.5, 0.10000000149011612, 0.10000000149011612, 0.10000000149011612]
+    """
+    spacings = np.zeros(int(tensors.max()) + 1, np.float32)
+    for tensor in np.unique(tensors[values != 0]):
+        spacings[tensor] = _spacing(np.unique(np.abs(values[tensors == tensor])))
+    spacings[spacings == 0] = spacings.max()
+    units: Vector = spacings[tensors]
+    return units
+
+
+def _spacing(magnitudes: Vector) -> float:
+    """Return the widest spacing that all of these are multiples of; the smallest of them is one of its first few."""
+    told = magnitudes[magnitudes > 0].astype(np.float64)
+    for multiple in range(1, _FIRST):
+        ratios = told * (multiple / told[0])
+        if np.abs(ratios - np.rint(ratios)).max() < _ALIKE:
+            return float(told[0] / multiple)
+    return float(told[0])

@@ -1,0 +1,179 @@
+"""The whole audit: every defence, observer, attack and mode, picture by picture, with what chance would have found.
+
+Every result is written as soon as it is there. Whoever calls again with the same folder goes on where it ended, also
+with more pictures or another attack.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from eris.audit.json_file import write_json
+from eris.audit.observer import Observer
+from eris.audit.reconstruction.attack import Mode, ReconstructionAttack, reconstruction_attack
+from eris.audit.reconstruction.attack_setup import AttackSetup, attack_setup, other_pictures
+from eris.audit.reconstruction.collect import VictimObservation, check_attackable
+from eris.audit.reconstruction.defence import Defence
+from eris.audit.reconstruction.observation import UpdateObservation
+from eris.audit.reconstruction.scores import (
+    ReconstructionJob,
+    ReconstructionScores,
+    ScoredJob,
+    keep,
+    kept,
+    scored,
+    summarise,
+)
+from eris.local.spec import Vector
+from eris.seeds import public_root
+
+__all__ = ["NOTES", "RANDOM", "Notice", "ReconstructionPlan", "ReconstructionReport", "audit_reconstruction"]
+
+Notice = Callable[[int, int, str], None]
+
+RANDOM = "random values"
+NOTES = (
+    "recovered: a mean squared difference below 0.001, pixels from 0 to 1",
+    "identified: nearer to its original than to all other candidates, by squared difference or (identified_by_pattern) "
+    "by correlation, which also finds what is only pale; chance is 1 / candidates",
+    "mask-aware attacks match only what was seen; zero-filled ones take the rest for zero, as the published attacks do",
+    "random values: the same attack on noise of the same length, which holds no picture",
+    "an attack that finds nothing does not show that there is nothing to find",
+)
+
+
+@dataclass(frozen=True)
+class ReconstructionPlan:
+    """What is attacked, from where and how."""
+
+    defences: tuple[Defence, ...]
+    observers: tuple[Observer, ...] = (Observer("aggregator"),)
+    attacks: tuple[str, ...] = ("boxed",)
+    modes: tuple[Mode, ...] = ("mask-aware", "zero-filled")
+    pictures: int = 4  # of each defence; whole members, so perhaps a few more
+    rounds: int = 1  # the last of so many is attacked
+    candidates: int = 100
+    controls: int = 4  # members whose values are replaced by noise
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the attacks
+    model: Vector | None = field(default=None, repr=False)  # where the training begins, if not at the beginning
+    told: bool = False  # whether the attacks are told the labels
+
+
+@dataclass(frozen=True, eq=False)
+class ReconstructionReport:
+    """What an audit came to."""
+
+    results: list[dict[str, Any]]  # one for each defence, observer, attack and mode
+    entries: list[ScoredJob] = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """A job with all that it takes to do it."""
+
+    job: ReconstructionJob
+    observation: UpdateObservation
+    setup: AttackSetup
+    attack: ReconstructionAttack
+
+    def do(self, *, told: bool) -> ReconstructionScores:
+        """Attack and score."""
+        job, began = self.job, time.perf_counter()
+        seed = public_root(self.setup.seed).child("inversion", job.attack, job.victim)
+        labels = self.setup.labels[job.victim]
+        mode: Mode = "zero-filled" if job.mode == "zero-filled" else "mask-aware"
+        found = self.attack.recover(
+            self.observation, self.setup.public, mode=mode, seed=seed, labels=labels if told else None
+        )
+        return scored(self.setup.originals[job.victim], labels, found, time.perf_counter() - began)
+
+
+def audit_reconstruction(plan: ReconstructionPlan, out: Path, *, notice: Notice | None = None) -> ReconstructionReport:
+    """Do all that is not done yet, write reconstruction.json, and return every result."""
+    notice, entries = notice or _silent, list[ScoredJob]()
+    works = list(_works(plan, notice))
+    for number, work in enumerate(works):
+        job = work.job
+        notice(number, len(works), f"{job.defence}, {job.attack}, {job.mode}")
+        entries.append(ScoredJob(job, _done(work, out / "pictures" / f"{job.name}.npz", told=plan.told)))
+    notice(len(works), len(works), "done")
+    config = plan.defences[0].config
+    results = summarise(entries, other_pictures(config, plan.candidates))
+    settings = {defence.label: defence.config.model_dump(mode="json") for defence in plan.defences}
+    facts = {"settings": settings, "rounds": plan.rounds, "notes": NOTES}
+    write_json(
+        out / "reconstruction.json", {**facts, "results": results, "found": [entry.plain() for entry in entries]}
+    )
+    return ReconstructionReport(results, entries)
+
+
+def _silent(done: int, total: int, what: str) -> None:
+    del done, total, what
+
+
+def _done(work: _Work, path: Path, *, told: bool) -> ReconstructionScores:
+    found = kept(path, work.job)
+    if found is None:
+        found = work.do(told=told)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        keep(path, work.job, found)
+    return found
+
+
+def _works(plan: ReconstructionPlan, notice: Notice) -> Iterator[_Work]:
+    """Train every defence up to the round that is attacked, then yield the attacks on it; noise comes last."""
+    attacks = {name: reconstruction_attack(name, **plan.options) for name in plan.attacks}
+    for defence in plan.defences:  # all of them before the first is trained
+        check_attackable(defence.config, plan.observers, plan.rounds)
+    setups = []
+    for number, defence in enumerate(plan.defences):
+        notice(number, len(plan.defences), f"training {defence.label}")
+        setups.append(
+            attack_setup(defence.config, plan.observers, pictures=plan.pictures, rounds=plan.rounds, model=plan.model)
+        )
+    for defence, setup in zip(plan.defences, setups, strict=True):
+        for name, attack in attacks.items():
+            for mode in plan.modes:
+                yield from _of_mode(plan, defence, setup, name, attack, mode)
+    for name, attack in attacks.items():
+        yield from _controls(plan, setups[0], name, attack)
+
+
+def _of_mode(
+    plan: ReconstructionPlan, defence: Defence, setup: AttackSetup, name: str, attack: ReconstructionAttack, mode: Mode
+) -> Iterator[_Work]:
+    for seen in setup.observations:
+        # With everything seen there is nothing to fill: the second mode would be the first once more.
+        if seen.observation.seen.size < setup.public.n or mode == plan.modes[0]:
+            yield _Work(_job(plan, defence, seen, name, mode), seen.observation, setup, attack)
+
+
+def _controls(plan: ReconstructionPlan, setup: AttackSetup, name: str, attack: ReconstructionAttack) -> Iterator[_Work]:
+    """Attack noise instead of updates, from the first observer."""
+    first = [seen for seen in setup.observations if seen.observer == str(plan.observers[0])]
+    for seen in first[: plan.controls]:
+        seed = public_root(setup.seed).child("random-values", seen.victim)
+        job = _job(plan, Defence(RANDOM, plan.defences[0].config), seen, name, "mask-aware")
+        yield _Work(job, seen.observation.randomised(seed), setup, attack)
+
+
+def _job(
+    plan: ReconstructionPlan, defence: Defence, seen: VictimObservation, attack: str, mode: str
+) -> ReconstructionJob:
+    model = "" if plan.model is None else sha256(plan.model.tobytes()).hexdigest()
+    settings = repr((defence.config.digest, plan.rounds, model, sorted(plan.options.items()), plan.told))
+    return ReconstructionJob(
+        defence=defence.label,
+        method=defence.config.methods[0],
+        observer=seen.observer,
+        attack=attack,
+        mode=mode,
+        victim=seen.victim,
+        share=seen.share,
+        settings=settings,
+    )

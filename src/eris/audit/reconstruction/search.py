@@ -1,0 +1,96 @@
+"""Searches that several attacks share: begin somewhere, go downhill, begin again if it led nowhere.
+
+A search never learns how good its picture is, only how well it matches; of several attempts the best match is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eris.audit.reconstruction.attack import Labels, Recovered
+from eris.audit.reconstruction.label_inference import infer_labels
+from eris.audit.reconstruction.observation import UpdateObservation
+from eris.audit.reconstruction.public_model import PublicModel
+from eris.local.torch_module import one_thread
+from eris.seeds import Seed
+
+__all__ = ["SearchResult", "best_of", "descend", "labels_for", "noise_like"]
+
+_PAUSE = 20  # steps between two looks at the loss
+
+
+@dataclass
+class SearchResult:
+    """Where one search ended."""
+
+    pictures: Tensor
+    loss: float
+    trace: list[float] = field(default_factory=list)
+    labels: Labels | None = None  # if it searched for them too
+
+    def recovered(self, labels: Labels) -> Recovered:
+        """Return it as a result: pictures in [0, 1], and the labels it found or was given."""
+        images = self.pictures.detach().clamp(0, 1).to(torch.float32).numpy()
+        found = labels if self.labels is None else self.labels
+        return Recovered(images, found, self.loss, tuple(self.trace))
+
+
+def best_of(search: Callable[[Seed], SearchResult], seed: Seed, *, restarts: int, enough: float) -> SearchResult:
+    """Search up to `restarts` times, until a match is below `enough`; return the best. One thread: the same bits."""
+    found: list[SearchResult] = []
+    with one_thread():
+        for number in range(restarts):
+            found.append(search(seed.child("restart", number)))
+            if found[-1].loss <= enough:
+                break
+    return min(found, key=lambda attempt: attempt.loss)
+
+
+def labels_for(observation: UpdateObservation, public: PublicModel, labels: Labels | None, seed: Seed) -> Labels:
+    """Return the labels that were told, or what the last layer gives away."""
+    if labels is not None:
+        return labels
+    with one_thread():
+        return infer_labels(observation, public, observation.local.samples, seed=seed.child("labels"))
+
+
+def noise_like(public: PublicModel, count: int, seed: Seed) -> Tensor:
+    """Return standard normal values in the form of so many pictures."""
+    values = seed.child("start").generator().standard_normal((count, *public.shape))
+    return torch.from_numpy(values).to(public.dtype)
+
+
+def descend(
+    variables: list[Tensor], loss: Callable[[], Tensor], *, steps: int, enough: float
+) -> tuple[float, list[float]]:
+    """Minimise by L-BFGS with a line search; return the last loss and those on the way."""
+    optimizer = torch.optim.LBFGS(
+        variables,
+        max_iter=_PAUSE,
+        max_eval=2 * _PAUSE,
+        history_size=100,
+        tolerance_grad=1e-12,
+        tolerance_change=1e-15,
+        line_search_fn="strong_wolfe",
+    )
+    trace: list[float] = []
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()  # type: ignore[no-untyped-call]
+        trace.append(value.item())
+        return value
+
+    lowest = np.inf
+    for _ in range(-(-steps // _PAUSE)):
+        optimizer.step(closure)  # type: ignore[no-untyped-call, unused-ignore]
+        before, lowest = lowest, min(lowest, min(trace[-_PAUSE:]))
+        if lowest <= enough or not np.isfinite(trace[-1]) or lowest > 0.9999 * before:
+            break
+    return float(loss().detach()), trace

@@ -1,0 +1,145 @@
+"""Sweeps of reconstruction: each attack against the share of the update it sees, and one attack against all defences.
+
+Both are made of `audit_reconstruction`, which writes every picture as soon as it is there; the same again goes on.
+Attacks that need a trained network are left out where there is none, unless they are asked for by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eris.audit.json_file import write_json
+from eris.audit.reconstruction.attack import registered
+from eris.audit.reconstruction.defence import SMALL, Defence
+from eris.audit.reconstruction.run import NOTES, RANDOM, Notice, ReconstructionPlan, audit_reconstruction
+from eris.config import load_config
+from eris.errors import ConfigError
+
+__all__ = ["DEFENCES", "RECONSTRUCTION_SIZES", "SHARES", "ReconstructionSize", "left_out", "run_defences", "run_shares"]
+
+_PERCEPTRON = "model.name=eris.audit.reconstruction.small_networks:SigmoidPerceptron"
+_MODELS = {
+    "rank-one": (_PERCEPTRON,)
+}  # it completes a fully connected layer, which the small LeNet does not begin with
+
+SHARES = (1, 2, 4, 8, 16)
+"""Numbers of aggregators: one of A sees 1/A of an update."""
+
+_COMPRESSED = "method=fedavg+compression"
+DEFENCES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("FedAvg", ("method=fedavg",)),
+    ("QSGD, 16 levels", (_COMPRESSED, "compression.compressor=qsgd_max", "compression.options={levels=16}")),
+    ("uniform, 16 levels", (_COMPRESSED, "compression.compressor=uniform", "compression.options={levels=16}")),
+    ("top-k, 10 %", (_COMPRESSED, "compression.compressor=top_k", "compression.keep=0.1")),
+    ("DP, ε = 10", ("method=fedavg-ldp", "privacy.epsilon=10")),
+    ("PriPrune, p = 0.1", ("method=priprune", "options.priprune.prune=0.1")),
+    ("ERIS, A = 2", ("method=eris", "aggregators=2")),
+    ("ERIS, A = 8", ("method=eris", "aggregators=8")),
+    ("ERIS, A = 8 + DSC, p = 0.2", ("method=eris+dsc", "aggregators=8", "compression.keep=0.2")),
+)
+"""Each with what makes it; that of random values, which hold no picture, is the last line of the table."""
+
+
+@dataclass(frozen=True)
+class ReconstructionSize:
+    """How much is attacked: pictures, attacks, options of each."""
+
+    pictures: int
+    attacks: tuple[str, ...]
+    shares: tuple[int, ...]
+    defence_attack: str = "boxed"
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    changes: tuple[str, ...] = ()
+
+
+RECONSTRUCTION_SIZES = {
+    "small": ReconstructionSize(
+        pictures=3,
+        attacks=("rank-one", "boxed", "idlg", "inverting-gradients", "rog", "ggl"),
+        shares=(1, 2, 4, 8),
+        options={"boxed": {"restarts": 1}, "inverting-gradients": {"steps": 400}},  # minutes, not hours
+    ),
+    "paper": ReconstructionSize(
+        pictures=200,
+        attacks=("rank-one", "dlg", "idlg", "inverting-gradients", "boxed", "rog", "ggl"),
+        shares=SHARES,
+        changes=("members=200", "data.name=mnist"),
+    ),
+}
+
+
+def run_shares(
+    size: ReconstructionSize,
+    changes: Sequence[str],
+    out: Path,
+    *,
+    attacks: Sequence[str] = (),
+    notice: Notice | None = None,
+) -> list[dict[str, Any]]:
+    """Attack sharded updates with ever more shards; write sweep-reconstruction.json and return its points."""
+    points: list[dict[str, Any]] = []
+    base = [*SMALL, *size.changes]
+    missing = {} if attacks else left_out(size, changes)
+    for name in attacks or [name for name in size.attacks if name not in missing]:
+        own = [*base, *_MODELS.get(name, ()), *changes]
+        points += _attacked(size, name, _sharded(own, size.shares), out / "runs" / name, notice)
+    axis = "share of the update that is seen"
+    _write(out / "sweep-reconstruction.json", axis, [*base, *changes], points, left_out=missing)
+    return points
+
+
+def left_out(size: ReconstructionSize, changes: Sequence[str]) -> dict[str, str]:
+    """Return the attacks of a size that cannot be made here, each with what it takes to have them."""
+    data = load_config(changes=[*SMALL, *size.changes, *changes]).data.name
+    return {name: lack for name in size.attacks if (lack := registered(name).lacks(data))}
+
+
+def run_defences(
+    size: ReconstructionSize,
+    changes: Sequence[str],
+    out: Path,
+    *,
+    attacks: Sequence[str] = (),
+    notice: Notice | None = None,
+) -> list[dict[str, Any]]:
+    """Attack every defence; write sweep-defences.json and return its points, random values last."""
+    base = [*SMALL, *size.changes, *changes]
+    defences = tuple(Defence(label, load_config(changes=[*base, *own])) for label, own in DEFENCES)
+    points: list[dict[str, Any]] = []
+    for name in attacks or (size.defence_attack,):
+        if name in _MODELS:
+            raise ConfigError(f"{name} attacks another model than the others", fix="use idlg, boxed, …")
+        points += _attacked(size, name, defences, out / "runs" / name, notice)
+    points.sort(key=lambda point: point["defence"] == RANDOM)
+    _write(out / "sweep-defences.json", "defence", base, points)
+    return points
+
+
+def _sharded(base: Sequence[str], shares: Sequence[int]) -> tuple[Defence, ...]:
+    members = load_config(changes=base).members
+    most = max(shares)
+    base = [*base, f"members={max(members, most)}"] if most > members else [*base]
+    server = Defence("FedAvg", load_config(changes=[*base, "method=fedavg"]))
+    sharded = [
+        Defence(f"ERIS A={count}", load_config(changes=[*base, "method=eris", f"aggregators={count}"]))
+        for count in shares
+        if count > 1
+    ]
+    return (server, *sharded)
+
+
+def _attacked(
+    size: ReconstructionSize, attack: str, defences: tuple[Defence, ...], out: Path, notice: Notice | None
+) -> list[dict[str, Any]]:
+    plan = ReconstructionPlan(
+        defences=defences, attacks=(attack,), pictures=size.pictures, options=size.options.get(attack, {})
+    )
+    return audit_reconstruction(plan, out, notice=notice).results
+
+
+def _write(path: Path, axis: str, settings: Sequence[str], points: list[dict[str, Any]], **facts: Any) -> None:
+    facts = {"sweep": path.stem.removeprefix("sweep-"), "axis": axis, "settings": list(settings), **facts}
+    write_json(path, {**facts, "notes": NOTES, "points": points})

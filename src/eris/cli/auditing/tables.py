@@ -1,0 +1,146 @@
+"""The results of audits and sweeps as tables of eighty columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["gaussianity_table", "membership_footnotes", "membership_table", "reconstruction_table", "runs_footnote"]
+
+_ENOUGH = 10  # seeds for a statement
+
+
+def membership_table(entries: Sequence[dict[str, Any]], key: str, title: str) -> Any:
+    """Return what fits into eighty columns; the file has the rest."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    several = len({result["observer"] for entry in entries for result in entry["results"]}) > 1
+    table.add_column(title, vertical="bottom", overflow="fold")
+    if several:
+        table.add_column("observer", vertical="bottom", no_wrap=True)
+    for column in ("sees", "attack", "AUC", "95 %", "chance", "p", "ε ≥"):
+        table.add_column(column, vertical="bottom", justify="left" if column == "attack" else "right", no_wrap=True)
+    for entry in entries:
+        for result in entry["results"]:
+            table.add_row(str(entry[key]), *([result["observer"]] if several else []), *_cells(result))
+    return table
+
+
+def _cells(result: dict[str, Any]) -> list[str]:
+    auc = result["figures"]["auc"]
+    return [
+        f"{result['visible_share']:.1%}",
+        result["attack"],
+        f"{auc['value']:.2f}",
+        f"{auc['low']:.2f}–{auc['high']:.2f}",
+        f"{auc['chance']:.2f}",
+        f"{auc['p_value']:.3f}" if "p_value" in auc else "–",
+        f"{result['epsilon']['lower_bound']:.2f}",
+    ]
+
+
+def membership_footnotes(entries: Sequence[dict[str, Any]], path: Path, picture: str) -> str:
+    """Say who looked, what the columns mean and where the rest is."""
+    observers = {result["observer"] for entry in entries for result in entry["results"]}
+    who = f"Observer: {observers.pop()}. " if len(observers) == 1 else ""
+    return (
+        f"{who}Sees: the share of an update that is seen in a round, mean over rounds, members and views.\n"
+        "AUC: area under the ROC curve. Chance: the same on coins tossed again. ε: what the guesses at the\n"
+        "last round from one view refute at 95 %, for one sample more or less (δ in the file); no guarantee.\n"
+        f"results: {path}\npicture: {picture}"
+    )
+
+
+def runs_footnote(trials: Sequence[Mapping[str, Any]], together: Sequence[Mapping[str, Any]]) -> str:
+    """Say how many runs the figures rest on, and what can be said at few false positives."""
+    found = [result for entry in together or trials for result in entry["results"]]
+    lines = [_true_positives(found, rate) for rate in found[0]["true_positives"]]
+    if not together:
+        seed = trials[0]["seed"]
+        return "\n".join(
+            [f"One run (seed {seed}): its intervals are within it. --seeds {_ENOUGH}: over seeds.", *lines]
+        )
+    seeds = together[0]["seeds"]
+    few = "" if len(seeds) >= _ENOUGH else f" (a statement takes {_ENOUGH})"
+    return "\n".join(
+        [
+            f"Mean over {len(seeds)} seeds{few}, {seeds[0]} to {seeds[-1]}, on which nothing was chosen.",
+            "95 %: Student's t over the seeds. ε: mean of the runs' own bounds.",
+            *lines,
+        ]
+    )
+
+
+def _true_positives(found: Sequence[Mapping[str, Any]], rate: str) -> str:
+    attack = found[0]["attack"]
+    parts = [result["true_positives"][rate] for result in found if result["attack"] == attack]
+    if any(part["value"] is None for part in parts):
+        fewest, needed = min(part["non_members"] for part in parts), parts[0]["needed"]
+        return f"True positives at {rate} false ones: not measurable ({fewest} of {needed} non-members)."
+    shares = ", ".join(f"{part['value']:.1%}" for part in parts)
+    return f"True positives at {rate} false ones, {attack}: {shares}."
+
+
+def gaussianity_table(points: Sequence[Mapping[str, Any]]) -> Any:
+    """Return a line for each round that was looked at."""
+    columns = ("round", "no Gaussian\nat 5 %", "chance", "C_max\n(nats)", "of moving:\nlargest", "mean",
+               "weights:\ndeviation", "excess\nkurtosis")  # fmt: skip
+    table = _table(columns)
+    for point in points:
+        weights, moving = point["weights"], point["capacity_of_moving"]
+        table.add_row(
+            str(point["label"]),
+            _percent(point["not_normal"]),
+            _percent(point["chance"]),
+            _nats(point["capacity"]["largest"]),
+            _nats(moving and moving["largest"]),
+            _nats(moving and moving["mean"]),
+            f"{weights['deviation']:.3f}",
+            f"{weights['excess_kurtosis']:.1f}",
+        )
+    return table
+
+
+def reconstruction_table(points: Sequence[Mapping[str, Any]]) -> Any:
+    """Return a line for each defence, attack and mode."""
+    several = len({point["attack"] for point in points}) > 1  # a column only where there are
+    named = ("defence", "attack") if several else ("defence",)
+    table = _table((*named, "sees", "mode", "MSE", "recovered", "identified"), names=len(named))
+    for point in points:
+        table.add_row(
+            *(point[name] for name in named),
+            _percent(point["share"]),
+            point["mode"],
+            f"{point['mse']['median']:.1e}",
+            f"{point['recovered']['rate']:.0%}",
+            f"{point['identified']['rate']:.0%}",
+        )
+    return table
+
+
+def _table(columns: Sequence[str], names: int = 0) -> Any:
+    """Return a table of numbers; the first columns may be names, which are folded where there is no room."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for place, column in enumerate(columns):
+        if place < names:
+            table.add_column(column, vertical="bottom", overflow="fold")
+        else:
+            table.add_column(column, justify="right", vertical="bottom", no_wrap=True)
+    return table
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.1%}"
+
+
+def _nats(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return "∞" if math.isinf(value) else f"{value:.2f}"

@@ -1,0 +1,87 @@
+"""`eris list`: everything that has a name, one line each, and whose it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from eris.registry import Registry
+
+__all__ = ["KINDS", "register"]
+
+KINDS = {  # kind → where its registry is; imported when it is asked for
+    "methods": "eris.methods:METHODS",
+    "compressors": "eris.transforms.named:COMPRESSORS",
+    "transforms": "eris.transforms.named:TRANSFORMS",
+    "corrections": "eris.local.correction:CORRECTIONS",
+    "rules": "eris.aggregate.choose:RULES",
+    "optimizers": "eris.step.choose:OPTIMIZERS",
+    "schedules": "eris.step.schedule:SCHEDULES",
+    "datasets": "eris.data.catalogue:DATASETS",
+    "partitions": "eris.data.partition:PARTITIONS",
+    "models": "eris.models.registry:MODELS",
+    "tasks": "eris.tasks:TASKS",
+    "attacks": "eris.audit.attack:ATTACKS",
+    "reconstructions": "eris.audit.reconstruction.attack:RECONSTRUCTION_ATTACKS",
+    "trackers": "eris.interop.trackers:TRACKERS",
+    "sections": "eris.report.page:SECTIONS",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+
+    @app.command("list")
+    def list_(
+        kind: Annotated[str, typer.Argument(help=f"What: {', '.join(KINDS)}; all of them unless said.")] = "",
+        options: Annotated[bool, typer.Option("--options", help="Say what options each takes.")] = False,
+        as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    ) -> None:
+        """List what has a name: built in, or of an installed package.
+
+        Each can also be given as module:name, or as an object in Python (docs/extend.md).
+
+        **Examples**
+
+        `eris list methods`
+
+        `eris list compressors --json`
+        """
+        kinds = [_known(kind)] if kind else list(KINDS)
+        if as_json:
+            found = {each: [asdict(line) for line in registry_of(each).listed()] for each in kinds}
+            typer.echo(json.dumps(found[kinds[0]] if kind else found, ensure_ascii=False, indent=2))
+            return
+        for each in kinds:
+            if not kind:
+                typer.echo(f"{each} ({registry_of(each).group})")
+            _print(each, indent="" if kind else "  ", options=options)
+
+
+def registry_of(kind: str) -> Registry[object]:
+    """Return the registry of a kind."""
+    from eris.registry import imported
+
+    return imported(KINDS[kind], kind)  # type: ignore[no-any-return]
+
+
+def _known(kind: str) -> str:
+    from eris.registry import Registry
+
+    return (
+        kind if kind in KINDS else str(Registry("kind of thing to list", "", {each: each for each in KINDS}).find(kind))
+    )
+
+
+def _print(kind: str, indent: str, *, options: bool) -> None:
+    lines = registry_of(kind).listed()
+    name = max((len(line.name) for line in lines), default=0)
+    about = max((len(line.about) for line in lines), default=0)
+    for line in lines:
+        text = f"{indent}{line.name:<{name}}  {line.about:<{about}}  {line.origin}"
+        more = line.problem or (line.options if options else "")
+        typer.echo(f"{text}  – {more}" if more else text)

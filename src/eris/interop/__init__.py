@@ -1,0 +1,1 @@
+"""Other people's code beside eris: trackers that show a run's figures."""

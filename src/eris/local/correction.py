@@ -1,0 +1,104 @@
+"""What is added to every local gradient: a local objective beside the loss, or a correction of where it leads.
+
+A correction is called before every local step with the gradient, the weights as they are, the weights the round began
+with, and the member's memory; it changes the gradient in place. On the processor these are flat numpy vectors, on an
+accelerator torch tensors: written with `+`, `-`, `*` and in-place operators one function serves both.
+
+A task that takes corrections has `corrected(correction)`, which returns the same task with one more.
+
+>>> import numpy as np
+>>> gradient = np.float32([1, 1])
+>>> proximal(mu=0.5)(gradient, np.float32([2, 0]), np.float32([0, 0]), {})
+>>> gradient.tolist()
+[2.0, 1.0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, runtime_checkable
+
+from eris.errors import ConfigError
+from eris.local.task import Task
+from eris.registry import Registry, call_with_options, described_options
+
+__all__ = [
+    "CORRECTIONS",
+    "DRIFT",
+    "CorrectableTask",
+    "Correction",
+    "control_variate",
+    "corrected",
+    "correction_by_name",
+    "proximal",
+]
+
+Correction = Callable[[Any, Any, Any, dict[str, Any]], None]
+"""(gradient, weights, start, memory): changes the gradient in place. The vectors are the trainable values."""
+
+DRIFT = "drift"  # where a member's memory has what its chain adds to every gradient, while it trains
+
+
+@runtime_checkable
+class CorrectableTask(Protocol):
+    """A task whose local gradients can be corrected."""
+
+    def corrected(self, correction: Correction) -> Self:
+        """Return the same task with this correction of every local gradient."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Proximal:
+    mu: float
+
+    def __call__(self, gradient: Any, weights: Any, start: Any, memory: dict[str, Any]) -> None:
+        del memory
+        gradient += self.mu * (weights - start)
+
+
+def proximal(mu: float = 0.01) -> Correction:
+    """Pull towards the round's model: the loss plus μ/2·‖x − xᵗ‖² (FedProx)."""
+    if not 0 <= mu < float("inf"):
+        raise ConfigError(f"mu is {mu}", fix="use 0 ≤ μ < ∞")
+    return _Proximal(mu)
+
+
+@dataclass(frozen=True)
+class _ControlVariate:
+    def __call__(self, gradient: Any, weights: Any, start: Any, memory: dict[str, Any]) -> None:
+        del weights, start
+        gradient += memory[DRIFT]
+
+
+def control_variate() -> Correction:
+    """Add what the method's transforms know of this member's drift (SCAFFOLD's c − c_k)."""
+    return _ControlVariate()
+
+
+CORRECTIONS: Registry[Callable[..., Correction]] = Registry(
+    "correction",
+    "eris.corrections",
+    {"proximal": proximal, "control-variate": control_variate},
+    refuses=lambda thing: "" if callable(thing) else "it cannot be called with options",
+    options=described_options,
+)
+
+
+def correction_by_name(name: str, **options: Any) -> Correction:
+    """Return the correction of that name, or of a path `module:name`; what it names is called with the options."""
+    made = call_with_options(name, CORRECTIONS.find(name), options, word="option")
+    if not callable(made):
+        raise ConfigError(f"{name} made a {type(made).__name__}", fix="return a function that corrects a gradient")
+    return made
+
+
+def corrected(task: Task, name: str, options: dict[str, Any]) -> Task:
+    """Return a task with a correction, or refuse one whose gradients nobody else gets hold of."""
+    if not isinstance(task, CorrectableTask):
+        raise ConfigError(
+            f"local gradients are to be corrected ({name}), but {type(task).__name__} is trained as it is",
+            fix="use a method without a correction, or give the task a method corrected(correction)",
+        )
+    return task.corrected(correction_by_name(name, **options))

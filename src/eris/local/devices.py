@@ -1,0 +1,70 @@
+"""Where a process trains: on the processor, or on one of the accelerators there are.
+
+Bits: what aggregators and the step compute is the same everywhere. What training computes is the same for one kind of
+device, one torch build and one number of threads; another device rounds in another order. So `local.device` is a
+matter of each machine and not part of what peers agree on; `local.precision`, which changes the result by more than
+rounding, is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from eris.errors import ConfigError
+
+__all__ = ["BITS", "WORKER", "device_of", "devices_there", "make_repeatable", "place"]
+
+BITS = "aggregation is the same everywhere, training for one kind of device, torch build and thread count"
+WORKER = "ERIS_WORKER"  # which of a machine's processes this one is; an engine tells its workers
+
+
+def place(wanted: str, worker: int, there: Sequence[str]) -> str:
+    """Return the device of a worker: the one it names, or the next in turn of those it may have.
+
+    >>> [place("auto", worker, ["cuda:0", "cuda:1", "cpu"]) for worker in range(3)]
+    ['cuda:0', 'cuda:1', 'cuda:0']
+    >>> place("cuda:1", 0, ["cuda:0", "cuda:1", "cpu"]), place("auto", 5, ["cpu"]), place("cpu", 1, ["cuda:0", "cpu"])
+    ('cuda:1', 'cpu', 'cpu')
+    """
+    accelerators = [device for device in there if device != "cpu"]
+    if wanted == "auto":
+        able = accelerators or ["cpu"]
+    else:
+        able = [device for device in there if wanted in (device, device.partition(":")[0])]
+    if not able:
+        raise ConfigError(
+            f"local.device is {wanted!r}, and this machine has {', '.join(there)}",
+            fix=f"use auto or {' or '.join(there)}",
+            key="local.device",
+        )
+    return able[worker % len(able)]
+
+
+def devices_there() -> list[str]:
+    """Return the devices that torch can train on here, accelerators first."""
+    import torch
+
+    found = [f"cuda:{number}" for number in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    if torch.backends.mps.is_available():
+        found.append("mps")
+    return [*found, "cpu"]
+
+
+def make_repeatable(device: str) -> None:
+    """Let a device compute the same bits every time, and float32 be float32; the processor does so anyway."""
+    if not device.startswith("cuda"):
+        return
+    import torch
+
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what its library asks for
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def device_of(wanted: str) -> str:
+    """Return the device of this process; only who wants more than the processor makes torch look for it."""
+    if wanted == "cpu":
+        return wanted
+    return place(wanted, int(os.environ.get(WORKER, "0")), devices_there())

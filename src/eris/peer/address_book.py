@@ -1,0 +1,94 @@
+"""Who is where: names, addresses and certificates of the other peers, as the coordinator knows them.
+
+The coordinator is not believed: a certificate counts only if the federation's CA signed it and its key is the one the
+roster pins.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from eris.protocol.round_plan import RoundPlan
+from eris.transport.calls import BookAnswer, BookRequest, PeerRecord
+from eris.transport.credentials import Credentials
+from eris.transport.signatures import verify_message
+
+__all__ = ["MANIFEST_PURPOSE", "AddressBook"]
+
+MANIFEST_PURPOSE = "manifest"  # what a signature is for stands in what is signed
+
+
+class AddressBook:
+    """What this peer knows of the others; safe to use from many threads."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._lock = threading.Lock()
+        self._records: dict[int, PeerRecord] = {}
+        self._edition = "", 0  # of which board, and up to where
+        self._roster: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}
+
+    def learn(self, fetch: Callable[[BookRequest], BookAnswer]) -> None:
+        """Fetch what is newer than what we have; records whose certificate is not good are left out."""
+        more = True
+        while more:
+            answer = fetch(BookRequest(*self._edition))
+            good = [r for r in answer.records if self._credentials.vouches_for(r.certificate, r.name)]
+            with self._lock:
+                known = self._records if answer.board == self._edition[0] else {}
+                records = known | {record.peer: record for record in good}
+                self._records = {peer: record for peer, record in records.items() if peer in answer.present}
+                if len(good) == len(answer.records):  # else the same are asked for again next time
+                    self._edition = answer.board, answer.edition
+            more = answer.more and len(good) == len(answer.records)
+
+    def follow(self, plan: RoundPlan) -> None:
+        """Take the roster of a round: whose links are welcome, and under which key."""
+        with self._lock:
+            self._roster = {entry.name: entry.fingerprint for entry in plan.roster}
+            self._numbers = {entry.name: entry.peer for entry in plan.roster}
+
+    def record(self, peer: int) -> PeerRecord | None:
+        """Return what is known of a peer."""
+        with self._lock:
+            return self._records.get(peer)
+
+    def lacks(self, plan: RoundPlan) -> bool:
+        """Whether somebody on the roster is not in the book, or is there with another key."""
+        with self._lock:
+            known = {
+                record.name: self._credentials.identify(record.certificate).fingerprint
+                for record in self._records.values()
+            }
+        return any(known.get(entry.name) != entry.fingerprint for entry in plan.roster)
+
+    def roster(self) -> dict[str, str]:
+        """Return names and fingerprints of the members."""
+        with self._lock:
+            return dict(self._roster)
+
+    def number(self, name: str) -> int | None:
+        """Return a member's number."""
+        with self._lock:
+            return self._numbers.get(name)
+
+    def dialable(self, but: int) -> list[int]:
+        """Return the other peers that can be dialled, or called by a relay."""
+        with self._lock:
+            return [number for number, record in self._records.items() if record.reachable and number != but]
+
+    def sign(self, message: bytes) -> str:
+        """Sign a manifest as this peer."""
+        return self._credentials.sign(MANIFEST_PURPOSE, message).hex()
+
+    def verify(self, peer: int, message: bytes, signature: str) -> bool:
+        """Return whether this peer, under the key the roster pins, signed the message."""
+        record = self.record(peer)
+        try:
+            return record is not None and verify_message(
+                record.certificate, MANIFEST_PURPOSE, message, bytes.fromhex(signature)
+            )
+        except (TypeError, ValueError):
+            return False

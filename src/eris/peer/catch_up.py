@@ -1,0 +1,280 @@
+"""How a peer moves on verdicts: the one of its round, those it missed, or past them by somebody's snapshot."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+from typing import Protocol
+
+from eris.errors import CheckpointError, DiskError, Reason, Refused, RunStopped
+from eris.events import EventStream, VerdictWritten
+from eris.local.spec import Vector
+from eris.local.tensor_file import array_pieces
+from eris.peer.aggregator_client import AggregatorClients
+from eris.peer.federation_file import FederationFile
+from eris.peer.inbox import Inbox
+from eris.peer.roster_cache import RosterCache
+from eris.peer.training import Training
+from eris.peer.verdict_history import VerdictHistory
+from eris.protocol.member import Member, Missing, Snapshot
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.verdict import GENESIS, Verdict
+from eris.transport.control_client import ControlClient
+from eris.transport.link import LinkError
+
+__all__ = ["CatchUp", "Checkpoints", "NoCheckpoints", "model_digest"]
+
+_LOG = logging.getLogger(__name__)
+_PAUSE = 0.5  # seconds between two tries to come up to date
+_LAST_WAIT = 1.0  # seconds that a peer goes on asking when the run has ended
+
+
+class Checkpoints(Protocol):
+    """The rounds a peer could go back to."""
+
+    def rounds(self) -> list[int]:
+        """Return the rounds that are kept."""
+        ...
+
+    def restore(self, member: Member, training: Training, round: int | None = None) -> bool:
+        """Stand at the beginning of one of them (the newest, if none is named); return whether it was there."""
+        ...
+
+    def save(self, member: Member, training: Training) -> None:
+        """Keep where this peer stands."""
+        ...
+
+
+class NoCheckpoints:
+    """Of a peer without a folder."""
+
+    def rounds(self) -> list[int]:
+        """Return none."""
+        return []
+
+    def restore(self, member: Member, training: Training, round: int | None = None) -> bool:
+        """Find nothing."""
+        del member, training, round
+        return False
+
+    def save(self, member: Member, training: Training) -> None:
+        """Keep nothing."""
+        del member, training
+
+
+class CatchUp:
+    """Brings one member from verdict to verdict. `stepping` is held whenever the replica moves: nobody is shown a half
+    step, and `following` says that the open round is one we took no part in.
+    """
+
+    def __init__(
+        self,
+        federation: FederationFile,
+        member: Member,
+        training: Training,
+        client: ControlClient,
+        inbox: Inbox,
+        clients: AggregatorClients,
+        checkpoints: Checkpoints,
+        emit: EventStream,
+        rosters: RosterCache,
+    ) -> None:
+        self._federation, self._member, self._training = federation, member, training
+        self._history, self._inbox, self._clients = VerdictHistory(client, inbox, rosters), inbox, clients
+        self.checkpoints, self._emit = checkpoints, emit
+        self.stepping, self.following = threading.Lock(), False
+
+    def snapshot(self) -> Snapshot:
+        """Return where this peer stands, for another one: never in the middle of a step."""
+        with self.stepping:
+            try:
+                return self._member.snapshot()
+            except DiskError as error:
+                raise Refused(Reason.NO_ROOM, error.what, fix=error.fix, **error.where) from error
+
+    # ── one verdict ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def conclude(self, verdict: Verdict, deadline: float, *, stated: str = "") -> None:
+        """Step, once every committed shard is here; `stated` is what we said of our replica in this round."""
+        if verdict.state and stated not in ("", verdict.state):
+            raise CheckpointError(
+                "this peer's model is not the one that most others hold",
+                fix="look for who gave it a snapshot; remove its checkpoint folder and start again",
+                peer=self._name,
+                round=verdict.round,
+            )
+        with self.stepping:
+            missing = self._member.conclude(verdict)
+        if isinstance(missing, Missing):
+            self._fetch_missing(missing, verdict, deadline)
+            with self.stepping:
+                missing = self._member.conclude(verdict)
+            if missing is not None:
+                raise RunStopped("a committed shard cannot be had from anybody", round=verdict.round)
+
+    def _fetch_missing(self, missing: Missing, verdict: Verdict, deadline: float) -> None:
+        """Ask one peer after another: who stays silent uses up its own time, and none of the others'."""
+        gone, others = self._inbox.gone, self._clients.book.dialable(but=self._member.peer)
+        for shard, digest in missing.hashes.items():
+            aggregator = verdict.shards[shard].aggregator
+            # Its aggregator comes last: it had the whole round to bring it to us.
+            for peer in sorted(others, key=lambda p: (p in gone, p == aggregator)):
+                until = max(deadline, time.monotonic() + self._federation.settings.connect)
+                try:
+                    published = self._clients.to(peer).fetch(digest, verdict.round, until)
+                    if published.manifest.shard != shard:
+                        raise Refused(Reason.WRONG_SHARD, f"shard {published.manifest.shard} came", peer=peer)
+                    self._member.accept_fetched(published, verdict)
+                    break
+                except (LinkError, Refused) as error:
+                    _LOG.info("shard %d is not to be had from peer %d: %s", shard, peer, error)
+
+    def verdict_of(self, plan: RoundPlan) -> Verdict | None:
+        """Return a round's verdict as the coordinator's journal has it; None if the run went another way."""
+        verdicts = (verdict for _, verdict in self._history.since(plan.round))
+        return next((verdict for verdict in verdicts if verdict.plan == plan.digest), None)
+
+    # ── verdicts that were missed ────────────────────────────────────────────────────────────────────────────────
+
+    def catch_up(self) -> None:
+        """Follow the rounds that were missed by their verdicts, or take a snapshot of somebody further on."""
+        if self.strayed():
+            self._go_back()
+        until = time.monotonic() + self._federation.settings.connect
+        while pairs := self._missed():
+            if self._take_snapshot(pairs) or self._replay(*pairs[0]):
+                self._tell_of(pairs)
+            elif time.monotonic() < until and self._inbox.failure is None:
+                if self._inbox.has_end():  # nobody comes back; but who is still at the last round's end may have more
+                    until = min(until, time.monotonic() + _LAST_WAIT)
+                time.sleep(_PAUSE)  # others may come back with more, or the run go back to what there is
+            else:
+                raise RunStopped(
+                    "nobody can bring this peer up to date",
+                    fix="start it again when others are there",
+                    peer=self._name,
+                    round=self._member.round,
+                )
+
+    def catch_up_patiently(self) -> None:
+        """Come up to the last verdict, and keep it: who has the model may itself still be on the way here."""
+        while True:
+            try:
+                self.catch_up()
+                break
+            except RunStopped:
+                if self._inbox.has_end() or self._inbox.closed.is_set():
+                    raise
+                self._inbox.require_patience(self._member.round)
+        self.checkpoints.save(self._member, self._training)
+
+    def strayed(self) -> bool:
+        """Whether the run went back behind where we stand: all were down, and we had kept more than the others."""
+        if self._member.round == 0:
+            return False
+        pairs = self._history.since(self._member.round - 1)
+        return not pairs or pairs[0][1].digest != self._member.chain
+
+    def _go_back(self) -> None:
+        """Stand at the newest checkpoint that the run still knows, or at its beginning."""
+        for round in sorted(self.checkpoints.rounds(), reverse=True):
+            with self.stepping:
+                found = self.checkpoints.restore(self._member, self._training, round)
+            if found and not self.strayed():
+                _LOG.warning("the run went back: this peer goes on from round %d", round)
+                return
+        _LOG.warning("the run went back behind all that this peer kept: it begins anew")
+        with self.stepping:
+            self._training.begin_anew()
+
+    def _missed(self) -> list[tuple[RoundPlan, Verdict]]:
+        """Return plan and verdict of every round since ours, page by page."""
+        pairs: list[tuple[RoundPlan, Verdict]] = []
+        while page := self._history.since(self._member.round + len(pairs)):
+            pairs += page
+        return pairs
+
+    def _tell_of(self, pairs: list[tuple[RoundPlan, Verdict]]) -> None:
+        for plan, verdict in pairs:
+            if verdict.round < self._member.round:
+                self._emit(VerdictWritten(verdict.round, plan, verdict))
+
+    def _replay(self, plan: RoundPlan, verdict: Verdict) -> bool:
+        """Follow a verdict; False if its shards are nowhere to be had, or it leads on from another state than ours."""
+        if verdict.state and verdict.state != self._member.replica.digest():
+            _LOG.info("round %d cannot be followed: most others began it with another model", plan.round)
+            return False
+        if self._member.plan is None or self._member.plan.digest != plan.digest:
+            self.following = True
+            self._member.begin(plan)
+        try:
+            self.conclude(verdict, time.monotonic() + plan.deadlines.report)
+        except RunStopped as stopped:
+            _LOG.info("round %d cannot be followed: %s", plan.round, stopped)
+            if self.following:
+                self._member.plan = None
+            return False
+        finally:
+            self.following = False
+        return True
+
+    # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take_snapshot(self, pairs: list[tuple[RoundPlan, Verdict]]) -> bool:
+        chains = {verdict.digest: verdict.round for _, verdict in pairs}
+        others = self._clients.book.dialable(but=self._member.peer)
+        for peer in sorted(others, key=lambda p: p in self._inbox.gone):
+            snapshot = self._snapshot_of(peer, time.monotonic() + self._federation.settings.round)
+            if snapshot is not None and chains.get(snapshot.chain) == snapshot.round - 1:
+                with self.stepping:
+                    self._member.restore(snapshot, missed=[v for _, v in pairs if v.round < snapshot.round])
+                return True
+        return False
+
+    def fetch_initial(self, plan: RoundPlan, agreed: str) -> bool:
+        """Take x⁰ from a peer that has the agreed one: ours came out differently (another library version, say).
+
+        Who has not heard of the round yet does not know us and is asked again. False if the round is over before that.
+        """
+        until, past = time.monotonic() + plan.deadlines.report, False  # whether anybody has the round behind it
+        waiting = list(self._clients.book.dialable(but=self._member.peer))
+        while waiting:
+            for peer in tuple(waiting):
+                if (snapshot := self._snapshot_of(peer, until)) is None:
+                    continue
+                model = snapshot.state["model"]
+                if snapshot.round == 0 and model_digest(model) == agreed:
+                    with self.stepping:
+                        # All but the model is ours already, and vouched for by nobody else.
+                        self._member.restore(Snapshot(0, GENESIS, {**self._member.replica.state(), "model": model}))
+                    return True
+                past = past or snapshot.round > 0
+                waiting.remove(peer)
+            over = self._inbox.is_over(plan) or self._inbox.is_stale(plan) or time.monotonic() >= until
+            if over or self._inbox.failure is not None or self._inbox.closed.wait(_PAUSE):
+                return False
+        if past:
+            return False
+        raise RunStopped("the initial model differs and nobody has given us the agreed one", peer=self._name)
+
+    def _snapshot_of(self, peer: int, deadline: float) -> Snapshot | None:
+        sizes = {name: int(value.size) for name, value in self._member.replica.state().items()}
+        try:
+            return self._clients.to(peer).snapshot(sizes, deadline)
+        except (LinkError, Refused) as error:
+            _LOG.info("no snapshot from peer %d: %s", peer, error)
+            return None
+
+    @property
+    def _name(self) -> str:
+        return self._federation.peers[self._member.peer]
+
+
+def model_digest(model: Vector) -> str:
+    """Return the sha256 of a model in spec order."""
+    hasher = hashlib.sha256()
+    for piece in array_pieces(model):
+        hasher.update(piece)
+    return hasher.hexdigest()

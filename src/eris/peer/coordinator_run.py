@@ -1,0 +1,515 @@
+"""The course of a run, as the coordinator conducts it: take members in, begin, announce, decide, end.
+
+It speaks in bulletins that everybody reads in order. The run begins when all listed peers are there, or as many as were
+asked for; one that comes later, or comes back, is on the roster of the next plan. A round that could publish nothing is
+not played: the run waits. After the last verdict it stays until every member has the model, or the time for that is up.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Collection, Mapping
+from itertools import islice
+
+from eris.compose import Composition, compose
+from eris.errors import Reason, Refused, RunStopped
+from eris.events import NO_PROGRESS, RunEnded, RunState
+from eris.local.spec import ModelSpec
+from eris.peer.attendance import Attendance, Present
+from eris.peer.fault_points import FaultPoints
+from eris.peer.federation_file import FederationFile
+from eris.peer.journal import Resumption, SqliteJournal, is_older
+from eris.protocol.coordinator import Coordinator
+from eris.protocol.roster import RosterEntry
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.verdict import Verdict
+from eris.transport.board import Board
+from eris.transport.bulletins import (
+    Bulletin,
+    PeerGone,
+    PeerIdle,
+    PlanBulletin,
+    Revoked,
+    RoundsDone,
+    RunCourse,
+    RunEnd,
+    VerdictBulletin,
+)
+from eris.transport.calls import JoinRequest
+from eris.transport.credentials import REVOKED, Credentials
+from eris.wire.schema import encode
+
+__all__ = ["CoordinatorRun"]
+
+_LOG = logging.getLogger(__name__)
+_NAMED = 20  # of those who are waited for
+_LONGEST_END = 4000  # characters: everybody must be able to read it
+_SHORT_ROUNDS = 3  # in a row with a lost shard: one or two cost what a restart costs
+_MOMENT = 3.0  # seconds
+_MOST_STANDSTILLS = 3  # in a round that gets more time for them: nobody may draw it out for ever by keeping us busy
+
+
+class CoordinatorRun:
+    """One run; every call but `end` is made with `lock` held."""
+
+    def __init__(
+        self,
+        federation: FederationFile,
+        credentials: Credentials,
+        journal: SqliteJournal,
+        fault_points: FaultPoints | None = None,
+        *,
+        begin_with: int = 0,
+        wait: float = math.inf,
+        patience: float | None = None,
+        linger: float = 0.0,
+        lost_rounds: int = 0,
+    ) -> None:
+        """Wait for `begin_with` peers (0: all), for at most `wait` seconds.
+
+        In the middle of the run members who are needed are waited for `patience` seconds (None: a round's time), and
+        after its last round those who lack the model for `linger`. The run ends when `lost_rounds` in a row committed
+        nothing (0: never).
+        """
+        self.federation, self._credentials, self._journal = federation, credentials, journal
+        self._fault_points = fault_points or FaultPoints()
+        self.lock, self.board = threading.Condition(), Board()
+        self.attendance = Attendance(credentials, patience=federation.settings.connect)
+        self.spec: ModelSpec | None = None
+        self.composition: Composition | None = None
+        self.coordinator: Coordinator | None = None
+        self.ended = ""
+        self._begin_with = begin_with or len(federation.peers)
+        self._patience = federation.settings.round if patience is None else patience
+        self._linger, self._lost_rounds = linger, lost_rounds
+        self._waits, self._waits_until = "", time.monotonic() + wait  # why there is no round any more, and how long
+        self._held = False  # the next round is not announced, because it could publish nothing
+        self._stays_until, self._have_model = math.inf, set[int]()  # after the last round
+        self._stays_since = math.inf
+        self._said = "", ""  # how the run goes, as all have heard it: its state, and whom it waits for
+        self._planned = math.inf  # when the last plan was announced
+        self._stood_still = 0  # times in the round in flight
+        self._idle: set[tuple[str, int]] = set()  # the plan in flight, and who sends nothing under it
+        self._told = 0  # number of the list of revocations everybody has heard of
+
+    # ── members come and go ──────────────────────────────────────────────────────────────────────────────────────
+
+    def join(self, present: Present) -> tuple[bool, RoundPlan | None, str]:
+        """Take a peer in, or back.
+
+        Returns whether its reference still holds, the round it came into the middle of, and which board to read.
+        """
+        entry, request = present.entry, present.request
+        if self.coordinator is not None:
+            self.coordinator.require_honest(entry.peer)
+        elif self.spec is None or not (self.composition or self.attendance.present):
+            self.spec = request.spec  # who was here first, with another model, has left
+        assert self.spec is not None
+        self.spec.require_same(request.spec.digest, where=f"peer {entry.name}")
+        moved = self.attendance.enter(present)
+        under_way, board = self.coordinator.in_flight if self.coordinator else None, self.board.identity
+        intact = self._take_in(entry, request)
+        if under_way is not None:
+            self._excuse(entry.peer, moved=moved, contributes=intact)
+        if self._stays:
+            self._stays_until = max(self._stays_until, time.monotonic() + self._linger)
+            if not self._note_model(entry.peer, request) or moved:  # whom it may be had from is news, too
+                self._tell_of_last_round()
+        return intact, under_way, board
+
+    def _take_in(self, entry: RosterEntry, request: JoinRequest) -> bool:
+        """Bring a peer onto the roster; begin the run when the last one is there. Whether its reference still holds."""
+        if self.coordinator is None:
+            members, present = {known.peer for known in self._journal.roster()}, self.attendance.present.keys()
+            enough = members <= present if members else len(present) >= self._begin_with
+            if enough or self._has_model(request, self._last_verdict()):
+                self._begin()
+            return True
+        self.coordinator.join(entry)
+        return self.coordinator.returned(
+            entry.peer, private_round=request.private_round, reference_epoch=request.reference_epoch
+        )
+
+    def leave(self, peer: int, *, for_good: bool) -> None:
+        """Let a peer go: for good, or because the run is over for it."""
+        self.attendance.leave(peer)
+        if self.coordinator is None or self.ended:
+            return
+        if for_good:
+            self.coordinator.leave(peer)
+        else:
+            self._gone(self.coordinator, peer)
+
+    def sit_out(self, peer: int, plan: str) -> None:
+        """Let nobody wait for who sends nothing in the round in flight; however often it says so, all hear it once."""
+        said, in_flight = (plan, peer), self.running.in_flight
+        if said in self._idle or in_flight is None or in_flight.digest != plan:
+            return
+        self._idle = {other for other in self._idle if other[0] == plan} | {said}
+        self._excuse(peer, moved=False, contributes=False)
+
+    def _gone(self, coordinator: Coordinator, peer: int) -> None:
+        """Let everybody know that nobody waits for a peer any more."""
+        coordinator.gone(peer)
+        self._post(PeerGone(peer))
+
+    def _excuse(self, peer: int, *, moved: bool, contributes: bool) -> None:
+        """Let nobody wait in this round for who came back into its middle, before it was missed.
+
+        Who has moved cannot be dialled before the next plan; who lost its reference sends nothing.
+        """
+        if moved:
+            self._post(PeerGone(peer))
+        elif not contributes:
+            self._post(PeerIdle(peer))
+
+    # ── the course ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def running(self) -> Coordinator:
+        """The role that decides; before the run has begun there is none to ask."""
+        if self.coordinator is None:
+            raise Refused(Reason.WRONG_ROUND, "the run has not begun")
+        return self.coordinator
+
+    def decide(self) -> None:
+        """Do what is due: begin again without those who stay away, go on without the silent, write the verdict."""
+        if self.coordinator is None:
+            self._begin_again()
+            return
+        self._give_up_silent(self.coordinator)
+        if self._stays:
+            self._end_when_all_have_the_model(self.coordinator)
+            return
+        if self._held:
+            self._announce_plan(self.coordinator)
+            return
+        if self._nobody_is_in_the_round(self.coordinator):
+            self._take_back(self.coordinator)
+            return
+        if self.coordinator.is_futile(time.monotonic()):
+            _LOG.warning("round %d is taken back: too few were there to publish anything", self.coordinator.round)
+            self.coordinator.rewind(self.coordinator.round)
+            self._announce_plan(self.coordinator)
+            return
+        verdict = self.coordinator.decide(time.monotonic())
+        if verdict is not None:
+            self._fault_points("written", round=verdict.round)
+            with self.board.together():
+                self._tell(verdict, self.coordinator)
+                self._announce_plan(self.coordinator)
+
+    @property
+    def waiting(self) -> str:
+        """Why there is no round, while too few members are here."""
+        if self.ended:
+            return ""
+        if self.coordinator is not None:
+            return self._waits if self._held or self._stays else ""
+        missing = [number for number in range(len(self.federation.peers)) if number not in self.attendance.present]
+        return self._waits or f"waiting for {self._names(missing)}"
+
+    @property
+    def course(self) -> RunCourse:
+        """How the run goes, in a word and a sentence."""
+        if self.ended:
+            return RunCourse(RunEnded(0, self.ended == "finished", "", 0.0, self.ended).state, self.ended)
+        if self.waiting or self.coordinator is None:
+            until = self._stays_until if self._stays else self._waits_until
+            left = f" (for {math.ceil(until - time.monotonic()):,} s)" if time.monotonic() < until < math.inf else ""
+            return RunCourse(RunState.WAITING, self.waiting + left)
+        coordinator = self.coordinator
+        if coordinator.lost_in_a_row or coordinator.short_in_a_row >= _SHORT_ROUNDS:
+            return RunCourse(RunState.DEGRADED, self._losses(coordinator))
+        return RunCourse(RunState.TRAINING)
+
+    def tell_course(self) -> None:
+        """Let everybody hear how the run goes when that has changed."""
+        course, waiting = self.course, self.waiting if self._held else ""
+        if self._stays and time.monotonic() < self._stays_since + _MOMENT:
+            return  # mostly all have the model in a moment, and the run is over
+        if not self.ended and (course.state, waiting) != self._said:
+            _LOG.info("the run is %s%s", course.state, course.why and f": {course.why}")
+            self._said = course.state, waiting
+            self._post(course)
+
+    @staticmethod
+    def _losses(coordinator: Coordinator) -> str:
+        rounds, what = coordinator.lost_in_a_row, "committed nothing"
+        if not rounds:
+            rounds, what = coordinator.short_in_a_row, "lost shards"
+        reasons = ", ".join(reason for reason, _ in coordinator.lost_reasons.most_common(3))
+        return f"the last {rounds} rounds {what} ({reasons})" if rounds > 1 else f"the last round {what} ({reasons})"
+
+    def _names(self, numbers: Collection[int]) -> str:
+        names = [self.federation.peers[number] for number in sorted(numbers)]
+        return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} others" if len(names) > _NAMED else "")
+
+    def forgive(self, seconds: float) -> None:
+        """Count a time in which this process stood still (frozen, or starved) for nobody: we could not have heard."""
+        self.attendance.forgive(seconds)
+        self._stood_still += 1
+        if self.coordinator is not None and self._stood_still <= _MOST_STANDSTILLS:
+            self.coordinator.postpone(seconds)
+
+    def end(self, how: str) -> None:
+        """End the run, once, and say how."""
+        with self.lock:
+            if not self.ended:
+                self.ended = how[:_LONGEST_END]
+                self._post(RunEnd(self.ended))
+            self.lock.notify_all()
+
+    def _post(self, bulletin: Bulletin) -> None:
+        self.board.post(encode(bulletin))
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def _stays(self) -> bool:
+        """Whether all rounds have a verdict, and the run is still there for who lacks some."""
+        return self._stays_until < math.inf
+
+    def _last_verdict(self) -> str:
+        """Return the digest of the last round's verdict; empty if it has none."""
+        pairs = self._journal.since(self.federation.config.rounds - 1)
+        return pairs[-1][1].digest if pairs else ""
+
+    def _has_model(self, request: JoinRequest, last: str) -> bool:
+        """Whether a peer stands behind the last verdict."""
+        return bool(last) and request.chain == last and request.private_round >= self.federation.config.rounds
+
+    def _stay(self, coordinator: Coordinator) -> None:
+        """Keep everybody who has the model until all have it: it is nowhere else."""
+        self._stays_since = time.monotonic()
+        self._stays_until, self._have_model = self._stays_since + self._linger, set()
+        for peer, present in self.attendance.present.items():
+            self._note_model(peer, present.request)
+        self._tell_of_last_round()
+        self._end_when_all_have_the_model(coordinator)
+
+    def _note_model(self, peer: int, request: JoinRequest) -> bool:
+        """Note who has the model, and has it on its disk: it may be gone again before all others have it."""
+        if self._has_model(request, self._last_verdict()):
+            self._have_model.add(peer)
+        return peer in self._have_model
+
+    def _tell_of_last_round(self) -> None:
+        """Say that all rounds are done: to all, and again when somebody comes without the model, or with it."""
+        plan, _ = self._journal.since(self.federation.config.rounds - 1)[-1]
+        self._post(RoundsDone(plan, self._edition))
+
+    def _end_when_all_have_the_model(self, coordinator: Coordinator) -> None:
+        lacking = coordinator.roster.keys() - coordinator.excluded.keys() - self._have_model
+        if lacking and time.monotonic() < self._stays_until:
+            self._waits = f"all rounds are done; serving the model to {self._names(lacking)}"
+            return
+        if lacking:
+            _LOG.warning("the run ends without %s, which did not fetch the model", self._names(lacking))
+        self.end("finished")
+
+    # ── beginning ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self) -> None:
+        self._waits, self._waits_until, self._held, self._stays_until = "", math.inf, False, math.inf
+        requests = {number: present.request for number, present in self.attendance.present.items()}
+        if is_older(self._journal, requests):
+            self.end("the coordinator's database is older than the run: most members know verdicts that are not in it")
+            return
+        roster = self._roster()
+        self.composition = self._compose(roster)
+        homes = self._homes(roster, self.composition.recipe.policy.shards)
+        if homes is None:
+            return
+        rules = self.federation.rules(self.composition.run, homes)
+        verify = self.attendance.verify
+        coordinator = Coordinator(self.composition.recipe, rules, roster, self._journal, verify=verify)
+        self.coordinator = coordinator
+        if not self._goes_on_with_this_model(coordinator):
+            return
+        coordinator.restart_clock(time.monotonic())
+        for entry in roster:
+            present = self.attendance.present.get(entry.peer)
+            if present is None or entry.peer in coordinator.excluded:
+                coordinator.gone(entry.peer)
+            else:
+                self._take_in(entry, present.request)
+        self._go_back(coordinator, requests)
+        _LOG.info("the run begins with %d peers at round %d", len(self.attendance.present), coordinator.round)
+        self._announce_plan(coordinator)
+
+    def _goes_on_with_this_model(self, coordinator: Coordinator) -> bool:
+        """Take back a first round that was planned for another model and never concluded; False, and the end, later."""
+        plan, spec = coordinator.in_flight, coordinator.recipe.spec.digest
+        if plan is None or (plan.run, plan.spec) == (coordinator.rules.run, spec):
+            return True
+        if coordinator.round == 0:
+            coordinator.rewind(0)
+            return True
+        self.end(f"{coordinator.round} rounds were played with another model or other settings: give another --state")
+        return False
+
+    def _go_back(self, coordinator: Coordinator, requests: Mapping[int, JoinRequest]) -> None:
+        """Go on from a round that the members have, under a plan that none of them can contradict itself under."""
+        if any(self._has_model(request, self._last_verdict()) for request in requests.values()):
+            return  # the others get it from there
+        resumption = Resumption(self._journal, requests, coordinator.round)
+        target = resumption.goes_back_to(self._quorum(len(coordinator.roster)))
+        if target is not None:
+            _LOG.warning("not all have round %d any more: the run goes on from round %d", coordinator.round, target)
+            coordinator.rewind(target)
+        elif resumption.aggregator_forgot(coordinator.in_flight):
+            coordinator.rewind(coordinator.round)
+
+    def _homes(self, roster: list[RosterEntry], shards: int) -> tuple[int, ...] | None:
+        """Return who aggregates each shard when all are here; None, and the end, if too few ever could.
+
+        Shards whose home has left, is yet to come, or cannot be dialled after a restart, are given to others.
+        """
+        able = [entry.peer for entry in roster if entry.can_aggregate][:shards]
+        if len(able) < shards and len(roster) == len(self.federation.peers) and not self._journal.roster():
+            self.end(f"{shards} aggregators are needed, {len(able)} peers can be dialled")
+            return None
+        others = (number for number in range(len(self.federation.peers)) if number not in able)
+        return tuple(sorted([*able, *islice(others, shards - len(able))]))
+
+    def _begin_again(self) -> None:
+        """Go on, after a restart, with a quorum of the members if the others do not come back in time."""
+        members, present = len(self._journal.roster()), self.attendance.present
+        waited = time.monotonic() - min((peer.joined for peer in present.values()), default=math.inf)
+        if members and len(present) >= self._quorum(members) and waited > self.federation.settings.connect:
+            self._begin()
+        elif time.monotonic() > self._waits_until:
+            self.end(f"not enough members came in time: {self.waiting}")
+
+    def _await_members(self, why: str) -> None:
+        """Begin anew, as after a restart of this process, when the members are back; they have a round's time for it.
+
+        Who is still here joins again, because the board is another one.
+        """
+        _LOG.warning("%s; waiting for members for %g s", why, self._patience)
+        self._waits, self._waits_until = why, time.monotonic() + self._patience
+        self._said = "", ""
+        self.coordinator = None
+        self.board.renew()
+        self.attendance.present.clear()
+
+    def _roster(self) -> list[RosterEntry]:
+        """Return the members that the journal knows, as they present themselves now, and those that are new."""
+        known = {entry.peer: entry for entry in self._journal.roster()}
+        known |= {number: present.entry for number, present in self.attendance.present.items()}
+        return [known[number] for number in sorted(known)]
+
+    def _compose(self, roster: list[RosterEntry]) -> Composition:
+        assert self.spec is not None
+        weights, config = {entry.peer: int(entry.weight) for entry in roster}, self.federation.config
+        return compose(config, self.spec, [weights.get(number, 1) for number in range(config.members)])
+
+    def _quorum(self, members: int) -> int:
+        return self.federation.settings.quorum or members // 2 + 1
+
+    # ── going on ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _announce_plan(self, coordinator: Coordinator) -> None:
+        self._drop_unwelcome(coordinator)
+        if coordinator.round >= self.federation.config.rounds:
+            self._stay(coordinator)
+            return
+        left = len(coordinator.roster.keys() - coordinator.excluded.keys())
+        if left < coordinator.rules.min_contributors:
+            self.end(f"{left} members are left, too few to publish anything")
+            return
+        if 0 < self._lost_rounds <= coordinator.lost_in_a_row:
+            self.end(f"{NO_PROGRESS}: {self._losses(coordinator)}")
+            return
+        if coordinator.has_quorum and self._hold(coordinator):
+            return
+        for peer in sorted(coordinator.out_of_reach & set(coordinator.rules.aggregators)):
+            _LOG.warning(
+                "round %d: too few members can dial %s: it is given no shard until it joins again, with its port open",
+                coordinator.round,
+                coordinator.roster[peer].name if peer in coordinator.roster else peer,
+            )
+        try:
+            plan = coordinator.plan(time.monotonic())
+        except RunStopped as stopped:
+            if coordinator.has_quorum:
+                self.end(str(stopped))
+            else:
+                self._await_members(str(stopped))
+            return
+        self._planned, self._stood_still = time.monotonic(), 0
+        self._fault_points("planned", round=plan.round)
+        self._post(PlanBulletin(plan, self._initial(plan), tuple(sorted(coordinator.absent)), self._edition))
+
+    @property
+    def _edition(self) -> str:
+        return f"{self.board.identity}-{self.attendance.edition}"  # another start counts from the beginning
+
+    def _hold(self, coordinator: Coordinator) -> bool:
+        """Wait with the next round, as long as patience lasts, while it could publish nothing."""
+        lacking, now = coordinator.lacking, time.monotonic()
+        if not lacking:
+            self._held, self._waits, self._waits_until = False, "", math.inf
+            return False
+        if coordinator.in_flight is not None:  # from before a restart
+            coordinator.rewind(coordinator.round)
+        if not self._held:
+            self._held, self._waits_until = True, now + self._patience
+        needed = coordinator.rules.min_contributors
+        self._waits = f"round {coordinator.round} needs {needed} contributors, waiting for {self._names(lacking)}"
+        if now >= self._waits_until:
+            self.end(f"not enough members came back in {self._patience:g} s: {self._waits}")
+        return True
+
+    def _initial(self, plan: RoundPlan) -> str:
+        """Return the digest of x⁰ most peers computed, in the first round."""
+        if plan.round:
+            return ""
+        digests = [present.request.initial for present in self.attendance.present.values()]
+        return max(sorted(set(digests)), key=digests.count)
+
+    def _tell(self, verdict: Verdict, coordinator: Coordinator) -> None:
+        for finding in coordinator.disagreements:
+            if finding.first.round == verdict.round:
+                _LOG.error("two aggregators do not say the same: %s", finding)
+        for entry in verdict.shards:
+            if not entry.committed:
+                _LOG.warning("round %d: shard %d is lost: %s", verdict.round, entry.shard, entry.lost)
+        self._post(VerdictBulletin(verdict))
+
+    def _give_up_silent(self, coordinator: Coordinator) -> None:
+        """Go on without peers whose connection stays broken: nobody waits for their contribution or their shard."""
+        for present in self.attendance.silent():
+            if present.entry.peer not in coordinator.absent:
+                _LOG.warning("%s is gone: the round goes on without it", present.entry.name)
+                self._gone(coordinator, present.entry.peer)
+
+    def _nobody_is_in_the_round(self, coordinator: Coordinator) -> bool:
+        """Whether all who were in it are gone: nobody is here, or only who came after its plan and would sit it out."""
+        here = [present for number, present in self.attendance.present.items() if number not in coordinator.absent]
+        came = (p.joined > self._planned and p.request.private_round <= coordinator.round for p in here)
+        return coordinator.in_flight is not None and all(came)
+
+    def _take_back(self, coordinator: Coordinator) -> None:
+        """Strike out the plan in flight, as nobody could hold what it brings: the round is played when all are back."""
+        coordinator.rewind(coordinator.round)
+        if coordinator.has_quorum:
+            self._await_members(f"all who are here came back in the middle of round {coordinator.round}")
+        else:
+            self._announce_plan(coordinator)
+
+    def _drop_unwelcome(self, coordinator: Coordinator) -> None:
+        """Take peers whose certificate was revoked or has expired off the roster, and pass on what the CA revoked."""
+        self._credentials.refresh()
+        for number, refusal in self.attendance.unwelcome():
+            if number in coordinator.roster:
+                _LOG.warning("%s is taken off the roster: %s", coordinator.roster[number].name, refusal)
+                coordinator.leave(number)
+                self.attendance.leave(number)
+        if self._credentials.revocations.number > self._told:
+            self._told = self._credentials.revocations.number
+            self._post(Revoked(self._credentials.read(REVOKED)))

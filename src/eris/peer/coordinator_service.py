@@ -1,0 +1,425 @@
+"""The coordinator as a process: what peers call, and the clock that decides when nobody calls.
+
+It takes members in, keeps the clock, writes verdicts (`coordinator_run`). It never sees an update or a model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+
+from eris.errors import DiskError, ErisError, Reason, Refused
+from eris.peer.attendance import Present, can_be_reached
+from eris.peer.coordinator_run import CoordinatorRun
+from eris.peer.fault_points import FaultPoints
+from eris.peer.federation_file import FederationFile
+from eris.peer.folder_claim import FolderClaim
+from eris.peer.journal import SqliteJournal
+from eris.protocol.coordinator import Coordinator
+from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, Wanted, Withheld
+from eris.protocol.roster import RosterEntry
+from eris.transport.board import Board
+from eris.transport.calls import (
+    BookRequest,
+    DialAnswer,
+    DialRequest,
+    Done,
+    FetchAnswer,
+    FetchRequest,
+    JoinAnswer,
+    JoinRequest,
+    LeaveRequest,
+    Overview,
+    PeerStatus,
+    PlayedRound,
+    ReportRequest,
+    RosterAnswer,
+    RosterRequest,
+    RoundsAnswer,
+    RoundsRequest,
+    StatusRequest,
+    StopRequest,
+)
+from eris.transport.control import COORDINATOR
+from eris.transport.control_server import ControlServer, a_page
+from eris.transport.credentials import Credentials
+from eris.transport.descriptors import coordinator_descriptors, require_descriptors
+from eris.transport.document_sizes import require_document_sizes
+from eris.transport.identity import PeerIdentity
+from eris.transport.route import address_text
+
+__all__ = ["CoordinatorService"]
+
+_LOG = logging.getLogger(__name__)
+_TICK = 0.2  # seconds
+_FINDINGS = 1000  # disagreements that are told, the last ones
+_OPERATORS_CALLS = frozenset({"Status", "Stop"})
+_OWN_CALLS = frozenset({"Fetch", "Status", "Stop"})  # of whoever runs the coordinator: `eris doctor`, `stop`, `status`
+_STANDSTILL = 1.0  # seconds by which the clock may tick late
+
+
+class CoordinatorService:
+    """One run's coordinator behind a gRPC server."""
+
+    def __init__(
+        self,
+        federation: FederationFile,
+        credentials: Credentials,
+        folder: Path,
+        *,
+        listen: tuple[str, int],
+        begin_with: int = 0,
+        wait: float = 86_400.0,
+        patience: float | None = None,
+        linger: float = 60.0,
+        lost_rounds: int = 10,
+    ) -> None:
+        """Listen; the run begins with `begin_with` peers (0: all), and ends if they have not come in `wait` seconds.
+
+        `patience`, `linger` and `lost_rounds` are those of CoordinatorRun.
+        """
+        peers = len(federation.peers)
+        require_document_sizes(
+            peers, federation.config.aggregators, names=federation.peers, replicas=federation.config.shards.replicas
+        )
+        require_descriptors(coordinator_descriptors(peers), f"a coordinator of {peers:,} members")
+        self.federation, self._credentials, self.fault_points = federation, credentials, FaultPoints()
+        self.failure: ErisError | None = None  # why it cannot go on
+        self._journal = SqliteJournal(folder / "coordinator.sqlite")
+        self._claim = FolderClaim(folder)
+        self._run = CoordinatorRun(
+            federation,
+            credentials,
+            self._journal,
+            self.fault_points,
+            begin_with=begin_with,
+            wait=wait,
+            patience=patience,
+            linger=linger,
+            lost_rounds=lost_rounds,
+        )
+        self._lock, self._attendance, self._closed = self._run.lock, self._run.attendance, False
+        calls = max(512, 2 * peers)  # everybody waits for news, and half of them say something
+        try:
+            self._server = ControlServer(
+                credentials,
+                listen,
+                self,
+                board=self._run.board,
+                capacity=calls,
+                require_allowed=self.require_allowed,
+            )
+        except ErisError:
+            self._claim.release()
+            raise
+        self._clock = threading.Thread(target=self._tick, name="eris-clock", daemon=True)
+        self._clock.start()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return self._server.address
+
+    @property
+    def board(self) -> Board:
+        """Where bulletins are put up."""
+        return self._run.board
+
+    @property
+    def coordinator(self) -> Coordinator | None:
+        """The role that decides, once the run has begun."""
+        return self._run.coordinator
+
+    def wait(self, seconds: float | None = None) -> str:
+        """Wait for the end of the run and return how it ended; empty if it goes on."""
+        with self._lock:
+            self._lock.wait_for(lambda: bool(self._run.ended), seconds)
+            return self._run.ended
+
+    def linger(self, seconds: float = 5.0) -> None:
+        """Wait until every present peer has heard of the end and left."""
+        with self._lock:
+            self._lock.wait_for(lambda: all(peer.lost for peer in self._attendance.present.values()), seconds)
+
+    def close(self) -> None:
+        """End server and clock; a run that is not over goes on when a coordinator starts again in this folder."""
+        with self._lock:
+            self._closed = True
+            self._lock.notify_all()
+        self._clock.join()
+        self._server.close()
+        self._journal.close()
+        self._claim.release()
+
+    def overview(self) -> Overview:
+        """Return who is there and how far the run is, for whoever asks on this machine."""
+        with self._lock:
+            coordinator, composition, course = self._run.coordinator, self._run.composition, self._run.course
+            ways = self._attendance.ways()
+            return Overview(
+                federation=self.federation.name,
+                digest=self.federation.digest,
+                version=metadata.version("eris-fl"),
+                time=time.time(),
+                control=self._server.traffic,
+                run=composition.run if composition else "",
+                round=coordinator.round if coordinator else 0,
+                rounds=self.federation.config.rounds,
+                started=coordinator is not None,
+                ended=self._run.ended,
+                waiting=self._run.waiting,
+                lost=dict(coordinator.lost_reasons) if coordinator else {},
+                disagreements=tuple(map(str, coordinator.disagreements[-_FINDINGS:])) if coordinator else (),
+                peers=tuple(self._peer_status(number, name, ways) for number, name in enumerate(self.federation.peers)),
+                ways=ways,
+                state=course.state,
+                why=course.why,
+                expires=self._credentials.identity.not_after,
+            )
+
+    def require_allowed(self, caller: PeerIdentity, call: str) -> None:
+        """Refuse a caller that may not make this call, however good its certificate is."""
+        listed, operators = caller.name in self.federation.peers, self.federation.settings.operators
+        if call == "Stop" and operators:  # who names operators leaves ending the run to them
+            listed = False
+        if listed or (caller.name in operators and call in _OPERATORS_CALLS):
+            return
+        if caller.name == COORDINATOR and call in _OWN_CALLS:
+            return
+        who = "an operator of this federation" if call == "Stop" and operators else "listed in FEDERATION.toml"
+        raise Refused(
+            Reason.NOT_A_MEMBER,
+            f"{caller.name} may not call {call}: it is not {who}",
+            fix="add it to federation.peers or federation.operators, in everybody's file",
+        )
+
+    # ── what peers call ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def join(self, caller: PeerIdentity, request: JoinRequest) -> JoinAnswer:
+        """Take a peer into the run, or back into it."""
+        number = self._number(caller)
+        if request.federation != self.federation.digest:
+            raise Refused(
+                Reason.WRONG_RUN, "this peer has another FEDERATION.toml", fix="use the same file", peer=caller.name
+            )
+        entry = self._entry(number, caller, request)
+        with self._deciding():
+            present = Present(entry, request.address, caller.certificate, request, request.relays)
+            intact, under_way, board = self._run.join(present)
+        _LOG.info("%s is here: %d of %d", caller.name, len(self._attendance.present), len(self.federation.peers))
+        return JoinAnswer(
+            peer=number,
+            intact=intact,
+            plan=under_way.encoded if under_way else b"",
+            ended=self._run.ended,
+            dialled=entry.can_aggregate or (request.address is None and not request.relays),
+            board=board,
+        )
+
+    def report(self, caller: PeerIdentity, request: ReportRequest) -> Wanted:
+        """Take a manifest, a notice, what a member holds, or that it sends nothing; return what else is wanted."""
+        number = self._number(caller)
+        with self._deciding():
+            coordinator = self._run.running
+            match request:
+                case Manifest():
+                    coordinator.manifest(request)
+                case Withheld():
+                    if request.aggregator != number:
+                        raise Refused(Reason.NOT_A_MEMBER, "only the aggregator itself withholds", peer=caller.name)
+                    coordinator.withheld(request)
+                case Idle():
+                    self._run.sit_out(number, request.plan)
+                case BriefReport():
+                    coordinator.report_briefly(number, request)
+                case FullReport():
+                    coordinator.report(request.of(number))
+            wanted = coordinator.wanted(number)
+            self.fault_points("noted", round=coordinator.round, what=type(request).__name__)
+        return wanted
+
+    def fetch(self, caller: PeerIdentity, request: FetchRequest) -> FetchAnswer:
+        """Return addresses, a roster, the rounds a peer missed, or whether a peer can be dialled where it listens."""
+        match request:
+            case DialRequest(address, relays):
+                if address is not None and not _is_at(address[0], caller.address):
+                    raise Refused(
+                        Reason.NOT_A_MEMBER,
+                        f"{caller.name} calls from {caller.address}, and nobody is dialled for it elsewhere",
+                        fix="name this machine's own address with --advertise",
+                    )
+                return DialAnswer(can_be_reached(caller.name, address, relays, self._credentials))
+            case BookRequest(board, edition):
+                with self._lock:
+                    return self._attendance.book(self.board.identity, edition if board == self.board.identity else 0)
+            case RosterRequest(digest, base):
+                return self._roster(digest, base)
+            case RoundsRequest(since):
+                pairs = self._journal.since(since)[:16]
+                rounds = [PlayedRound(plan.encoded, verdict.encoded) for plan, verdict in pairs]
+                return RoundsAnswer(a_page(rounds, lambda played: len(played.plan) + len(played.verdict)))
+
+    def _roster(self, digest: str, base: str) -> RosterAnswer:
+        """Return a roster: as the difference from one that the caller knows, where that is shorter."""
+        roster = self._journal.find_roster(digest)
+        with contextlib.suppress(Refused):
+            change = self._journal.find_roster(base).change_to(roster)
+            if 2 * len(change.entries) < len(roster):
+                return RosterAnswer(change, b"")
+        return RosterAnswer(None, roster.encoded)
+
+    def status(self, caller: PeerIdentity, request: StatusRequest) -> Overview:
+        """Return who is there and how far the run is."""
+        del caller, request
+        return self.overview()
+
+    def leave(self, caller: PeerIdentity, request: LeaveRequest) -> Done:
+        """Let a peer go: for good, or because the run is over for it."""
+        number = self._number(caller)
+        with self._deciding():
+            self._run.leave(number, for_good=request.for_good)
+        return Done()
+
+    def stop(self, caller: PeerIdentity, request: StopRequest) -> Done:
+        """End the run after the round in flight; recorded with the name of who asked."""
+        del request
+        self._run.end(f"stopped by {caller.name}")
+        return Done()
+
+    def heard(self, caller: PeerIdentity, *, waits: bool) -> None:
+        """Note that a peer asks for news: it is there, or there again."""
+        with self._lock:
+            present = self._attendance.heard(caller, waits=waits)
+            if present and self.coordinator is not None and present.entry.peer in self.coordinator.absent:
+                _LOG.info("%s is there again", present.entry.name)
+                self.coordinator.heard_again(present.entry.peer)
+
+    def lost(self, caller: PeerIdentity) -> None:
+        """Note that a peer's connection broke; it has a moment to dial again before the others go on without it."""
+        with self._lock:
+            self._attendance.lost(caller)
+
+    def healthy(self) -> bool:
+        """Return whether the clock is running."""
+        return self._clock.is_alive()
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _tick(self) -> None:
+        before = time.monotonic()
+        while True:
+            with self._lock:
+                if self._run.ended or self._closed:
+                    return
+                before = self._forgive_standstill(before)
+                try:
+                    self._run.decide()
+                    self._run.tell_course()
+                except Exception as error:  # noqa: BLE001 - a full disk, for one; nobody may wait for a dead clock
+                    self._give_up(error)
+                    return
+                self._lock.wait(_TICK)
+
+    def _forgive_standstill(self, before: float) -> float:
+        """Give peers and round the time in which this process was frozen, or starved; return the time of this tick."""
+        now = time.monotonic()
+        if (late := now - before - _TICK) > _STANDSTILL:
+            _LOG.warning("this process stood still for %.1f s: the round gets as much more time", late)
+            self._run.forgive(late)
+        return now
+
+    def _give_up(self, error: Exception) -> None:
+        """End the run for everybody: this process cannot keep what it would have to announce."""
+        _LOG.exception("the coordinator cannot go on")
+        if isinstance(error, ErisError):
+            self.failure = error
+        self._run.end(f"the coordinator cannot go on: {error}")
+
+    @contextmanager
+    def _deciding(self) -> Iterator[None]:
+        """Hold the lock; whoever waits hears of what changed, and of a disk that is full."""
+        with self._lock:
+            try:
+                yield
+            except DiskError as error:
+                self._give_up(error)
+                raise
+            finally:
+                self._lock.notify_all()
+
+    def _number(self, caller: PeerIdentity) -> int:
+        try:
+            return self.federation.number(caller.name)
+        except ErisError:
+            raise Refused(
+                Reason.NOT_A_MEMBER, f"{caller.name} is not listed", fix="add it to FEDERATION.toml"
+            ) from None
+
+    def _entry(self, number: int, caller: PeerIdentity, request: JoinRequest) -> RosterEntry:
+        uniform, most = self.federation.config.server.weights == "uniform", self.federation.settings.max_weight
+        if request.weight > most or (uniform and request.weight != 1):
+            raise Refused(
+                Reason.MALFORMED,
+                f"{caller.name} wants the weight {request.weight:g}, agreed is at most {1 if uniform else most:g}",
+                fix="raise federation.max_weight, in everybody's file, or count fewer samples",
+            )
+        return RosterEntry(
+            peer=number,
+            name=caller.name,
+            weight=request.weight,
+            fingerprint=caller.fingerprint,
+            organisation=request.organisation,
+            can_aggregate=self._may_aggregate(caller.name, request),
+        )
+
+    def _may_aggregate(self, name: str, request: JoinRequest) -> bool:
+        """Whether a peer may be given shards: it is meant to have some, and others can reach it."""
+        chosen = self.federation.settings.aggregators
+        places = [place for place in (request.address, *request.relays) if place is not None]
+        if not places or (chosen and name not in chosen):
+            return False
+        if not can_be_reached(name, request.address, request.relays, self._credentials):
+            where = " or by relay ".join(map(address_text, places))
+            _LOG.warning("%s cannot be dialled at %s: it is given no shard", name, where)
+            return False
+        return True
+
+    def _peer_status(self, number: int, name: str, ways: tuple[str, ...]) -> PeerStatus:
+        present = self._attendance.present.get(number)
+        absent = self.coordinator is not None and number in self.coordinator.absent
+        unreached = self.coordinator is not None and number in self.coordinator.out_of_reach
+        return PeerStatus(
+            name=name,
+            here=present is not None and not absent,
+            aggregates=bool(present and present.entry.can_aggregate and not unreached),
+            organisation=present.entry.organisation if present else "",
+            entry=present.entry if present else None,
+            way=ways.index(present.reached) if present and present.reached in ways else -1,
+            expires=self._credentials.identify(present.certificate).not_after if present else 0.0,
+        )
+
+
+def _is_at(host: str, address: str) -> bool:
+    """Whether a host, or a name of it, has this address."""
+    try:
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError):
+        return False
+    return _plain(address) in {_plain(one) for one in found}
+
+
+def _plain(address: str) -> str:
+    """Return an address as one of its family; an IPv4 one may come dressed as IPv6."""
+    try:
+        known = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return ""
+    return str(getattr(known, "ipv4_mapped", None) or known)

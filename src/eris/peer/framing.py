@@ -1,0 +1,308 @@
+"""Protocol messages ⇄ frames on a link.
+
+The member asks, the aggregator answers, one question after another. A member may ask the next one before it has heard
+the answer to the last, if what it asks is short and it goes on to read them all:
+
+    CONTRIBUTION (in chunks)                  → RECEIPT or REFUSAL
+    FETCH, all it asks in the header          → MANIFEST + PUBLISHED, or REFUSAL once it is known that nothing will come
+    FETCH ManifestQuestion                    → MANIFEST, for who only compares
+    FETCH HashQuestion                        → MANIFEST + PUBLISHED, or REFUSAL
+    FETCH SnapshotQuestion                    → SNAPSHOT (a document, then each vector), or REFUSAL
+
+What is said in every round by everybody (receipts, the usual question) stands in the header alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from eris.errors import Reason, Refused
+from eris.protocol.member import Snapshot
+from eris.protocol.messages import Manifest, Published, Receipt, Upload, UploadHeader
+from eris.protocol.recipe import Recipe
+from eris.protocol.round_plan import RoundPlan
+from eris.storage.buffer_pool import BufferPool, Bytes
+from eris.storage.mapped import release
+from eris.transport.link import Link
+from eris.wire import Header, Kind, encode_published, encode_upload, frames, run_tag
+from eris.wire.codec import decode_published
+from eris.wire.schema import LONGEST_DOCUMENT, Digest, Number, Text, decode, document, encode
+
+__all__ = [
+    "HashQuestion",
+    "ManifestQuestion",
+    "Question",
+    "ShardQuestion",
+    "SnapshotQuestion",
+    "ask",
+    "ask_for_shard",
+    "receive_header",
+    "receive_manifest",
+    "receive_published",
+    "receive_question",
+    "receive_receipt",
+    "receive_snapshot",
+    "send_manifest",
+    "send_published",
+    "send_receipt",
+    "send_refusal",
+    "send_snapshot",
+    "send_upload",
+    "upload_header",
+]
+
+_LONGEST_WHAT = 1000  # characters of a refusal
+
+
+@dataclass(frozen=True, slots=True)
+class ShardQuestion:
+    """Asks for a published shard of a round: stands in the header alone."""
+
+    plan: Digest
+    epoch: Number
+    round: Number
+    shard: Number
+
+
+@document(96)
+@dataclass(frozen=True, slots=True)
+class ManifestQuestion(ShardQuestion):
+    """Asks for the manifest of a shard, without its values."""
+
+
+@document(97)
+@dataclass(frozen=True, slots=True)
+class HashQuestion:
+    """Asks for a published shard by its hash, of whoever holds it."""
+
+    hash: Digest
+
+
+@document(98)
+@dataclass(frozen=True, slots=True)
+class SnapshotQuestion:
+    """Asks for where a member stands."""
+
+
+@document(99)
+@dataclass(frozen=True, slots=True)
+class _SnapshotHead:
+    """What stands before the vectors of a snapshot."""
+
+    round: Number
+    chain: Digest
+    sizes: dict[str, int]  # of the vectors, by name, in order
+
+
+@document(100)
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """No, and why."""
+
+    reason: Reason
+    what: Text
+
+
+Question = ShardQuestion | ManifestQuestion | HashQuestion | SnapshotQuestion
+
+
+def send_upload(
+    link: Link,
+    upload: Upload,
+    recipe: Recipe,
+    deadline: float,
+    passed: Callable[..., None] | None = None,
+    *,
+    more: bool = False,
+) -> None:
+    """Send one contribution in chunks; values leave from the array they are in."""
+    header = upload.header()
+    frame = Header(
+        kind=Kind.CONTRIBUTION,
+        symbols=header.count,
+        epoch=header.epoch,
+        round=header.round,
+        shard=header.shard,
+        member=header.member,
+        steps=header.steps,
+        explicit=header.explicit,
+        mask_key=header.mask_key,
+        run=run_tag(header.run),
+        plan=bytes.fromhex(header.plan),
+        chain=bytes.fromhex(header.chain),
+    )
+    payload = encode_upload(upload.part, upload.buffers, recipe.layout(upload.round).trainable)
+    for number, (head, pieces) in enumerate(frames(frame, payload)):
+        link.send(head, *pieces, deadline=deadline, more=more)
+        if passed is not None:
+            passed("chunk", round=upload.round, shard=upload.shard, chunk=number)
+
+
+def upload_header(frame: Header, plan: RoundPlan | None) -> UploadHeader:
+    """Return what a contribution's frame says, in the protocol's words."""
+    known = plan is not None and frame.run == run_tag(plan.run)
+    return UploadHeader(
+        run=plan.run if plan is not None and known else frame.run.hex(),
+        epoch=frame.epoch,
+        round=frame.round,
+        plan=frame.plan.hex(),
+        chain=frame.chain.hex(),
+        member=frame.member,
+        shard=frame.shard,
+        count=frame.symbols,
+        total=frame.total,
+        steps=frame.steps,
+        explicit=frame.explicit,
+        mask_key=frame.mask_key,
+    )
+
+
+def receive_header(link: Link, deadline: float) -> Header:
+    """Return the next frame's header."""
+    return Header.decode(link.receive_header(deadline=deadline))
+
+
+def ask(link: Link, question: Question, deadline: float, *, more: bool = False) -> None:
+    """Send a FETCH that needs words."""
+    _send_document(link, Kind.FETCH, encode(question), deadline, more=more)
+
+
+def ask_for_shard(link: Link, plan: RoundPlan, shard: int, deadline: float, *, more: bool = False) -> None:
+    """Send the usual FETCH: a published shard of the round."""
+    digest = bytes.fromhex(plan.digest)
+    frame = Header(kind=Kind.FETCH, epoch=plan.epoch, round=plan.round, shard=shard, plan=digest)
+    link.send(frame.encode(), deadline=deadline, more=more)
+
+
+def send_receipt(link: Link, receipt: Receipt, deadline: float) -> None:
+    """Send a receipt."""
+    frame = Header(kind=Kind.RECEIPT, shard=receipt.shard, member=receipt.member, plan=bytes.fromhex(receipt.plan))
+    link.send(frame.encode(), deadline=deadline)
+
+
+def send_refusal(link: Link, refusal: Refused, deadline: float) -> None:
+    """Say no, and why."""
+    said = _Refusal(refusal.reason, refusal.what.partition(": ")[2][:_LONGEST_WHAT])
+    _send_document(link, Kind.REFUSAL, encode(said), deadline)
+
+
+def receive_receipt(link: Link, deadline: float) -> Header:
+    """Return the receipt for what was sent first and has none yet; a refusal becomes the error it is."""
+    frame = _expect(link, Kind.RECEIPT, deadline)
+    if frame.total:
+        raise Refused(Reason.MALFORMED, f"a receipt of {frame.total} bytes", peer=link.peer.name)
+    return frame
+
+
+def send_manifest(link: Link, published: Published, deadline: float, *, more: bool = False) -> None:
+    """Send what an aggregator signed."""
+    _send_document(link, Kind.MANIFEST, published.manifest.encoded, deadline, more=more)
+
+
+def receive_manifest(link: Link, deadline: float, *, round: int) -> Manifest:
+    """Return what an aggregator signed in a round."""
+    manifest = Manifest.decode(_receive_document(link, _expect(link, Kind.MANIFEST, deadline), deadline))
+    if manifest.round != round:  # the other side does not choose which layout we spend time on
+        raise Refused(Reason.WRONG_ROUND, f"published in round {manifest.round}, not {round}", peer=link.peer.name)
+    return manifest
+
+
+def send_published(link: Link, published: Published, deadline: float) -> None:
+    """Send a manifest, then the values from the one buffer all members are served from."""
+    send_manifest(link, published, deadline, more=True)
+    payload = encode_published(published.values, published.buffers)
+    frame = Header(kind=Kind.PUBLISHED, shard=published.manifest.shard, symbols=published.values.size)
+    for head, pieces in frames(frame, payload):
+        link.send(head, *pieces, deadline=deadline)
+
+
+def receive_published(
+    link: Link, recipe: Recipe, deadline: float, *, round: int, pool: BufferPool | None = None
+) -> Published:
+    """Return a published shard of a round, received straight into the array it stays in."""
+    manifest = receive_manifest(link, deadline, round=round)
+    count, buffers = _published_size(manifest, recipe)
+    payload = (pool or BufferPool()).take(recipe.words.payload(count, buffers))
+    _receive_payload(link, Kind.PUBLISHED, payload, deadline)
+    return Published(manifest, *decode_published(payload, count=count, buffers=buffers, words=recipe.words))
+
+
+def send_snapshot(link: Link, snapshot: Snapshot, deadline: float) -> None:
+    """Send where a member stands: a document, then every vector by name."""
+    sizes = {name: int(value.size) for name, value in sorted(snapshot.state.items())}
+    first = _SnapshotHead(snapshot.round, snapshot.chain, sizes)
+    _send_document(link, Kind.SNAPSHOT, encode(first), deadline)
+    for _, value in sorted(snapshot.state.items()):
+        for head, pieces in frames(Header(kind=Kind.SNAPSHOT), [value.view(np.uint8).data]):
+            link.send(head, *pieces, deadline=deadline)
+        release(value)
+
+
+def receive_snapshot(
+    link: Link, expected: dict[str, int], deadline: float, *, pool: BufferPool | None = None
+) -> Snapshot:
+    """Return a snapshot whose vectors have the expected names and sizes."""
+    head = decode(_SnapshotHead, _receive_document(link, _expect(link, Kind.SNAPSHOT, deadline), deadline))
+    if head.sizes != expected:
+        raise Refused(Reason.WRONG_SPEC, "the snapshot is of another model", peer=link.peer.name)
+    state = {name: (pool or BufferPool()).vector(size) for name, size in sorted(expected.items())}
+    for value in state.values():
+        _receive_payload(link, Kind.SNAPSHOT, value.view(np.uint8), deadline)
+        release(value)
+    return Snapshot(head.round, head.chain, state)
+
+
+def _published_size(manifest: Manifest, recipe: Recipe) -> tuple[int, int]:
+    layout = recipe.layout(manifest.round)
+    if not 0 <= manifest.shard < layout.shards:
+        raise Refused(Reason.WRONG_SHARD, f"there is no shard {manifest.shard}")
+    support = recipe.published_support(manifest.round, manifest.shard)
+    count = int(layout.trainable.sizes[manifest.shard]) if support is None else support.size
+    return count, int(layout.buffers.sizes[manifest.shard])
+
+
+def _expect(link: Link, kind: Kind, deadline: float) -> Header:
+    frame = receive_header(link, deadline)
+    if frame.kind is Kind.REFUSAL:
+        refusal = decode(_Refusal, _receive_document(link, frame, deadline))
+        raise Refused(refusal.reason, refusal.what, peer=link.peer.name)
+    if frame.kind is not kind:
+        raise Refused(Reason.MALFORMED, f"{frame.kind.name} came, {kind.name} was expected", peer=link.peer.name)
+    return frame
+
+
+def _receive_payload(link: Link, kind: Kind, payload: Bytes, deadline: float) -> None:
+    """Receive a message exactly as long as `payload` into it, chunk by chunk in order."""
+    total, start = payload.size, 0
+    while start < total or total == 0:
+        frame = _expect(link, kind, deadline)
+        if frame.total != total or frame.offset != start:
+            raise Refused(Reason.WRONG_SIZE, f"byte {frame.offset} of {frame.total}, {start} of {total} is expected")
+        link.receive_into(payload[start : start + frame.length].data, deadline=deadline)
+        start += frame.length
+        if total == 0:
+            break
+
+
+def _send_document(link: Link, kind: Kind, data: bytes, deadline: float, *, more: bool = False) -> None:
+    link.send(Header(kind=kind, total=len(data), length=len(data)).encode(), data, deadline=deadline, more=more)
+
+
+def _receive_document(link: Link, frame: Header, deadline: float) -> bytes:
+    if frame.length != frame.total or frame.total > LONGEST_DOCUMENT:
+        raise Refused(Reason.MALFORMED, f"a document of {frame.total} bytes", peer=link.peer.name)
+    data = bytearray(frame.length)
+    link.receive_into(memoryview(data), deadline=deadline)
+    return bytes(data)
+
+
+def receive_question(link: Link, frame: Header, deadline: float) -> Question:
+    """Return what a FETCH asks for."""
+    if not frame.total:
+        return ShardQuestion(frame.plan.hex(), frame.epoch, frame.round, frame.shard)
+    kinds = ManifestQuestion | HashQuestion | SnapshotQuestion
+    question: Question = decode(kinds, _receive_document(link, frame, deadline))
+    return question

@@ -1,0 +1,165 @@
+"""How a peer hears of things: a thread asks the coordinator for news, another one does at once what cannot wait."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from eris.errors import ErisError
+from eris.events import EventStream, RunCourseChanged
+from eris.peer.address_book import AddressBook
+from eris.peer.admission import Admission
+from eris.peer.inbox import Inbox
+from eris.peer.roster_cache import RosterCache
+from eris.peer.shard_server import ShardServer
+from eris.peer.shared_aggregator import SharedAggregator
+from eris.protocol.round_plan import RoundPlan
+from eris.transport.bulletins import (
+    Bulletin,
+    PeerGone,
+    PeerIdle,
+    PlanBulletin,
+    Revoked,
+    RoundsDone,
+    RunCourse,
+    RunEnd,
+    decode_bulletin,
+    plan_order,
+)
+from eris.transport.calls import BookAnswer, Posted
+from eris.transport.control_client import ControlClient
+from eris.transport.credentials import Credentials
+from eris.transport.link import LinkError, LinkRefused
+
+__all__ = ["NewsReader"]
+
+_LOG = logging.getLogger(__name__)
+_NEWS_SECONDS = 5.0  # the coordinator misses a peer that does not ask again
+
+
+class NewsReader:
+    """Brings bulletins to the inbox; opens the aggregator's round, however busy the thread is that plays.
+
+    One thread asks, another acts: to open a round of a long model takes a while, and who asks for no news is gone.
+    """
+
+    def __init__(
+        self,
+        client: ControlClient,
+        inbox: Inbox,
+        aggregator: SharedAggregator,
+        book: AddressBook,
+        credentials: Credentials,
+        admission: Admission,
+        server: ShardServer,
+        rosters: RosterCache,
+        emit: EventStream,
+    ) -> None:
+        self._emit = emit
+        self._client, self._inbox, self._aggregator, self._book = client, inbox, aggregator, book
+        self._credentials, self._admission, self._server, self._rosters = credentials, admission, server, rosters
+        self._edition = ""  # of the address book
+        self._posted: queue.Queue[Posted] = queue.Queue()
+
+    def start(self) -> None:
+        """Read from now on, until the inbox is closed."""
+        threading.Thread(target=self._guarded, args=(self._read,), name="eris-news", daemon=True).start()
+        threading.Thread(target=self._guarded, args=(self._take_up_in_order,), name="eris-act", daemon=True).start()
+
+    def take_up(self, bulletin: Bulletin) -> None:
+        """Do at once what cannot wait for the thread that plays; then let it hear."""
+        match bulletin:
+            case PlanBulletin(plan, absent=absent, book=edition):
+                self._open_round(plan, edition)
+                self._inbox.gone = set(absent)
+                self._aggregator.without(self._inbox.gone)
+            case PeerGone(peer):
+                self._inbox.gone.add(peer)
+                self._aggregator.without(self._inbox.gone)
+            case PeerIdle(peer):
+                self._aggregator.without({peer})
+            case RunEnd():
+                self._aggregator.close()  # who waits for a shard of ours, we among them, waits in vain
+            case Revoked(certificates):
+                self._credentials.adopt_revocations(certificates)
+            case RoundsDone(plan, book=edition):
+                self._learn_addresses(plan, edition)
+            case RunCourse(state, why):  # whatever the thread that plays is waiting for
+                _LOG.info("the run is %s%s", state, why and f": {why}")
+                self._emit.aside(RunCourseChanged(state, why))
+                return
+        self._inbox.put(bulletin)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - no memory, for one; nobody may wait for news from a dead thread
+            self._inbox.failure = error
+
+    def _read(self) -> None:
+        board, silent = self._client.board, False
+        while not self._inbox.closed.is_set():
+            try:
+                news = self._client.news(_NEWS_SECONDS)
+                if board and self._client.board != board:  # the coordinator was started anew and knows nobody yet
+                    self._admission.join()
+            except ErisError as error:
+                if isinstance(error, LinkRefused) and not error.by_us:  # it will not have us any more
+                    self._inbox.failure = error
+                    return
+                # Else it is silent, or a stranger is at its address while it is down: we have patience for either.
+                if self._inbox.closed.wait(0.5):
+                    return
+                _LOG.log(logging.INFO if silent else logging.WARNING, "no news: %s", error)
+                silent = True
+                continue
+            board, silent, self._inbox.heard = self._client.board, False, time.monotonic()
+            self._pass_on(news)
+
+    def _pass_on(self, news: list[Posted]) -> None:
+        """Hand on all but plans of rounds that are over already."""
+        orders = [plan_order(posted.bulletin) for posted in news]
+        newest = max(filter(None, orders), default=None)
+        for posted, order in zip(news, orders, strict=True):
+            if order is None or order == newest:
+                self._posted.put(posted)
+
+    def _take_up_in_order(self) -> None:
+        while not self._inbox.closed.is_set():
+            with contextlib.suppress(queue.Empty):
+                bulletin = self._read_bulletin(self._posted.get(timeout=1.0))
+                if bulletin is not None:
+                    self.take_up(bulletin)
+
+    def _read_bulletin(self, posted: Posted) -> Bulletin | None:
+        """Read what was posted; the roster of a plan may have to be fetched first, however often that fails."""
+        while not self._inbox.closed.is_set():
+            try:
+                return decode_bulletin(posted.bulletin, self._rosters.find)
+            except LinkError as error:
+                _LOG.warning("the roster of a plan could not be fetched: %s", error)
+                self._inbox.closed.wait(0.5)
+            except ErisError as error:
+                _LOG.error("the coordinator said something that is no bulletin: %s", error)
+                return None
+        return None
+
+    def _learn_addresses(self, plan: RoundPlan, edition: str) -> None:
+        if self._book.lacks(plan) or edition != self._edition:
+            try:
+                self._book.learn(lambda request: self._client.fetch(request, BookAnswer))
+                self._edition = edition
+            except ErisError as error:
+                _LOG.warning("the address book could not be fetched: %s", error)
+        self._book.follow(plan)
+
+    def _open_round(self, plan: RoundPlan, edition: str) -> None:
+        self._learn_addresses(plan, edition)
+        self._credentials.refresh()
+        self._server.review(lambda peer: self._credentials.refusal(peer, roster=self._book.roster()))
+        if self._aggregator.plan is None or plan.when > self._aggregator.plan.when:  # newcomers are shown old plans
+            self._aggregator.begin(plan)

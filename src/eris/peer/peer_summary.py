@@ -1,0 +1,112 @@
+"""What a run came to for one peer, in one object."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib import metadata
+from typing import Any
+
+from eris.events import RunEnded
+from eris.peer.node import Node
+
+__all__ = ["summarise_peer"]
+
+
+Lines = Sequence[Mapping[str, Any]]
+
+
+def summarise_peer(node: Node, end: RunEnded, *, rounds: Lines, verdicts: Lines, own_task: str = "") -> dict[str, Any]:
+    """Return summary.json of a node that has left, from what it wrote down (metrics.jsonl, verdicts.jsonl).
+
+    Keys that a simulated run has too mean the same there.
+    """
+    config = node.federation.config
+    return {
+        "method": config.methods[0],
+        "peer": node.settings.name,
+        "federation": node.federation.digest,
+        "ended": end.how,
+        "state": end.state.value,
+        "rounds": end.rounds,
+        "finished": end.finished,
+        "seed": config.seed,
+        **_trained(node, own_task),
+        "members": config.members,
+        "aggregators": node.recipe.policy.shards,
+        "parameters": node.recipe.spec.n,
+        "transforms": node.recipe.chain.describe(),
+        "final_accuracy": _last(rounds, "accuracy"),
+        "final_loss": _last(rounds, "loss"),
+        "bytes": {
+            "up_per_member_round": _average([line["bytes_up"]["member"] for line in rounds]),
+            "down_per_member_round": _average([line["bytes_down"]["member"] for line in rounds]),
+            "total": sum(line["bytes_total"] for line in rounds),
+        },
+        "links": {
+            "dialled": [account.to_dict() for account in node.clients.accounts(node.federation.peers)],
+            "accepted": [account.to_dict() for account in node.server.accounts()],
+        },
+        "control": asdict(node.control.traffic),
+        "exposure": {"largest_share_per_round": max((line["largest_share"] for line in rounds), default=None)},
+        "lost_shards": sum(line["lost_shards"] for line in rounds),
+        "seconds": end.seconds,
+        "peak_memory_bytes": _peak_memory(),
+        "pid": os.getpid(),
+        "versions": _versions(),
+        "privacy": _privacy(node, verdicts),
+        "reproducible": node.reproducible,  # whether this peer's randomness follows from the seed
+        "notes": list(node.notes),
+        "model_digest": end.model_digest,
+    }
+
+
+def _trained(node: Node, own_task: str) -> dict[str, str]:
+    """Name the model and the data that this peer had: with a task of its own not those of the configuration."""
+    config = node.federation.config
+    if own_task:
+        return {"model": own_task, "data": f"its own data ({node.training.task.samples(node.number):,} samples)"}
+    # what is made for tests brings its own model
+    model = config.data.name if config.data.name.startswith("synthetic-") else config.model.name
+    return {"model": model, "data": config.data.name}
+
+
+def _privacy(node: Node, verdicts: Lines) -> dict[str, Any] | None:
+    """Return what the noise is worth to this member, for every round it may have sent something in."""
+    noise, number, open_plan = node.composition.noise, node.number, node.member.plan
+    if noise is None:
+        return None
+    sent = sum(number in line["plan"]["participants"] for line in verdicts)
+    sent += max(0, node.member.round - len(verdicts))  # lines that a damaged disk lost count in full
+    sent += open_plan is not None and number in open_plan.participants
+    spent = noise.spent(sent, node.federation.config.privacy.delta)
+    return {**asdict(spent), "noise_multiplier": noise.multiplier, "clip": noise.bound, "text": str(spent)}
+
+
+def _last(rounds: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    return next((line[key] for line in reversed(rounds) if line.get(key) is not None), None)
+
+
+def _average(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in ("eris-fl", "numpy", "torch"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _peak_memory() -> int:
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

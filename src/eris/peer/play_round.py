@@ -1,0 +1,276 @@
+"""One round as a peer plays it, from plan to verdict, in the order in which it happens:
+
+stand before it → begin → train → send parts, hold what is published → report → await the verdict → step
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import queue
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from eris.errors import Reason, Refused, RunStopped
+from eris.events import EventStream, MemberTrained, RoundStarted, Sent, ShardPublished, VerdictWritten
+from eris.peer.admission import Admission
+from eris.peer.aggregator_client import AggregatorClients, Delivery, ShardResult
+from eris.peer.catch_up import CatchUp
+from eris.peer.fault_points import FaultPoints
+from eris.peer.inbox import Inbox
+from eris.peer.reporter import Reporter
+from eris.peer.round_events import largest_share, published_events, sent_event
+from eris.peer.shared_aggregator import SharedAggregator
+from eris.peer.training import Trained, Training
+from eris.protocol.member import Member
+from eris.protocol.messages import Equivocation, Upload, Withheld
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.verdict import Verdict
+from eris.transport.bulletins import PeerGone, PlanBulletin, RoundsDone, RunEnd, VerdictBulletin
+
+__all__ = ["ConcludedRound", "RoundPlayer"]
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ConcludedRound:
+    """A round that this peer went through to the step."""
+
+    plan: RoundPlan
+    verdict: Verdict
+    loss: float  # of its own training; NaN if it sent nothing
+    seconds: float
+    largest_share: float  # of its update that any other peer was to receive
+    metrics: Mapping[str, float]  # what its task says of its own training besides
+
+
+class RoundPlayer:
+    """Plays the rounds of one peer, one after another; in `left` whether the others play on without it."""
+
+    def __init__(
+        self,
+        member: Member,
+        training: Training,
+        aggregator: SharedAggregator,
+        clients: AggregatorClients,
+        inbox: Inbox,
+        reporter: Reporter,
+        admission: Admission,
+        catch_up: CatchUp,
+        emit: EventStream,
+        fault_points: FaultPoints,
+        *,
+        name: str,
+        initial: str,
+    ) -> None:
+        self._member, self._training, self._aggregator, self._clients = member, training, aggregator, clients
+        self._inbox, self._reporter, self._admission, self._catch_up = inbox, reporter, admission, catch_up
+        self._emit, self._fault_points = emit, fault_points
+        self._name, self._initial = name, initial  # our own, and the digest of x⁰ as we computed it
+        self.left = False
+
+    def play(self, bulletin: PlanBulletin) -> ConcludedRound | None:
+        """Play a round; None if it was over before we could be of use, or ended without our step."""
+        began, plan = time.monotonic(), bulletin.plan
+        if not self._stand_before(plan, bulletin.initial):
+            return None
+        self._begin(plan)
+        deadline = began + plan.deadlines.report
+        trained = self._train(plan)
+        self._exchange(plan, trained.uploads if trained is not None else [], deadline)
+        stated = self._reporter.report(plan)
+        self._fault_points("reported", round=plan.round)
+        verdict = self._await_verdict(plan)
+        if verdict is None:
+            return None
+        if trained is not None:
+            self._training.keep()
+        if not self._step(verdict, deadline, stated):
+            return None
+        self._tell_of(plan, verdict)
+        loss = trained.loss if trained is not None else math.nan
+        share = largest_share(plan, self._member.recipe, self._member.peer)
+        metrics = trained.metrics if trained is not None else {}
+        return ConcludedRound(plan, verdict, loss, time.monotonic() - began, share, metrics)
+
+    # ── before ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _stand_before(self, plan: RoundPlan, initial: str) -> bool:
+        """Come to stand where the round begins; False if it is over already, or will be before we could be of use."""
+        member = self._member
+        if self._inbox.is_stale(plan) or (plan.round < member.round and not self._catch_up.strayed()):
+            return False
+        if (plan.round, plan.chain) != (member.round, member.chain):
+            self._catch_up.catch_up()
+        differs = initial and plan.round == member.round == 0 and initial != self._initial
+        if differs and not self._catch_up.fetch_initial(plan, initial):
+            return False
+        # else somebody gave us a snapshot from after it, or the run went back before it
+        return (plan.round, plan.chain) == (member.round, member.chain)
+
+    def _begin(self, plan: RoundPlan) -> None:
+        self._member.begin(plan)
+        self._fault_points("plan", round=plan.round)
+        who, model = (plan.participants, plan.assignment), self._member.replica.model
+        self._emit(RoundStarted(plan.round, *who, model, witnesses=plan.witnesses))
+        if self._member.lost_reference:  # asked here only: a plan that begins an epoch may be there with the verdict
+            self._admission.ask_for_reference()
+
+    def _train(self, plan: RoundPlan) -> Trained | None:
+        trained, me = self._training.train(plan), self._member.peer
+        if trained is not None:
+            what = (trained.samples, trained.steps, trained.loss, trained.seconds, trained.limited)
+            self._emit(MemberTrained(plan.round, me, *what))
+            for shard in self._member.unsent:
+                _LOG.warning(
+                    "round %d: our part of shard %d stays here: with what its aggregator has of updates from this "
+                    "state, it would see more than our floor allows",
+                    plan.round,
+                    shard,
+                )
+        if me in plan.participants and (trained is None or not trained.uploads):
+            self._reporter.sit_out(plan)
+        return trained
+
+    # ── the exchange: parts out to all aggregators at once, published shards back ────────────────────────────────
+
+    def _exchange(self, plan: RoundPlan, uploads: list[Upload], deadline: float) -> None:
+        """Send parts, and hold what is published until every shard is accounted for or the time is up."""
+        me = self._member.peer
+        owners = sorted(plan.aggregators - {me}, key=lambda peer: (peer - me - 1) % 2**31)
+        self._clients.under_way.begin(plan.digest, set(owners) if uploads else set())
+        for owner in owners:
+            shards = plan.shards_of(owner)
+            parts = tuple(upload for upload in uploads if upload.shard in shards)
+            self._clients.to(owner).go(Delivery(plan, parts, shards, deadline))
+        mine, arrived = plan.shards_of(me), set[tuple[int, int]]()  # shards, each with who has our part of it
+        for upload in uploads:
+            if upload.shard in mine and self._contribute_to_myself(upload):
+                arrived.add((upload.shard, me))
+        for shard in mine:
+            self._hold_own(plan, shard, deadline)
+        waiting = {(shard, owner) for owner in owners for shard in plan.shards_of(owner)}
+        brought, answered = self._hold_results(plan, waiting, deadline)
+        arrived |= brought
+        if uploads and not self._inbox.is_over(plan):
+            self._member.out_of_reach(set(owners) - answered - self._inbox.gone)
+        if uploads and self._emit.wants(Sent):
+            self._emit(sent_event(uploads, arrived, plan, self._member.recipe, me))
+        for shard in range(plan.shards):
+            if (finding := self._member.disagreement(shard)) is not None:
+                _LOG.error("%s", finding)
+
+    def _contribute_to_myself(self, upload: Upload) -> bool:
+        try:
+            self._aggregator.receive(upload, self._member.peer)
+        except Refused as refusal:
+            _LOG.warning("round %d: our own part: %s", upload.round, refusal)
+            if refusal.reason is Reason.CONFLICT:
+                self._member.disown()
+            return False
+        return True
+
+    def _hold_own(self, plan: RoundPlan, shard: int, deadline: float) -> None:
+        try:
+            outcome = self._aggregator.outcome(plan.digest, shard, deadline)
+            if isinstance(outcome, Withheld):
+                self._member.withhold(outcome)
+            elif plan.assignment[shard] == self._member.peer:
+                self._member.receive(outcome)
+            else:
+                self._member.second(outcome.manifest)
+        except Refused as refusal:  # too late; or we are not in our own address book, as it could not be fetched
+            _LOG.warning("round %d: our own shard %d: %s", plan.round, shard, refusal)
+            self._member.withhold(Withheld(plan.digest, shard, self._member.peer, refusal.reason))
+
+    def _hold_results(
+        self, plan: RoundPlan, waiting: set[tuple[int, int]], deadline: float
+    ) -> tuple[set[tuple[int, int]], set[int]]:
+        """Take what clients bring until all shards are accounted for, the round's time is up, or it has a verdict.
+
+        Returns the shards whose aggregators gave a receipt for our part, each with its aggregator, and who answered.
+        """
+        arrived: set[tuple[int, int]] = set()
+        answered: set[int] = set()
+        while waiting and time.monotonic() < deadline and not self._inbox.is_over(plan):
+            for shard, owner in [(shard, owner) for shard, owner in waiting if owner in self._inbox.gone]:
+                waiting.discard((shard, owner))
+                self._member.withhold(Withheld(plan.digest, shard, owner, Reason.GONE))
+            try:
+                result = self._clients.results.get(timeout=0.2)
+            except queue.Empty:
+                continue
+            if result.plan != plan.digest:
+                continue
+            waiting.discard((result.shard, result.peer))
+            if result.arrived:
+                arrived.add((result.shard, result.peer))
+            if result.answered:
+                answered.add(result.peer)
+            self._hold(plan, result)
+        return arrived, answered
+
+    def _hold(self, plan: RoundPlan, result: ShardResult) -> None:
+        if result.refused_upload is Reason.CONFLICT:
+            self._member.disown()
+        try:
+            self._take(result)
+        except Refused as refusal:
+            _LOG.warning("round %d: shard %d: %s", plan.round, result.shard, refusal)
+            # Its aggregator has spoken: nobody waits out the round for what no honest peer would have sent.
+            self._member.withhold(Withheld(plan.digest, result.shard, result.peer, refusal.reason))
+        if result.reason is not None:
+            self._member.withhold(Withheld(plan.digest, result.shard, result.peer, result.reason))
+
+    def _take(self, result: ShardResult) -> None:
+        if result.manifest is not None:
+            self._member.second(result.manifest)
+        if result.published is not None:
+            proof = self._member.receive(result.published)
+            if isinstance(proof, Equivocation):
+                _LOG.error("peer %d signed two manifests for shard %d", proof.aggregator, result.shard)
+
+    # ── the verdict ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _await_verdict(self, plan: RoundPlan) -> Verdict | None:
+        """Wait for the round's verdict; a coordinator that comes back asks for the report again."""
+        while True:
+            bulletin = self._inbox.next(self._member.round)
+            match bulletin:
+                case VerdictBulletin(verdict) if verdict.plan == plan.digest:
+                    return verdict
+                case RunEnd():
+                    self._inbox.put_back(bulletin)
+                    return None
+                case RoundsDone():  # a coordinator that was away has put up a new board, without the last verdict
+                    self._inbox.put_back(bulletin)
+                    return self._catch_up.verdict_of(plan)
+                case PlanBulletin(later) if later.when > plan.when:
+                    self._inbox.put_back(bulletin)
+                    return self._catch_up.verdict_of(plan)  # it was written, but never announced; or the run went back
+                case PlanBulletin(again) if again.digest == plan.digest:
+                    self._reporter.report(plan)
+                case PeerGone():
+                    self._reporter.report_without(plan)
+
+    def _step(self, verdict: Verdict, deadline: float, stated: str) -> bool:
+        """Follow the verdict; False if somebody's snapshot took us past it: nobody gave us what it committed."""
+        try:
+            self._catch_up.conclude(verdict, deadline, stated=stated)
+        except RunStopped as lacking:
+            if self._clients.book.number(self._name) is None:  # the others play on without us, and owe us nothing more
+                self.left = True
+                return False
+            _LOG.warning("%s; this peer takes a snapshot", lacking)
+            self._catch_up.catch_up()
+            return False
+        self._fault_points("stepped", round=verdict.round)
+        return True
+
+    def _tell_of(self, plan: RoundPlan, verdict: Verdict) -> None:
+        if self._emit.wants(ShardPublished):
+            for event in published_events(verdict, self._member):
+                self._emit(event)
+        self._emit(VerdictWritten(verdict.round, plan, verdict))

@@ -1,0 +1,150 @@
+"""The aggregating role behind a lock: many threads bring contributions, one of them cuts, all of them serve."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from eris.errors import Reason, Refused
+from eris.events import EventStream, Received
+from eris.peer.round_events import received_events
+from eris.protocol.aggregator import Aggregator
+from eris.protocol.messages import Published, Receipt, Upload, UploadHeader, Withheld
+from eris.protocol.round_plan import RoundPlan
+
+__all__ = ["SharedAggregator"]
+
+Outcome = Published | Withheld
+Gone = Callable[[], bool]
+"""Whether the one on whose behalf a thread waits has gone; asked anew after every `stir`."""
+
+
+def _never() -> bool:
+    return False
+
+
+class SharedAggregator:
+    """What the threads of a peer share of its aggregator; `on_cut` hears what became of a shard, and in which round."""
+
+    def __init__(
+        self, aggregator: Aggregator, on_cut: Callable[[Outcome, int], None], emit: EventStream | None = None
+    ) -> None:
+        self._aggregator, self._on_cut, self._emit = aggregator, on_cut, emit or EventStream()
+        self._changed = threading.Condition()
+        self._abstained: dict[int, Withheld] = {}  # shards of a round that is sat out
+        self._closed = False
+
+    @property
+    def plan(self) -> RoundPlan | None:
+        """The round that is open here."""
+        return self._aggregator.plan
+
+    def begin(self, plan: RoundPlan) -> None:
+        """Open a round."""
+        with self._changed:
+            self._aggregator.begin(plan, time.monotonic())
+            self._abstained = {}
+            self._changed.notify_all()
+
+    def abstain(self, plan: RoundPlan) -> list[Withheld]:
+        """Sit a round out, after a restart in its middle."""
+        with self._changed:
+            notices = self._aggregator.abstain(plan)
+            self._abstained = {notice.shard: notice for notice in notices}
+            self._changed.notify_all()
+        return notices
+
+    def without(self, peers: Iterable[int]) -> None:
+        """Wait no longer for members that are gone."""
+        with self._changed:
+            self._aggregator.without(peers)
+        self.tick()
+
+    def wait_for_plan(self, digest: str, when: tuple[int, int], deadline: float, gone: Gone = _never) -> bool:
+        """Wait until this peer has opened that plan, or a later one: members may be quicker than we are.
+
+        A run that goes back plays a round again, which is not the one that is open here.
+        """
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._closed or gone() or self._has(digest) or self._is_past(when), deadline - time.monotonic()
+            )
+
+    def room(self, header: UploadHeader, start: int, stop: int, *, sender: int) -> memoryview:
+        """Return memory to receive a chunk into."""
+        with self._changed:
+            return self._aggregator.room(header, start, stop, sender=sender)
+
+    def filled(self, header: UploadHeader, start: int, stop: int) -> Receipt | None:
+        """Note that a chunk is there; whoever brings the last one cuts the shard."""
+        with self._changed:
+            receipt = self._aggregator.filled(header, start, stop)
+        if receipt is not None:
+            self.tick()
+        return receipt
+
+    def give_up(self, header: UploadHeader) -> None:
+        """Drop what came of a contribution whose link broke."""
+        with self._changed:
+            self._aggregator.give_up(header)
+
+    def receive(self, upload: Upload, sender: int) -> Receipt:
+        """Take this peer's own contribution."""
+        with self._changed:
+            receipt = self._aggregator.receive(upload, sender)
+        self.tick()
+        return receipt
+
+    def tick(self) -> None:
+        """Cut what is complete or due, tell whoever waits, and hand the outcome on (outside the lock)."""
+        with self._changed:
+            outcomes, round = self._aggregator.tick(time.monotonic()), self.plan.round if self.plan else -1
+            seen = self._seen(outcomes) if outcomes and self._emit.wants(Received) else []
+            if outcomes:
+                self._changed.notify_all()
+        for outcome in outcomes:
+            self._on_cut(outcome, round)
+        for event in seen:
+            self._emit.aside(event)
+
+    def _seen(self, outcomes: list[Outcome]) -> list[Received]:
+        """Return what this aggregator has seen of every contributor, published or not."""
+        shards = [outcome.shard if isinstance(outcome, Withheld) else outcome.manifest.shard for outcome in outcomes]
+        return [event for shard in shards for event in received_events(self._aggregator, shard)]
+
+    def outcome(self, plan: str, shard: int, deadline: float, gone: Gone = _never) -> Outcome:
+        """Wait for what becomes of a shard; cut it ourselves if it is due and nobody else came by."""
+        while True:
+            with self._changed:
+                if gone():
+                    raise Refused(Reason.LATE, "who asked has gone", shard=shard)
+                if self._closed or not self._has(plan):
+                    raise Refused(Reason.WRONG_PLAN, "this round is not open here", shard=shard)
+                if (found := self._aggregator.outcome(shard) or self._abstained.get(shard)) is not None:
+                    return found
+                if shard not in self._aggregator.plan.shards_of(self._aggregator.peer):  # type: ignore[union-attr]
+                    raise Refused(Reason.WRONG_SHARD, "this peer does not own the shard", shard=shard)
+                wait = min(deadline, self._aggregator.cut_at) - time.monotonic()
+                if wait > 0:
+                    self._changed.wait(wait)
+            if time.monotonic() >= deadline:
+                raise Refused(Reason.LATE, "the shard was not cut in time", shard=shard)
+            self.tick()
+
+    def stir(self) -> None:
+        """Let all who wait here look again whether the one they wait for has gone."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let nobody wait any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _is_past(self, when: tuple[int, int]) -> bool:
+        return self._aggregator.plan is not None and self._aggregator.plan.when >= when
+
+    def _has(self, digest: str) -> bool:
+        return self._aggregator.plan is not None and self._aggregator.plan.digest == digest

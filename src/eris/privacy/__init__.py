@@ -1,0 +1,1 @@
+"""What keeps an update to its member: pads that hide it from whoever adds it up."""

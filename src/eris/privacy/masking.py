@@ -1,0 +1,173 @@
+"""Pads for masked shards: what a member adds to its contribution, and an unmasker takes off the sum.
+
+    seed(k, j) = HKDF-SHA256(X25519(k, q), info)      k the member, q the unmasker of shard j
+    pad        = AES-256-CTR(seed), read as little-endian 32-bit words
+    y          = z + pad  mod 2³²                     what the aggregator receives
+
+The aggregator adds up y without being able to read one of them; the unmasker knows every pad and no y. `info` names
+everything the pad may be used for once: run, plan, shard, both peers with their keys, the code, the length, and a nonce
+that depends on the values. So other values have another pad by construction, and the same values the same bytes.
+
+Four check words (0, 0, 0, 1) travel behind the values under the same pad. Over the right set of contributors with the
+right pads they sum to (0, 0, 0, |C|); a wrong set, key or pad gives anything else but with probability 2⁻¹²⁸.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from eris.errors import MissingExtra, Reason, Refused
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+__all__ = [
+    "CHECK_WORDS",
+    "MaskKey",
+    "PadPurpose",
+    "add_pad",
+    "check_words",
+    "key_statement",
+    "pad_nonce",
+    "pad_seed",
+    "remove_pad",
+    "spelled",
+    "sum_checks",
+]
+
+Words = NDArray[np.uint32]
+Whole = NDArray[np.unsignedinteger[Any]]  # words of 32 bits (values, checks) or of 64 (buffers)
+
+LABEL = b"eris-mask-v1"
+CHECK_WORDS = 4
+_NONCE_BYTES = 16
+_BLOCK = 1 << 15  # words padded at a time: block, pad and scratch stay in the second-level cache
+_ZEROS = bytes(4 * _BLOCK)
+
+
+class MaskKey:
+    """A peer process's X25519 key. It is made anew at every start and never stored; `counter` tells starts apart."""
+
+    def __init__(self, counter: int, private: X25519PrivateKey | None = None) -> None:
+        x25519 = _primitives().asymmetric.x25519
+        self._private: X25519PrivateKey = private or x25519.X25519PrivateKey.generate()
+        self.counter, self.public = counter, bytes(self._private.public_key().public_bytes_raw())
+
+    def __repr__(self) -> str:
+        return f"MaskKey(counter={self.counter}, public={self.public.hex()[:8]}…)"
+
+    def agree(self, other: bytes) -> bytes:
+        """Return the secret shared with the holder of another public key; refuse keys that give none."""
+        x25519 = _primitives().asymmetric.x25519
+        try:
+            return bytes(self._private.exchange(x25519.X25519PublicKey.from_public_bytes(other)))
+        except ValueError:  # of another length, or of low order: the secret would be all zeros, which everybody knows
+            raise Refused(Reason.MALFORMED, "a mask key that shares no secret", fix="refuse its peer") from None
+
+
+def key_statement(run: str, peer: int, fingerprint: str, key: bytes, counter: int) -> bytes:
+    """Return what a peer signs about its mask key with the key of its certificate."""
+    return spelled(LABEL + b"-key", run.encode(), _number(peer), fingerprint.encode(), key, _number(counter))
+
+
+@dataclass(frozen=True, slots=True)
+class PadPurpose:
+    """The one contribution a pad is for; two contributions that differ in anything have unrelated pads."""
+
+    run: str
+    plan: bytes  # digest of the round plan
+    shard: int
+    member: int
+    unmasker: int
+    member_key: bytes
+    unmasker_key: bytes
+    code: str  # how values are written: "ring32" …
+    length: int  # words under the pad
+    nonce: bytes = field(repr=False)
+
+    def spelled(self) -> bytes:
+        """Return it as bytes that no other purpose has."""
+        numbers = map(_number, (self.shard, self.member, self.unmasker, self.length))
+        texts = (self.run.encode(), self.plan, self.member_key, self.unmasker_key, self.code.encode(), self.nonce)
+        return spelled(LABEL, *texts, *numbers)
+
+
+def pad_nonce(secret: bytes, plan: bytes, shard: int, values: Words, *more: Whole) -> bytes:
+    """Return the nonce of a contribution, from its values under a secret of the member.
+
+    It is sent in the clear. The same values under the same plan have the same one, so sending again costs nothing;
+    other values have another, so that no pad ever covers two of them.
+    """
+    hasher = blake3(spelled(LABEL + b"-nonce", plan, _number(shard)), key=blake3(secret).digest())
+    for array in (values, *more):
+        hasher.update(array.view(np.uint8).data)
+    return bytes(hasher.digest(length=_NONCE_BYTES))
+
+
+def pad_seed(key: MaskKey, other: bytes, purpose: PadPurpose) -> bytes:
+    """Derive the 32 bytes of a pad; member and unmasker come to the same with each other's public key."""
+    hashes, hkdf = _primitives().hashes, _primitives().kdf.hkdf
+    if len(purpose.nonce) != _NONCE_BYTES:
+        raise Refused(Reason.MALFORMED, f"a nonce of {len(purpose.nonce)} bytes", member=purpose.member)
+    derive = hkdf.HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=purpose.spelled())
+    return bytes(derive.derive(key.agree(other)))
+
+
+def add_pad(words: Words, seed: bytes, *more: Whole) -> None:
+    """Add the pad to the words in place, modulo 2³²; further arrays continue the stream, buffers modulo 2⁶⁴."""
+    _each_block((words, *more), seed, np.add)
+
+
+def remove_pad(words: Words, seed: bytes, *more: Whole) -> None:
+    """Take the pad off again, in place."""
+    _each_block((words, *more), seed, np.subtract)
+
+
+def check_words() -> Words:
+    """Return what travels behind one member's values, under the pad."""
+    return np.array([0, 0, 0, 1], np.uint32)
+
+
+def sum_checks(words: Words, contributors: int) -> bool:
+    """Whether the check words of an unmasked sum say that exactly these many contributed under these pads."""
+    return bool(np.array_equal(words, [0, 0, 0, contributors]))
+
+
+def _each_block(arrays: Sequence[Whole], seed: bytes, combine: np.ufunc) -> None:
+    ciphers = _primitives().ciphers
+    stream = ciphers.Cipher(ciphers.algorithms.AES256(seed), ciphers.modes.CTR(bytes(16))).encryptor()
+    longest = max((array.nbytes for array in arrays), default=0)
+    pad = np.empty(min(4 * _BLOCK, longest) + 15, np.uint8)  # the library asks for a block less one more
+    for array in arrays:
+        step, word = 4 * _BLOCK // array.itemsize, array.dtype.newbyteorder("<")
+        for start in range(0, array.size, step):
+            part = array[start : start + step]
+            written = stream.update_into(memoryview(_ZEROS)[: part.nbytes], pad.data)
+            combine(part, pad[:written].view(word), out=part)
+
+
+def spelled(*fields: bytes) -> bytes:
+    """Join fields so that no two lists of fields give the same bytes."""
+    return b"".join(_number(len(field)) + field for field in fields)
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(8, "little")
+
+
+def _primitives() -> Any:
+    try:
+        from cryptography.hazmat import primitives
+        from cryptography.hazmat.primitives import ciphers, hashes
+        from cryptography.hazmat.primitives.asymmetric import x25519
+        from cryptography.hazmat.primitives.kdf import hkdf
+    except ImportError as error:  # pragma: no cover - the extra is installed wherever tests run
+        raise MissingExtra("cryptography", "network", "masked shards") from error
+    del ciphers, hashes, x25519, hkdf  # importing them makes them attributes of the package
+    return primitives

@@ -1,0 +1,112 @@
+"""What a peer agreed to when it joined, and every plan is held to: a coordinator keeps the clock, and decides nothing.
+
+A plan that says anything else is refused by whoever reads it, member or aggregator, with the field that is wrong.
+What is not known beforehand (others' weights and keys, who is there) the floor and the roster's pins take care of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from eris.errors import Reason, Refused
+from eris.protocol.participation import draw_participants
+from eris.protocol.recipe import Recipe
+from eris.protocol.roster import Roster
+from eris.protocol.round_plan import Deadlines, Normalisation, RoundPlan
+
+__all__ = ["Agreement", "effective_contributors"]
+
+_ROUNDING = 1e-9
+_LONGEST = 2.0  # a plan's deadlines, as multiples of the agreed ones
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The parts of a federation's file that plans repeat."""
+
+    run: str
+    names: tuple[str, ...]  # of all peers, by number
+    aggregators: frozenset[int] | None = None  # who may have shards; None: everybody
+    participation: float = 1.0
+    normalisation: Normalisation = "contributors"
+    min_contributors: int = 3
+    uniform: bool = False  # every member weighs 1
+    heaviest: float = math.inf  # weight that a member may have
+    min_effective: float = 1.0  # contributors that weigh alike, of which a published mean is at least worth
+    deadlines: Deadlines = field(default_factory=Deadlines)
+
+    def check(self, plan: RoundPlan, recipe: Recipe) -> None:
+        """Refuse a plan that is not of this run, naming the field."""
+        recipe.spec.require_same(plan.spec, where=f"the plan of round {plan.round}")
+        fields: tuple[tuple[str, Any, Any], ...] = (
+            ("run", plan.run, self.run),
+            ("normalisation", plan.normalisation, self.normalisation),
+            ("participation", plan.participation, self.participation),
+            ("min_contributors", plan.min_contributors, self.min_contributors),
+            ("draw", plan.draw, recipe.policy.draw(plan.round)),
+            ("assignment", len(plan.assignment), recipe.policy.shards),
+        )
+        for name, said, agreed in fields:
+            if said != agreed:
+                raise _violation(plan, name, f"is {said}, agreed was {agreed}")
+        self._check_deadlines(plan)
+        self._check_roster(plan)
+        drawn = draw_participants(sorted(plan.weights), self.participation, recipe.public, plan.round)
+        if plan.participants != drawn:
+            raise _violation(plan, "participants", "are not the ones that the public seed draws from this roster")
+        if self.aggregators is not None and not plan.aggregators <= self.aggregators:
+            strangers = [self.names[peer] for peer in sorted(plan.aggregators - self.aggregators)]
+            raise _violation(plan, "assignment", f"gives shards to {', '.join(strangers)}, who may not aggregate")
+        if plan.reference_begins > plan.round:
+            raise _violation(plan, "reference_begins", f"is {plan.reference_begins}, after this round")
+
+    def are_enough(self, plan: RoundPlan, contributors: tuple[int, ...]) -> bool:
+        """Whether a mean of these members is not nearly one's own update, by their weights."""
+        return effective_contributors(plan, contributors) >= self.min_effective - _ROUNDING
+
+    def _check_deadlines(self, plan: RoundPlan) -> None:
+        said, longest = plan.deadlines, _LONGEST * self.deadlines.report
+        if not 0 < said.contribute <= said.report <= longest:
+            raise _violation(
+                plan, "deadlines", f"are {said.contribute:g} s and {said.report:g} s, at most {longest:g} s were agreed"
+            )
+
+    def _check_roster(self, plan: RoundPlan) -> None:
+        for entry in plan.roster:
+            if entry.peer >= len(self.names) or entry.name != self.names[entry.peer]:
+                raise _violation(plan, "roster", f"has {entry.name!r} as peer {entry.peer}, who is not listed so")
+            if self.uniform and entry.weight != 1:
+                raise _violation(plan, "roster", f"gives {entry.name} the weight {entry.weight:g}, agreed was 1")
+            if entry.weight > self.heaviest:
+                raise _violation(
+                    plan,
+                    "roster",
+                    f"gives {entry.name} the weight {entry.weight:g}, at most {self.heaviest:g} is agreed",
+                )
+
+
+def effective_contributors(plan: RoundPlan, members: Iterable[int]) -> float:
+    """Return (Σw)²/Σw²: of how many members that weigh alike a mean shows as little of one as this one does.
+
+    Heads can be many and one weight nearly everything; then the mean *is* that member's update.
+    """
+    weights = Roster(plan.roster)
+    given = {entry.peer: float(entry.weight) for entry in weights}  # not as float32: small ones would vanish
+    chosen = [given[member] for member in members]
+    largest = max(chosen, default=0.0)
+    scaled = [weight / largest for weight in chosen]  # so that no square overflows
+    squares = math.fsum(weight * weight for weight in scaled)
+    return math.fsum(scaled) ** 2 / squares if squares > 0 else 0.0
+
+
+def _violation(plan: RoundPlan, field: str, what: str) -> Refused:
+    return Refused(
+        Reason.WRONG_PLAN,
+        f"the plan's {field} {what}",
+        fix="the coordinator has another FEDERATION.toml than this peer, or is not honest",
+        round=plan.round,
+        field=field,
+    )

@@ -1,0 +1,173 @@
+"""Who is a member, under which key and with which weight: agreed once, cited by digest, then told as differences.
+
+>>> first = Roster([RosterEntry(0, "ada", 2.0), RosterEntry(1, "bob", 1.0)])
+>>> later = Roster([first[0], RosterEntry(2, "cyd", 1.0)])
+>>> change = first.change_to(later)
+>>> change.removed, [entry.name for entry in change.entries]
+((1,), ['cyd'])
+>>> first.changed(change).digest == later.digest
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.errors import InputError, Reason, Refused
+from eris.wire.schema import (
+    MOST_PEERS,
+    Digest,
+    Number,
+    Peers,
+    Real,
+    Spelling,
+    decode,
+    digest_of,
+    document,
+    encode,
+)
+
+__all__ = ["LONGEST_NAME", "Cited", "Name", "Roster", "RosterChange", "RosterEntry", "cited", "roster_weights"]
+
+_HEAVIEST = 2.0**53
+LONGEST_NAME = 64  # characters; a certificate has room for 63
+Name = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
+
+
+@dataclass(frozen=True, slots=True)
+class RosterEntry:
+    """One member of the federation as all others know it."""
+
+    peer: Number
+    name: Name
+    weight: Real  # samples, or 1 for a plain mean; fixed within a reference epoch
+    fingerprint: Digest = ""
+    organisation: Name = ""
+    can_aggregate: bool = True
+
+    def __post_init__(self) -> None:
+        weight = self.weight
+        if not (isinstance(weight, int | float) and math.isfinite(weight) and 0 < weight <= _HEAVIEST):
+            raise InputError(
+                f"weight is {self.weight}", fix="use a finite weight in (0, 2⁵³]; leave out members without samples",
+                peer=self.name,
+            )  # fmt: skip
+
+
+Entries = Annotated[tuple[RosterEntry, ...], msgspec.Meta(max_length=MOST_PEERS)]
+
+
+@document(1)
+@dataclass(frozen=True, slots=True)
+class WholeRoster:
+    """A whole roster on the wire."""
+
+    entries: Entries
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "entries", Roster(self.entries))  # ascending, or refused where it is read
+
+
+@document(2)
+@dataclass(frozen=True, slots=True)
+class RosterChange:
+    """What makes one roster of another."""
+
+    base: Digest
+    result: Digest
+    removed: Peers
+    entries: Entries  # new ones, and those that are other than before
+
+
+class Roster(tuple[RosterEntry, ...]):
+    """The members in ascending order of their numbers, with what follows from them worked out once."""
+
+    def __new__(cls, entries: Iterable[RosterEntry] = ()) -> Roster:
+        """Return the roster of these entries: the same object, if they are one already."""
+        if isinstance(entries, Roster):
+            return entries
+        made = super().__new__(cls, entries)
+        peers = [entry.peer for entry in made]
+        if peers != sorted(set(peers)):
+            raise InputError("the roster is not in ascending order of peer ids without repeats")
+        return made
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """All entries, as they travel."""
+        return encode(WholeRoster(self))
+
+    @cached_property
+    def digest(self) -> str:
+        """What plans cite."""
+        return digest_of(self.encoded)
+
+    @cached_property
+    def peers(self) -> frozenset[int]:
+        """The numbers of the members."""
+        return frozenset(entry.peer for entry in self)
+
+    @cached_property
+    def weights(self) -> dict[int, np.float32]:
+        """w_k of every member; they sum to one up to rounding."""
+        weights = roster_weights([entry.weight for entry in self])
+        return {entry.peer: weight for entry, weight in zip(self, weights, strict=True)}
+
+    @classmethod
+    def decode(cls, data: bytes | bytearray | memoryview) -> Roster:
+        """Read a roster that came from outside."""
+        roster: Roster = decode(WholeRoster, data).entries
+        return roster
+
+    def change_to(self, later: Roster) -> RosterChange:
+        """Return the difference, which is all that a peer that has this one must hear."""
+        known = {entry.peer: entry for entry in self}
+        removed = tuple(entry.peer for entry in self if entry.peer not in later.peers)
+        other = tuple(entry for entry in later if known.get(entry.peer) != entry)
+        return RosterChange(self.digest, later.digest, removed, other)
+
+    def changed(self, change: RosterChange) -> Roster:
+        """Return the roster after a difference; refuse one that is not of this roster, or leads elsewhere."""
+        if change.base != self.digest:
+            raise Refused(Reason.WRONG_DIGEST, "a difference from a roster that is not ours")
+        entries = {entry.peer: entry for entry in self if entry.peer not in change.removed}
+        entries |= {entry.peer: entry for entry in change.entries}
+        later = Roster(entries[peer] for peer in sorted(entries))
+        if later.digest != change.result:
+            raise Refused(Reason.WRONG_DIGEST, "a difference that does not lead to the roster it names")
+        return later
+
+
+def roster_weights(weights: list[float]) -> NDArray[np.float32]:
+    """Normalise weights over the whole roster, each rounded once to float32.
+
+    >>> roster_weights([1, 1, 2]).tolist()
+    [0.25, 0.25, 0.5]
+    """
+    total = math.fsum(weights)
+    return np.array([weight / total for weight in weights], dtype=np.float32)
+
+
+def _citation(roster: tuple[RosterEntry, ...]) -> bytes:
+    return bytes.fromhex(Roster(roster).digest)
+
+
+def _unknown(digest: bytes) -> Roster:
+    raise ValueError(f"it cites roster {digest.hex()[:12]}…, which is not at hand")
+
+
+Cited = Annotated[tuple[RosterEntry, ...], Spelling(Annotated[bytes, msgspec.Meta(max_length=32)], _citation, _unknown)]
+"""A roster that a document names by its digest; whoever reads it knows that roster, or asks for it."""
+
+
+def cited(find: Callable[[str], Roster]) -> Callable[[bytes], Roster]:
+    """Return the way from a citation to the roster; `find` gets the digest, and raises what it must."""
+    return lambda digest: find(digest.hex())

@@ -1,0 +1,132 @@
+"""What a member has let go of the updates it made from one state: which peer has which coordinates.
+
+A round that is lost, or planned again, leaves the state where it was, and the member's update from it is the same. So
+what counts is not a round but a state: the union of all that a peer was ever sent of updates from it. The same peer and
+coordinates again cost nothing; what would bring a peer above the member's limit is not sent.
+
+It is written down before it is sent. A file that was torn while the last line was written has sent nothing of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from eris.errors import DiskError
+from eris.protocol.recipe import Recipe
+from eris.shards.policy import Layout
+
+__all__ = ["SHOWN", "Shown"]
+
+SHOWN = "shown.jsonl"  # in a peer's folder
+
+Parts = set[tuple[int, int]]  # draw of the shard plan, and shard
+_ROUNDING = 1e-9
+
+
+class Shown:
+    """For each state's digest, what each peer holds; kept in a file, if there is one."""
+
+    def __init__(self, recipe: Recipe, path: Path | None = None) -> None:
+        self._recipe, self._path = recipe, path
+        self._states: dict[str, dict[int, Parts]] = {}
+        self._last = ""  # state that was written last: most rounds show the same to the same
+        if path is not None and path.exists():
+            self._read(path)
+
+    def share(self, state: str, peers: Iterable[int]) -> float:
+        """Return which share of the model these peers hold together, of updates from a state."""
+        held = self._states.get(state, {})
+        return self._share(set().union(*(held.get(peer, set()) for peer in peers)))
+
+    def allow(
+        self, state: str, draw: int, wanted: Mapping[int, Iterable[int]], limits: Iterable[tuple[frozenset[int], float]]
+    ) -> set[tuple[int, int]]:
+        """Note what may go to whom, and return it as (shard, peer); what would pass a limit is left out.
+
+        `limits` are groups of peers, such as one alone or an organisation's, and the share they may hold together.
+        """
+        held: dict[int, Parts] = defaultdict(set, self._states.get(state, {}))
+        groups_of: dict[int, list[tuple[frozenset[int], float]]] = defaultdict(list)
+        for group, limit in limits:
+            for peer in group:
+                groups_of[peer].append((group, limit))
+        allowed: set[tuple[int, int]] = set()
+        for peer in sorted(wanted):
+            for shard in sorted(wanted[peer]):
+                if (part := (draw, shard)) not in held[peer]:
+                    unions = [(set.union({part}, *(held[p] for p in group)), most) for group, most in groups_of[peer]]
+                    if any(self._share(union) > most + _ROUNDING for union, most in unions):
+                        continue
+                    held[peer] = held[peer] | {part}
+                allowed.add((shard, peer))
+        self._note(state, {peer: parts for peer, parts in held.items() if parts})
+        return allowed
+
+    def _share(self, parts: Parts) -> float:
+        draws: dict[int, list[int]] = defaultdict(list)
+        for draw, shard in parts:
+            draws[draw].append(shard)
+        if len(draws) <= 1:
+            return sum(self._size(draw, shards) for draw, shards in draws.items()) / max(self._n, 1)
+        seen = np.zeros(self._n, np.bool_)  # another draw cuts elsewhere: the union is that of coordinates
+        for draw, shards in draws.items():
+            layout = self._layout(draw)
+            for shard in shards:
+                seen[layout.trainable.coordinates(shard)] = True
+                seen[layout.trainable.n + np.asarray(layout.buffers.coordinates(shard))] = True
+        return float(np.count_nonzero(seen)) / max(self._n, 1)
+
+    def _size(self, draw: int, shards: list[int]) -> int:
+        layout = self._layout(draw)
+        return sum(layout.size(shard) for shard in shards)
+
+    @property
+    def _n(self) -> int:
+        return int(self._recipe.spec.n)
+
+    def _layout(self, draw: int) -> Layout:
+        return self._recipe.drawn(draw)
+
+    def _note(self, state: str, held: dict[int, Parts]) -> None:
+        if held == self._states.get(state, {}):
+            return
+        if held == (last := self._states.get(self._last)):
+            self._write({"state": state, "like": self._last})
+            held = last
+        else:
+            self._write({"state": state, "shown": {str(peer): sorted(parts) for peer, parts in held.items()}})
+        self._states[state], self._last = held, state
+
+    def _write(self, line: dict[str, object]) -> None:
+        if self._path is None:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line, separators=(",", ":")) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise DiskError(
+                f"what would be sent cannot be written down first: {error.strerror}",
+                fix="make room; nothing was sent",
+                path=self._path,
+            ) from None
+
+    def _read(self, path: Path) -> None:
+        for text in path.read_text(encoding="utf-8").splitlines():
+            try:
+                line = json.loads(text)
+                if (like := line.get("like")) is not None:
+                    held = self._states[like]
+                else:
+                    held = {int(p): {(int(d), int(s)) for d, s in parts} for p, parts in line["shown"].items()}
+                self._states[str(line["state"])], self._last = held, str(line["state"])
+            except (ValueError, KeyError, TypeError, AttributeError):
+                continue  # torn: what it would have said was not sent

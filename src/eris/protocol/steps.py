@@ -1,0 +1,243 @@
+"""The steps of a round, each a function of nothing but what it is given.
+
+    member       starting_model → [train] → contribute (→ in_fixed_point)
+    aggregator   cut: publish a shard, or withhold it
+    every peer   on the verdict: apply → settle
+
+The roles call them for one peer at a time, the simulator for many members and whole vectors at once. Whoever waits,
+sends, stages or guesses is a driver; what a round *is* stands here, once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.aggregate.encoding import Ring32
+from eris.aggregate.fixed_point import Ring64, RingScale, buffers_within, decode_buffers, encode_buffers
+from eris.aggregate.staging import all_finite
+from eris.errors import InputError, Reason, Refused
+from eris.local.spec import Vector
+from eris.local.task import BlockResult, LocalResult
+from eris.local.update import as_update
+from eris.protocol.block_update import BlockUpdate
+from eris.protocol.messages import Manifest, Published, Withheld, payload_hash
+from eris.protocol.recipe import Recipe
+from eris.protocol.replica import BufferMean, Replica, copy_over
+from eris.protocol.round_mean import RoundMean
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.verdict import Verdict
+from eris.seeds import Seed
+from eris.storage.buffer_pool import BufferPool
+from eris.storage.mapped import release
+from eris.transforms import Accepted, SendContext, State
+from eris.transforms.transform import Outgoing
+
+__all__ = [
+    "Folded",
+    "Limited",
+    "Sign",
+    "Weighed",
+    "apply",
+    "contribute",
+    "counts_as_steps",
+    "cut",
+    "in_fixed_point",
+    "mean_steps",
+    "possible",
+    "send_context",
+    "settle",
+    "side_scalars",
+    "starting_model",
+]
+
+Sign = Callable[[bytes], str]
+
+
+# ── a member ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def starting_model(recipe: Recipe, model: Vector, private: State, pool: BufferPool | None = None) -> Vector:
+    """Return, to be looked at only, what a member trains from: the common model, copied only where it is changed."""
+    start = model[:]
+    if recipe.chain.changes_start:
+        start = (pool or BufferPool()).vector(model.size)
+        copy_over(model, start)
+        recipe.chain.start(start[: recipe.spec.n_trainable], private)
+    start.flags.writeable = False
+    return start
+
+
+def contribute(
+    recipe: Recipe,
+    round: int,
+    member: int,
+    result: LocalResult | BlockResult,
+    private: State,
+    public: State,
+    own: Seed,
+    pool: BufferPool | None = None,
+) -> tuple[Outgoing, Vector]:
+    """Run an update through the chain; return what leaves the member, and the buffers that pass the chain by.
+
+    `own` is the member's private seed of this round. No state changes: the member's advances with `settle`.
+    """
+    chain, n = recipe.chain, recipe.spec.n_trainable
+    context = send_context(recipe, round, member, own, result.steps)
+    if isinstance(result, LocalResult):
+        update = as_update(result.update, recipe.spec.n, peer=member, round=round)
+        return chain.outgoing(update[:n], private, public, context), update[n:]
+    blocks = BlockUpdate(result.blocks, recipe.spec)
+    if chain.packs_blocks:
+        return chain.outgoing_blocks(blocks, n, private, public, context), blocks.buffers
+    whole = (pool or BufferPool()).vector(n)
+    for place, values in blocks:
+        whole[place] = values
+        release(whole[place])
+    return chain.outgoing(whole, private, public, context), blocks.buffers
+
+
+class Limited(NamedTuple):
+    """What the limit of fixed point did to a contribution; the member's own affair."""
+
+    values: int = 0  # that lay outside ±R
+    covering: float = 0.0  # the R that would have cut none of them
+
+
+class Weighed(NamedTuple):
+    """A contribution in fixed point: limited, weighed and rounded by the member itself."""
+
+    outgoing: Outgoing  # its packed end decodes to what all others take it for
+    buffers: Ring64
+    limited: Limited
+
+
+def in_fixed_point(
+    recipe: Recipe, outgoing: Outgoing, buffers: Vector, code: Ring32, pool: BufferPool | None = None
+) -> Weighed:
+    """Write what leaves a member as whole numbers; refuse what is not finite or, too often, beyond a configured R."""
+    packed = outgoing.packed
+    room = (pool or BufferPool()).take(4 * packed.symbols.size).view(np.uint32)
+    try:
+        symbols, count = code.encode(packed.symbols, out=room)
+        weighed = encode_buffers(buffers, code.weight)
+    except InputError as error:
+        raise Refused(Reason.NON_FINITE, error.what, fix=error.fix) from error
+    limited = Limited(count, _covering(packed.symbols)) if count else Limited()
+    if recipe.encoding is not None and not recipe.encoding.tolerates(count, symbols.size):
+        what = f"{count} of {symbols.size} values lie outside ±{code.limit:g}"
+        raise Refused(Reason.OUT_OF_RANGE, what, fix=f"set server.limit = {limited.covering:g}, or 'auto'")
+    ring = replace(packed, symbols=symbols, code=code)
+    return Weighed(Outgoing((*outgoing.stages[:-1], ring), ring), weighed, limited)
+
+
+def _covering(values: Vector) -> float:
+    """Return the least power of two that no value exceeds."""
+    largest = max(float(values.max()), -float(values.min()))
+    return 2.0 ** math.ceil(math.log2(largest)) if math.isfinite(largest) else math.inf
+
+
+def send_context(recipe: Recipe, round: int, member: int, own: Seed, steps: float = 1.0) -> SendContext:
+    """Return what a chain is told of the round in which it sends."""
+    return SendContext(
+        round=round,
+        member=member,
+        plan=recipe.layout(round).trainable,
+        public=recipe.round_seed(round),
+        private=own,
+        tensor_sizes=recipe.spec.trainable_sizes,
+        steps=steps,
+    )
+
+
+# ── an aggregator ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Folded(NamedTuple):
+    """What the contributions to one shard come to."""
+
+    values: NDArray[Any]
+    buffers: NDArray[Any]
+    scalars: tuple[float, float]  # c and τ_eff, see `side_scalars`
+
+
+def cut(
+    plan: RoundPlan,
+    shard: int,
+    aggregator: int,
+    contributors: tuple[int, ...],
+    fold: Callable[[], Folded],
+    sign: Sign | None = None,
+) -> Published | Withheld:
+    """End the waiting for a shard: publish what its contributions fold to, or withhold it if they are too few."""
+    if len(contributors) < plan.least_contributors:
+        return Withheld(plan.digest, shard, aggregator, Reason.TOO_FEW, contributors)
+    folded = fold()
+    if not possible(folded.values, folded.buffers, [plan.weights[member] for member in contributors]):
+        return Withheld(plan.digest, shard, aggregator, Reason.OUT_OF_RANGE, contributors)
+    if not (all_finite(folded.values) and all_finite(folded.buffers)):  # finite parts may still overflow together
+        return Withheld(plan.digest, shard, aggregator, Reason.NON_FINITE, contributors)
+    c, steps = folded.scalars
+    manifest = Manifest(
+        plan=plan.digest,
+        round=plan.round,
+        shard=shard,
+        aggregator=aggregator,
+        contributors=contributors,
+        c=c,
+        steps=steps,
+        hash=payload_hash(folded.values, folded.buffers),
+    )
+    if sign is not None:
+        manifest = replace(manifest, signature=sign(manifest.signed_bytes))
+    return Published(manifest, folded.values, folded.buffers)
+
+
+def possible(values: NDArray[Any], buffers: NDArray[Any], weights: Sequence[np.float32]) -> bool:
+    """Whether members of these weights can have caused a sum; of floats any may be. If not, somebody left the limit."""
+    if values.dtype != np.uint32:
+        return True
+    return RingScale.within(values, weights) and buffers_within(buffers, weights)
+
+
+def counts_as_steps(steps: float) -> bool:
+    """Whether a number can be one of local steps; an aggregator refuses a contribution with any other."""
+    return 0 < steps < math.inf
+
+
+def side_scalars(recipe: Recipe, plan: RoundPlan, taken: Mapping[int, float]) -> tuple[float, float]:
+    """Return what a shard's contributors alone decide: c, which makes up for who is missing, and their mean steps."""
+    return float(recipe.scale(plan, tuple(taken))), mean_steps(taken, plan)
+
+
+def mean_steps(steps: Mapping[int, float], plan: RoundPlan) -> float:
+    """Return the contributors' mean number of local steps, weighted as their updates are (FedNova's τ_eff)."""
+    weighted = math.fsum(float(plan.weights[member]) * count for member, count in steps.items())
+    return weighted / math.fsum(float(plan.weights[member]) for member in steps)
+
+
+# ── every peer, on the verdict ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def apply(replica: Replica, plan: RoundPlan, published: Mapping[int, Published], verdict: Verdict) -> list[Published]:
+    """Reassemble the committed shards and take the step; on a lost shard everything stays. Return the committed."""
+    layout = replica.recipe.layout(plan.round)
+    committed = [published[entry.shard] for entry in verdict.shards if entry.committed]
+    buffers = np.zeros(layout.buffers.n, np.float32)
+    for each in committed if buffers.size else ():
+        change = each.buffers if replica.scale is None else decode_buffers(each.buffers)
+        scaled = change * plan.scale(each.manifest.contributors)
+        layout.buffers.scatter(scaled, each.manifest.shard, buffers)
+    mean = RoundMean(committed, plan.round, replica.recipe, replica.scale)
+    replica.apply(mean, BufferMean(buffers), layout)
+    return committed
+
+
+def settle(recipe: Recipe, round: int, outgoing: Outgoing, private: State, missing: tuple[int, ...]) -> None:
+    """Advance a member's own state by what was accepted of it; `missing` shards were lost, or came without it."""
+    recipe.chain.settle(outgoing, private, Accepted(recipe.layout(round).trainable, missing, round))

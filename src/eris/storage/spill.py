@@ -1,0 +1,45 @@
+"""Room for bytes: in memory up to a budget, beyond it in mapped files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from eris.errors import InputError
+from eris.storage.buffer_pool import BufferPool, Bytes
+from eris.storage.mapped import is_mapped
+
+__all__ = ["Bytes", "Room"]
+
+
+class Room:
+    """Hands out arrays of bytes; counts those in memory, and those that lie in files beyond the budget."""
+
+    def __init__(self, budget: int, folder: Path | None = None, *, pool: BufferPool | None = None) -> None:
+        if budget < 0:
+            raise InputError(f"the memory budget is {budget}", fix="use a number of bytes ≥ 0")
+        self.budget, self.in_memory, self.spilled = budget, 0, 0
+        self._pool = pool or BufferPool()
+        self._disk = self._pool if folder is None else BufferPool(folder)
+
+    def take(self, size: int, *, most: int | None = None) -> Bytes:
+        """Return an array of `size` bytes, not initialised; others chose the size, up to `most`, if that is given."""
+        if size and (self.in_memory + size > self.budget or self._pool.maps(size)):
+            array = self._disk.take(size, on_disk=True, most=most)
+            self.spilled += size
+            return array
+        self.in_memory += size
+        return self._pool.take(size, most=most)
+
+    def count(self, array: Bytes) -> None:
+        """Count an array that somebody else brought."""
+        if is_mapped(array):
+            self.spilled += array.size
+        else:
+            self.in_memory += array.size
+
+    def give_back(self, array: Bytes) -> None:
+        """Count an array as free again (whoever still holds it keeps it alive)."""
+        if is_mapped(array):
+            self.spilled -= array.size
+        else:
+            self.in_memory -= array.size

@@ -1,0 +1,126 @@
+"""What the coordinator tells everybody.
+
+PlanBulletin      a round begins                    PeerGone    nobody waits for this peer any more in this round
+VerdictBulletin   how a round ended
+RoundsDone        the last round has its verdict    PeerIdle    this peer sends nothing in this round
+RunEnd            the run is over                   Revoked     the CA has withdrawn certificates
+RunCourse         whether the run trains, waits (for whom, how long) or loses what it trains
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from eris.errors import Refused
+from eris.protocol.roster import Roster
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.verdict import Verdict
+from eris.wire.schema import Binary, Digest, Number, Peers, Text, decode, document, peek, whole
+
+__all__ = [
+    "Bulletin",
+    "PeerGone",
+    "PeerIdle",
+    "PlanBulletin",
+    "Revoked",
+    "RoundsDone",
+    "RunCourse",
+    "RunEnd",
+    "VerdictBulletin",
+    "decode_bulletin",
+    "plan_order",
+]
+
+
+@document(64)
+@dataclass(frozen=True, slots=True)
+class PlanBulletin:
+    """A round plan is in force."""
+
+    plan: Annotated[RoundPlan, whole(RoundPlan)]
+    initial: Digest = ""  # digest of x⁰ that most peers computed, in the first round
+    absent: Peers = ()  # who is on the roster and not here
+    book: Text = ""  # edition of the address book: another one than last time is to be fetched
+
+
+@document(65)
+@dataclass(frozen=True, slots=True)
+class VerdictBulletin:
+    """A round has its verdict."""
+
+    verdict: Annotated[Verdict, whole(Verdict)]
+
+
+@document(66)
+@dataclass(frozen=True, slots=True)
+class PeerGone:
+    """Nobody waits for a peer in this round any more: neither for its contribution nor for its shards."""
+
+    peer: Number
+
+
+@document(67)
+@dataclass(frozen=True, slots=True)
+class PeerIdle:
+    """A peer sends nothing in this round; what it aggregates still comes."""
+
+    peer: Number
+
+
+@document(68)
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """The run is over, for everybody or (said by this peer to itself) for this peer."""
+
+    how: Text
+
+
+@document(69)
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """The CA's newest list of withdrawn certificates, signed by it."""
+
+    certificates: Binary = field(repr=False)
+
+
+@document(70)
+@dataclass(frozen=True, slots=True)
+class RoundsDone:
+    """Every round has its verdict: who lacks some catches up, who has the model serves it until the run ends."""
+
+    plan: Annotated[RoundPlan, whole(RoundPlan)]  # of the last round
+    book: Text  # edition of the address book, as in a plan bulletin
+
+
+@document(71)
+@dataclass(frozen=True, slots=True)
+class RunCourse:
+    """How the run goes; said when that changes."""
+
+    state: Text  # of eris.events.RunState
+    why: Text = ""  # for whom it waits and how long, what it loses
+
+
+Bulletin = PlanBulletin | VerdictBulletin | PeerGone | PeerIdle | RunEnd | Revoked | RoundsDone | RunCourse
+
+
+def decode_bulletin(data: bytes, roster: Callable[[str], Roster]) -> Bulletin:
+    """Read what came from the coordinator; `roster` returns the one that a plan cites.
+
+    >>> from eris.wire.schema import encode
+    >>> decode_bulletin(encode(RunEnd("finished")), roster=Roster)
+    RunEnd(how='finished')
+    """
+    bulletin: Bulletin = decode(Bulletin, data, plan=lambda plan: RoundPlan.decode(plan, roster))
+    return bulletin
+
+
+def plan_order(data: bytes) -> tuple[int, int] | None:
+    """Return epoch and round of a plan without reading all of it; None for other bulletins, and for bad ones."""
+    try:
+        plan = peek(RoundPlan, peek(PlanBulletin, data).plan)
+    except Refused:
+        return None
+    return plan.epoch, plan.round

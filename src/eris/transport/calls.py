@@ -1,0 +1,326 @@
+"""The control plane's words: what a peer asks of the coordinator, and what it is answered.
+
+    Join     JoinRequest                                             → JoinAnswer
+    Report   Manifest | Withheld | BriefReport | FullReport | Idle   → Wanted
+    Fetch    BookRequest | RosterRequest | RoundsRequest | DialRequest
+                                                       → BookAnswer | RosterAnswer | RoundsAnswer | DialAnswer
+    Status   StatusRequest                                           → Overview
+    Leave    LeaveRequest                                            → Done
+    Stop     StopRequest                                             → Done
+    Next     NewsRequest                                             → NewsAnswer
+
+Documents that are signed or digested (plans, verdicts, rosters) travel inside these as the bytes they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import msgspec
+
+from eris.local.spec import ModelSpec
+from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, Wanted, Withheld
+from eris.protocol.roster import Name, RosterChange, RosterEntry
+from eris.wire.schema import Binary, Digest, Number, Numbers, Peers, Real, Text, document
+
+__all__ = [
+    "CALLS",
+    "MOST_RELAYS",
+    "Address",
+    "BookAnswer",
+    "BookRequest",
+    "ControlTraffic",
+    "DialAnswer",
+    "DialRequest",
+    "Done",
+    "FetchAnswer",
+    "FetchRequest",
+    "JoinAnswer",
+    "JoinRequest",
+    "LeaveRequest",
+    "NewsAnswer",
+    "NewsRequest",
+    "Overview",
+    "PeerRecord",
+    "PeerStatus",
+    "PlayedRound",
+    "Posted",
+    "Relays",
+    "ReportRequest",
+    "RosterAnswer",
+    "RosterRequest",
+    "RoundsAnswer",
+    "RoundsRequest",
+    "StatusRequest",
+    "StopRequest",
+]
+
+OrBefore = Annotated[int, msgspec.Meta(ge=-1, le=2**32 - 1)]  # a number, or −1: none yet
+Address = tuple[
+    Annotated[str, msgspec.Meta(min_length=1, max_length=255)], Annotated[int, msgspec.Meta(ge=1, le=65535)]
+]
+MOST_RELAYS = 4
+Relays = Annotated[tuple[Address, ...], msgspec.Meta(max_length=MOST_RELAYS)]  # where a peer waits, in its own order
+
+
+# ── Join ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@document(32)
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """A request to join, or to come back; everybody's roster and address book will have what it says."""
+
+    federation: Digest  # digest of FEDERATION.toml
+    spec: ModelSpec
+    weight: Real
+    organisation: Name
+    address: Address | None  # where it can be dialled straight
+    initial: Digest  # digest of x⁰
+    fresh: bool  # it was started, and has heard of no round since: all it knows is what it kept
+    chain: Digest  # digest of the last verdict it followed
+    private_round: Number
+    reference_epoch: OrBefore
+    checkpoints: Numbers = ()  # rounds it could go back to
+    relays: Relays = ()  # at which it waits to be called; with none and no address it only dials out
+
+
+@document(33)
+@dataclass(frozen=True, slots=True)
+class JoinAnswer:
+    """A peer is taken in."""
+
+    peer: Number
+    intact: bool  # its reference still holds
+    plan: Binary  # of the round it came into the middle of; empty if there is none
+    ended: Text  # how the run ended; empty while it goes on
+    dialled: bool  # it can be given shards, or never asked for any
+    board: Text  # which one news are on
+
+
+# ── Report ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+ReportRequest = Manifest | Withheld | BriefReport | FullReport | Idle
+
+
+# ── Fetch ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@document(34)
+@dataclass(frozen=True, slots=True)
+class BookRequest:
+    """Asks for the records that are newer than an edition of the address book."""
+
+    board: Text  # editions are counted anew on each
+    edition: Number
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRecord:
+    """One peer: its name, where it can be dialled or waits to be called, and its certificate (DER)."""
+
+    peer: Number
+    name: Text
+    address: Address | None
+    certificate: Binary = field(repr=False)
+    relays: Relays = ()
+
+    @property
+    def reachable(self) -> bool:
+        """Whether there is any way to it."""
+        return self.address is not None or bool(self.relays)
+
+
+@document(35)
+@dataclass(frozen=True, slots=True)
+class BookAnswer:
+    """Records in the order of their editions, as many as fit; who asks again after this edition gets the next ones."""
+
+    board: Text
+    edition: Number  # up to which it goes
+    records: tuple[PeerRecord, ...]
+    present: Peers  # records of all others are out of date
+    more: bool
+
+
+@document(36)
+@dataclass(frozen=True, slots=True)
+class RosterRequest:
+    """Asks for the roster that a plan cites."""
+
+    digest: Digest
+    base: Digest  # the last one that this peer knows
+
+
+@document(37)
+@dataclass(frozen=True, slots=True)
+class RosterAnswer:
+    """A roster: what has changed since the base, or all of it."""
+
+    change: RosterChange | None
+    roster: Binary  # empty if the change says it
+
+
+@document(38)
+@dataclass(frozen=True, slots=True)
+class RoundsRequest:
+    """Asks for the rounds that have a verdict, from one on."""
+
+    since: Number
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedRound:
+    """Plan and verdict of a round."""
+
+    plan: Binary
+    verdict: Binary
+
+
+@document(39)
+@dataclass(frozen=True, slots=True)
+class RoundsAnswer:
+    """As many rounds as fit."""
+
+    rounds: tuple[PlayedRound, ...]
+
+
+@document(40)
+@dataclass(frozen=True, slots=True)
+class DialRequest:
+    """Asks whether the peer that asks can be dialled where it listens, or called where it waits."""
+
+    address: Address | None
+    relays: Relays = ()
+
+
+@document(41)
+@dataclass(frozen=True, slots=True)
+class DialAnswer:
+    """Whether it can be reached."""
+
+    dialled: bool
+
+
+FetchRequest = BookRequest | RosterRequest | RoundsRequest | DialRequest
+FetchAnswer = BookAnswer | RosterAnswer | RoundsAnswer | DialAnswer
+
+
+# ── Status, Leave, Stop ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@document(42)
+@dataclass(frozen=True, slots=True)
+class StatusRequest:
+    """Asks who is there and how far the run is."""
+
+
+@dataclass(slots=True)
+class ControlTraffic:
+    """Bytes of documents and number of calls; none of them depends on the size of the model."""
+
+    calls: int = 0
+    sent: int = 0
+    received: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStatus:
+    """One peer as the coordinator sees it."""
+
+    name: Text
+    here: bool
+    aggregates: bool
+    organisation: Text
+    entry: RosterEntry | None
+    way: OrBefore = -1  # which of the overview's ways leads to it
+    expires: Real = 0.0  # when its certificate does, in seconds since 1970; 0 if it is not here
+
+
+@document(43)
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Who is there and how far the run is."""
+
+    federation: Text
+    digest: Digest
+    version: Text  # of eris
+    time: Real
+    control: ControlTraffic
+    run: Text
+    round: Number
+    rounds: Number
+    started: bool
+    ended: Text
+    waiting: Text
+    lost: dict[str, int]  # reason → shards
+    disagreements: tuple[Text, ...]
+    peers: tuple[PeerStatus, ...]
+    ways: tuple[Text, ...] = ()  # "direct", "relay host:port": each once, for many peers share one
+    state: Text = ""  # of eris.events.RunState
+    why: Text = ""  # for whom it waits and how long, what it loses
+    expires: Real = 0.0  # when the coordinator's certificate does, in seconds since 1970
+
+
+@document(44)
+@dataclass(frozen=True, slots=True)
+class LeaveRequest:
+    """A peer says goodbye."""
+
+    for_good: bool = False  # it will not come back: a reference epoch begins without it
+
+
+@document(45)
+@dataclass(frozen=True, slots=True)
+class StopRequest:
+    """Asks the coordinator to end the run."""
+
+
+@document(46)
+@dataclass(frozen=True, slots=True)
+class Done:
+    """So it is."""
+
+
+# ── Next ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@document(47)
+@dataclass(frozen=True, slots=True)
+class NewsRequest:
+    """Asks for what came after the last thing heard, and waits for it."""
+
+    board: Text  # empty if none was read yet
+    after: OrBefore
+    wait: Real  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """One thing everybody must hear: a bulletin's bytes, and its place on the board."""
+
+    sequence: Number
+    bulletin: Binary = field(repr=False)
+
+
+@document(48)
+@dataclass(frozen=True, slots=True)
+class NewsAnswer:
+    """News in order, as many as fit."""
+
+    board: Text
+    posted: tuple[Posted, ...]
+    more: bool
+
+
+CALLS: dict[str, tuple[Any, Any]] = {
+    "Join": (JoinRequest, JoinAnswer),
+    "Report": (ReportRequest, Wanted),
+    "Fetch": (FetchRequest, FetchAnswer),
+    "Status": (StatusRequest, Overview),
+    "Leave": (LeaveRequest, Done),
+    "Stop": (StopRequest, Done),
+    "Next": (NewsRequest, NewsAnswer),
+}
+"""What a call is asked with, and what it is answered with."""

@@ -1,0 +1,179 @@
+"""How long everything is that is said in a run, before it begins: real documents, encoded, of as many peers and shards.
+
+>>> sizes = document_sizes(1000, 50)
+>>> sizes.plan < 1_000 < sizes.verdict < 6_000
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from eris.errors import ConfigError, InputError, Reason
+from eris.protocol.messages import BriefReport, FullReport, Manifest, Wanted
+from eris.protocol.roster import LONGEST_NAME, Roster, RosterEntry
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.verdict import GENESIS, ShardVerdict, Verdict
+from eris.transport.bulletins import PlanBulletin, VerdictBulletin
+from eris.transport.calls import (
+    MOST_RELAYS,
+    BookAnswer,
+    ControlTraffic,
+    NewsAnswer,
+    NewsRequest,
+    Overview,
+    PeerRecord,
+    PeerStatus,
+    Posted,
+)
+from eris.wire.schema import LONGEST_DOCUMENT, encode
+
+__all__ = ["DocumentSizes", "document_sizes", "require_document_sizes"]
+
+_DIGEST = "ff" * 32
+_SIGNATURE = "ff" * 72  # the longest of the curve we use
+_CERTIFICATE = 700  # bytes; ours have about 600
+_BOARD = "ff" * 8
+_LARGE = 2**32 - 1  # epochs, rounds and draws late in a run
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentSizes:
+    """Bytes; names and organisations as long as they may be, numbers as large."""
+
+    members: int
+    shards: int
+    roster: int  # told once, then differences
+    record: int  # of one peer in the address book
+    plan: int
+    verdict: int  # all contributed to every shard
+    longest_verdict: int  # no two shards have the same contributors
+    manifest: int
+    report: int
+    full_report: int  # asked for only where somebody signed two manifests
+    overview: int  # for `eris status`
+    coordinator_sends: int  # in a round in which all contribute
+    coordinator_sends_at_most: int  # in one in which no two shards have the same contributors
+    coordinator_hears: int
+    peer_sends: int  # to the coordinator, as a member with one shard
+    peer_hears: int
+
+    @property
+    def documents(self) -> dict[str, int]:
+        """Those that grow with the federation, by name."""
+        return {
+            "roster": self.roster,
+            "round plan": self.plan,
+            "verdict": self.longest_verdict,
+            "full report": self.full_report,
+            "overview": self.overview,
+        }
+
+
+def require_document_sizes(members: int, shards: int, *, names: Sequence[str] = (), replicas: int = 1) -> DocumentSizes:
+    """Refuse a federation in which something would be too long to be said, before it begins."""
+    room = LONGEST_DOCUMENT - 4096  # for what a document travels in
+    try:
+        sizes = document_sizes(members, shards, names=tuple(names), replicas=replicas)
+        too_long = [f"a {name} has {size} bytes" for name, size in sizes.documents.items() if size > room]
+    except InputError as error:  # it cannot even be written
+        too_long = [error.what]
+    if too_long:
+        raise ConfigError(
+            f"with {members:,} members and {shards:,} shards {' and '.join(too_long)}",
+            fix=f"at most {room} are accepted: use fewer members or fewer shards",
+        )
+    return sizes
+
+
+@lru_cache(maxsize=64)
+def document_sizes(members: int, shards: int, *, names: tuple[str, ...] = (), replicas: int = 1) -> DocumentSizes:
+    """Encode one of every document and return the lengths; without `names` they are as long as they may be."""
+    longest = "n" * LONGEST_NAME
+    names = names or (longest,) * members
+    everybody = tuple(range(members))
+    roster = Roster(RosterEntry(peer, name, 2.0**53, _DIGEST, longest) for peer, name in enumerate(names))
+    owners = tuple(members - 1 - shard % members for shard in range(shards))
+    plan = RoundPlan(
+        run=longest,
+        epoch=_LARGE,
+        round=_LARGE,
+        chain=_DIGEST,
+        spec=_DIGEST,
+        roster=roster,
+        participants=everybody,
+        assignment=owners,
+        witnesses=owners[1:] + owners[:1] if replicas > 1 else (),
+        draw=_LARGE,
+        reference_epoch=_LARGE,
+        reference_begins=_LARGE,
+        normalisation="participation",
+    )
+    verdict = _verdict(plan, [everybody] * shards)
+    others = [tuple(peer for peer in everybody if peer != shard % members) for shard in range(shards)]
+    longest_verdict = _verdict(plan, others, late=everybody)
+    every_shard = tuple(range(shards))
+    record = PeerRecord(
+        members - 1, longest, ("h" * 253, 65535), bytes(_CERTIFICATE), (("h" * 253, 65535),) * MOST_RELAYS
+    )
+    manifest = Manifest(_DIGEST, _LARGE, shards - 1, members - 1, everybody, 1.0, 1.0, _DIGEST, _SIGNATURE)
+    report = len(encode(BriefReport(_DIGEST, every_shard, _DIGEST, True, _DIGEST)))
+    answer, question = len(encode(Wanted())), len(encode(NewsRequest(_BOARD, _LARGE, 5.0)))
+    news, longest_news = (_news(plan, said) for said in (verdict, longest_verdict))
+    published = shards * replicas
+    return DocumentSizes(
+        members=members,
+        shards=shards,
+        roster=len(roster.encoded),
+        record=len(encode(BookAnswer(_BOARD, _LARGE, (record,), (), more=False))),
+        plan=len(plan.encoded),
+        verdict=len(verdict.encoded),
+        longest_verdict=len(longest_verdict.encoded),
+        manifest=len(manifest.encoded),
+        report=report,
+        full_report=len(encode(FullReport(_DIGEST, every_shard, (_DIGEST,) * shards, True, _DIGEST))),
+        overview=len(encode(_overview(roster))),
+        coordinator_sends=members * (news + answer) + published * answer,
+        coordinator_sends_at_most=members * (longest_news + answer) + published * answer,
+        coordinator_hears=members * (question + report) + published * len(manifest.encoded),
+        peer_sends=question + report + len(manifest.encoded),
+        peer_hears=news + 2 * answer,
+    )
+
+
+def _verdict(plan: RoundPlan, sets: list[tuple[int, ...]], late: tuple[int, ...] = ()) -> Verdict:
+    shards = tuple(
+        ShardVerdict(shard, owner, _DIGEST, sets[shard], manifest=_DIGEST)
+        for shard, owner in enumerate(plan.assignment)
+    )
+    return Verdict(plan.run, plan.epoch, plan.round, plan.digest, GENESIS, shards, late, _DIGEST)
+
+
+def _news(plan: RoundPlan, verdict: Verdict) -> int:
+    """Return the bytes of what everybody hears between two rounds: how one ended, and the plan of the next."""
+    bulletins = [VerdictBulletin(verdict), PlanBulletin(plan, _DIGEST, plan.participants, f"{_BOARD}-{_LARGE}")]
+    posted = tuple(Posted(_LARGE, encode(bulletin)) for bulletin in bulletins)
+    return len(encode(NewsAnswer(_BOARD, posted, more=False)))
+
+
+def _overview(roster: Roster) -> Overview:
+    peers = tuple(PeerStatus(entry.name, True, True, entry.organisation, entry, 1, 1e9) for entry in roster)
+    return Overview(
+        federation="n" * LONGEST_NAME,
+        digest=_DIGEST,
+        version="0" * 16,
+        time=0.0,
+        control=ControlTraffic(2**40, 2**40, 2**40),
+        run="n" * LONGEST_NAME,
+        round=_LARGE,
+        rounds=_LARGE,
+        started=True,
+        ended="",
+        waiting="",
+        lost={reason.value: 2**32 for reason in Reason},
+        disagreements=(),
+        peers=peers,
+        ways=("w" * 40,) * 40,
+    )

@@ -1,0 +1,52 @@
+"""What has gone over the links with one peer, one link after another: frames, bytes, and the kernel's own count."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from eris.transport.stream_link import StreamLink
+
+__all__ = ["LinkAccount"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkAccount:
+    """Counts of one peer's links; `plus` adds a link's to them.
+
+    >>> LinkAccount("birch").links
+    0
+    """
+
+    peer: str
+    links: int = 0
+    frames_sent: int = 0
+    frames_received: int = 0
+    sent: int = 0  # headers and payloads
+    received: int = 0
+    wire_sent: int = 0  # with handshakes and encryption
+    wire_received: int = 0
+    kernel_sent: int = 0  # the same, as the kernel counted it; 0 where it does not tell
+    kernel_received: int = 0
+
+    def plus(self, link: StreamLink | None) -> LinkAccount:
+        """Return the counts with those of a link, open or closed."""
+        if link is None:
+            return self
+        traffic, (kernel_sent, kernel_received) = link.traffic, link.kernel or (0, 0)
+        return LinkAccount(
+            self.peer,
+            self.links + 1,
+            self.frames_sent + traffic.frames_sent,
+            self.frames_received + traffic.frames_received,
+            self.sent + traffic.sent,
+            self.received + traffic.received,
+            self.wire_sent + traffic.wire_sent,
+            self.wire_received + traffic.wire_received,
+            self.kernel_sent + kernel_sent,
+            self.kernel_received + kernel_received,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, for JSON."""
+        return asdict(self)

@@ -1,0 +1,369 @@
+"""Dataclasses ⇄ bytes: what is said, signed and digested, in one spelling.
+
+A document is a frozen dataclass marked with `@document(tag)`. Its annotations say what each field is on the wire:
+
+>>> @document(200)
+... @dataclass(frozen=True)
+... class Note:
+...     plan: Digest
+...     contributors: Peers
+>>> encode(Note("00" * 32, (0, 2))).hex(" ", 1)[:23]
+'e5 02 93 cc c8 c4 20 00'
+>>> decode(Note, encode(Note("ff" * 32, (0, 2)))).contributors
+(0, 2)
+
+The bytes are a mark, the wire's version, then the MessagePack array [tag, field, …] in the order of the fields, written
+and read by msgspec. In memory a digest is hex, for people and for JSON; on the wire it is 32 raw bytes. What was read
+is written again and must give the bytes that came: one value has one spelling. docs/wire.md describes every byte.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache, lru_cache, reduce
+from operator import or_
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import numpy as np
+from blake3 import blake3
+
+from eris.errors import InputError, Reason, Refused
+from eris.wire.version import VERSION, require_version
+
+__all__ = [
+    "LONGEST_DOCUMENT",
+    "Binary",
+    "Digest",
+    "Number",
+    "Numbers",
+    "Peers",
+    "Real",
+    "Signature",
+    "Spelling",
+    "Text",
+    "decode",
+    "digest_of",
+    "document",
+    "encode",
+    "peek",
+    "plain",
+    "read_plain",
+    "spelled_as",
+    "whole",
+]
+
+LONGEST_DOCUMENT = 1 << 20
+MARK = 0xE5
+MOST_PEERS = 1 << 16
+LONGEST_TEXT = 4096  # characters
+
+T = TypeVar("T")
+_PREFIX = bytes((MARK, VERSION))
+_ENCODER = msgspec.msgpack.Encoder()
+# msgspec keeps what it learned of a type at the type, and lets other threads see it half made: they would crash.
+_MAKING = threading.RLock()
+_READERS: dict[Any, tuple[msgspec.msgpack.Decoder[Any], Spelling]] = {}
+
+
+# ── what a field can be ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """What a field is on the wire, and the way there and back."""
+
+    wire: Any
+    pack: Callable[[Any], Any]
+    unpack: Callable[..., Any]
+
+
+def _raw(value: str) -> bytes:
+    raw = bytes.fromhex(value)
+    if raw.hex() != value:
+        raise ValueError(f"{value!r} is not lowercase hex")
+    return raw
+
+
+def _raw_digest(value: str) -> bytes:
+    raw = _raw(value)
+    if len(raw) not in (0, 32):
+        raise ValueError(f"a digest of {len(raw)} bytes")
+    return raw
+
+
+def _whole_digest(raw: bytes) -> str:
+    if len(raw) not in (0, 32):
+        raise ValueError(f"a digest of {len(raw)} bytes")
+    return raw.hex()
+
+
+@lru_cache(maxsize=256)  # the same few sets in every round
+def _bitmap(numbers: tuple[int, ...]) -> bytes:
+    if list(numbers) != sorted(set(numbers)) or (numbers and not (numbers[0] >= 0 and numbers[-1] < MOST_PEERS)):
+        raise ValueError("a set is ascending, without repeats, from 0 to 65,535")
+    present = np.zeros(numbers[-1] + 1 if numbers else 0, np.bool_)
+    present[list(numbers)] = True
+    return np.packbits(present, bitorder="little").tobytes()
+
+
+@lru_cache(maxsize=256)
+def _members(bitmap: bytes) -> tuple[int, ...]:
+    return tuple(np.flatnonzero(np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")).tolist())
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is not finite")
+    return float(value)
+
+
+def _short(value: str) -> str:
+    if len(value) > LONGEST_TEXT:  # nobody would read it
+        raise ValueError(f"a text of {len(value):,} characters")
+    return value
+
+
+def _as_it_is(value: T) -> T:
+    return value
+
+
+def _bytes_up_to(length: int) -> Any:
+    return Annotated[bytes, msgspec.Meta(max_length=length)]
+
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]  # what a frame's header can say of rounds, shards and peers
+Text = Annotated[
+    str,
+    msgspec.Meta(max_length=LONGEST_TEXT),
+    Spelling(Annotated[str, msgspec.Meta(max_length=LONGEST_TEXT)], _short, _as_it_is),
+]
+Binary = Annotated[bytes, msgspec.Meta(max_length=LONGEST_DOCUMENT)]
+Numbers = Annotated[tuple[Number, ...], msgspec.Meta(max_length=MOST_PEERS)]
+Real = Annotated[float, Spelling(float, _finite, _finite)]
+Digest = Annotated[
+    str,
+    msgspec.Meta(pattern="^([0-9a-f]{64})?$"),
+    Spelling(_bytes_up_to(32), _raw_digest, _whole_digest),
+]
+Signature = Annotated[
+    str,
+    msgspec.Meta(pattern="^([0-9a-f]{2}){0,256}$"),
+    Spelling(_bytes_up_to(256), _raw, bytes.hex),
+]
+Peers = Annotated[
+    tuple[int, ...],
+    Spelling(_bytes_up_to(MOST_PEERS // 8), _bitmap, _members),
+]
+"""A set of peers (or shards), ascending; a bitmap on the wire, lowest bit first, without zeros behind the last one."""
+
+
+# ── what a document is ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def document(tag: int) -> Callable[[type[T]], type[T]]:
+    """Mark a frozen dataclass as one that is sent, signed or digested; tags are unique and never used again."""
+
+    def mark(kind: type[T]) -> type[T]:
+        kind.__wire_tag__ = tag  # type: ignore[attr-defined]
+        return kind
+
+    return mark
+
+
+def spelled_as(kind: type, there: Callable[[Any], Any], back: Callable[[Any], Any]) -> Spelling:
+    """Return the way of a field that is written as another dataclass, which says the same in fewer bytes."""
+    schema = _schema(kind)
+    return Spelling(schema.struct, lambda value: schema.pack(there(value)), lambda wire: back(schema.unpack(wire)))
+
+
+def whole(kind: Any) -> Spelling:
+    """Return the way of a document inside another one, as the bytes that it was signed or digested as."""
+    return Spelling(Binary, lambda value: value.encoded, lambda data: kind.decode(data))
+
+
+def encode(value: Any) -> bytes:
+    """Write a document; what has no spelling is refused."""
+    kind: Any = type(value)
+    try:
+        data = _PREFIX + _ENCODER.encode(_schema(kind).pack(value))
+    except (TypeError, ValueError, OverflowError, KeyError) as error:
+        raise InputError(f"a {_name(kind)} cannot be written: {error}", fix="use plain finite values") from None
+    if len(data) > LONGEST_DOCUMENT:
+        raise InputError(f"a {_name(kind)} has {len(data)} bytes", fix=f"at most {LONGEST_DOCUMENT} are accepted")
+    return data
+
+
+def decode(kind: Any, data: bytes | bytearray | memoryview, **resolve: Callable[[Any], Any]) -> Any:
+    """Read a document of a kind (or of a union of kinds); refuse whatever no peer of ours would write.
+
+    A field named in `resolve` is read by that function: what a document only cites, the reader must know.
+    """
+    raw, name = bytes(data), _name(kind)
+    try:
+        value = _reader(kind)[1].unpack(peek(kind, raw), **resolve)
+        written = value.encoded if hasattr(value, "encoded") else encode(value)  # kept where it is kept anyway
+    except (ValueError, TypeError, RecursionError, InputError) as error:
+        raise Refused(Reason.MALFORMED, f"not a {name}: {_explained(error, kind)}") from None
+    if written != raw:
+        raise Refused(Reason.MALFORMED, f"not a {name}: spelled in another way than ours")
+    return value
+
+
+def peek(kind: Any, data: bytes) -> Any:
+    """Read a document's fields as they are on the wire, without what they cite and without comparing the spelling."""
+    name = _name(kind)
+    if len(data) > LONGEST_DOCUMENT:
+        raise Refused(Reason.MALFORMED, f"a {name} of {len(data)} bytes, at most {LONGEST_DOCUMENT} are accepted")
+    _require_prefix(data, name)
+    try:
+        return _reader(kind)[0].decode(memoryview(data)[2:])
+    except (ValueError, RecursionError) as error:
+        raise Refused(Reason.MALFORMED, f"not a {name}: {_explained(error, kind)}") from None
+
+
+def _require_prefix(raw: bytes, name: str) -> None:
+    if raw[:1] == b"{":  # JSON
+        require_version(1, name)
+    if len(raw) < len(_PREFIX) or raw[0] != MARK:
+        raise Refused(Reason.MALFORMED, f"not a {name}: no document of eris", fix="is the other side an eris peer?")
+    require_version(raw[1], name)
+
+
+def digest_of(data: bytes) -> str:
+    """Return the BLAKE3 digest (hex) of a document's bytes."""
+    return str(blake3(data).hexdigest())
+
+
+def plain(value: Any) -> Any:
+    """Return a document as dicts, lists, strings and numbers: for people, and for JSON.
+
+    >>> plain({"contributors": (0, 2)})
+    {'contributors': [0, 2]}
+    """
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def read_plain(kind: type[T], data: Any) -> T:
+    """Read what `plain` gave, every field of its type; raise ValueError otherwise."""
+    with _MAKING:
+        return msgspec.convert(data, kind)
+
+
+# ── how it is done ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Schema:
+    """One dataclass: the struct msgspec reads it as, and the way of every field."""
+
+    def __init__(self, kind: type) -> None:
+        hints = get_type_hints(kind, include_extras=True)
+        self.kind, self.names = kind, [field.name for field in fields(kind)]
+        self.tag: int | None = getattr(kind, "__wire_tag__", None)
+        ways = [(name, _spelling(hints[name])) for name in self.names]
+        self._packs = [(name, way.pack if way else None) for name, way in ways]
+        self._unpacks = {name: way.unpack for name, way in ways if way}
+        self.struct = msgspec.defstruct(
+            kind.__name__,
+            [(name, way.wire if way else hints[name]) for name, way in ways],
+            array_like=True,
+            frozen=True,
+            forbid_unknown_fields=True,
+            tag=self.tag,
+        )
+        self._head = [] if self.tag is None else [self.tag]
+
+    def pack(self, value: Any) -> list[Any]:
+        packed = [getattr(value, name) if pack is None else pack(getattr(value, name)) for name, pack in self._packs]
+        return self._head + packed
+
+    def unpack(self, wire: Any, **resolve: Callable[[Any], Any]) -> Any:
+        values = {name: getattr(wire, name) for name in self.names}
+        for name, unpack in {**self._unpacks, **resolve}.items():
+            if name in values:
+                values[name] = unpack(values[name])
+        return self.kind(**values)
+
+
+@cache
+def _schema(kind: type) -> _Schema:
+    if not is_dataclass(kind):
+        raise TypeError(f"{kind!r} is not a document")
+    return _Schema(kind)
+
+
+def _reader(kind: Any) -> tuple[msgspec.msgpack.Decoder[Any], Spelling]:
+    if kind not in _READERS:
+        with _MAKING:
+            spelling = _spelling(kind)
+            assert spelling is not None
+            _READERS[kind] = msgspec.msgpack.Decoder(spelling.wire), spelling
+    return _READERS[kind]
+
+
+def _spelling(hint: Any) -> Spelling | None:
+    """Return the way of a type onto the wire; None for what msgspec writes as it is."""
+    if get_origin(hint) is Annotated:
+        own = [extra for extra in get_args(hint)[1:] if isinstance(extra, Spelling)]
+        if own:
+            return own[0]
+        inner, bounds = _spelling(get_args(hint)[0]), get_args(hint)[1:]
+        return inner and Spelling(Annotated[(inner.wire, *bounds)], inner.pack, inner.unpack)
+    if isinstance(hint, type) and is_dataclass(hint):
+        schema = _schema(hint)
+        return Spelling(schema.struct, schema.pack, schema.unpack)
+    if get_origin(hint) is tuple and len(get_args(hint)) == 2 and get_args(hint)[1] is Ellipsis:
+        inner = _spelling(get_args(hint)[0])
+        return inner and Spelling(tuple[inner.wire, ...], _each(inner.pack), _each(inner.unpack))  # type: ignore[name-defined]
+    if get_origin(hint) in (Union, types.UnionType):
+        return _union(get_args(hint))
+    return None
+
+
+def _each(way: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda values: tuple([way(value) for value in values])
+
+
+def _union(hints: tuple[Any, ...]) -> Spelling | None:
+    """Return the way of several documents, told apart by their tags, or of one thing that may be absent."""
+    ways = {hint: _spelling(hint) for hint in hints if hint is not types.NoneType}
+    if not any(ways.values()):
+        return None
+    wires = [way.wire if way else hint for hint, way in ways.items()]
+    wire = reduce(or_, [*wires, None] if types.NoneType in hints else wires)
+    if len(ways) == 1:
+        (only,) = ways.values()
+        return only and Spelling(wire, _unless_absent(only.pack), _unless_absent(only.unpack))
+    schemas = {_schema(hint).struct: _schema(hint) for hint in ways}
+    by_kind = {schema.kind: schema for schema in schemas.values()}
+    return Spelling(
+        wire,
+        _unless_absent(lambda value: by_kind[type(value)].pack(value)),
+        _unless_absent(lambda value, **resolve: schemas[type(value)].unpack(value, **resolve)),
+    )
+
+
+def _unless_absent(way: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda value, **resolve: None if value is None else way(value, **resolve)
+
+
+def _name(kind: Any) -> str:
+    """Return a kind as people call it: `ShardVerdict` is a shard verdict."""
+    words = re.findall("[A-Z][a-z0-9]*", getattr(kind, "__name__", ""))
+    return " ".join(words).lower() or "document"
+
+
+def _explained(error: Exception, kind: Any) -> str:
+    """Return what msgspec says, with the name of the field instead of its place."""
+    text = str(error)
+    if (found := re.search(r" - at `\$\[(\d+)\]", text)) and isinstance(kind, type) and is_dataclass(kind):
+        schema, place = _schema(kind), int(found[1])
+        names = ["tag", *schema.names] if schema.tag is not None else schema.names
+        if place < len(names):
+            return f"{names[place]}: {text[: found.start()]}"
+    return text

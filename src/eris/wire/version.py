@@ -1,0 +1,28 @@
+"""Which language is spoken on the wire: one number for frames, documents and calls.
+
+A change of any byte that peers exchange, sign or digest raises it. Whoever meets another version refuses it by name,
+so that an old peer is told to update instead of being told that it speaks nonsense.
+"""
+
+from __future__ import annotations
+
+from eris.errors import Reason, Refused
+
+__all__ = ["VERSION", "require_version"]
+
+VERSION = 2  # 1 (up to eris 0.1): documents were JSON, every plan listed its roster
+
+
+def require_version(found: int, what: str) -> None:
+    """Refuse what another version wrote, in words that mean the same on both sides.
+
+    >>> require_version(3, "plan")
+    Traceback (most recent call last):
+    eris.errors.Refused: refused (wrong-version): a plan of wire version 3 met version 2: update eris where 2 is spoken
+    """
+    if found != VERSION:
+        raise Refused(
+            Reason.WRONG_VERSION,
+            f"a {what} of wire version {found} met version {VERSION}",
+            fix=f"update eris where {min(found, VERSION)} is spoken",
+        )

@@ -1,0 +1,222 @@
+"""Every document that leaves a process: its golden bytes, and what a damaged one does to its reader."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import eris
+from eris.errors import Reason, Refused
+from eris.local.spec import ModelSpec, TensorSpec
+from eris.peer import framing
+from eris.protocol.journal import Membership, Rewind
+from eris.protocol.messages import Disagreement, Equivocation, Idle, Wanted
+from eris.protocol.roster import Roster, WholeRoster, cited
+from eris.protocol.round_plan import RoundPlan
+from eris.transport.bulletins import (
+    PeerGone,
+    PeerIdle,
+    PlanBulletin,
+    Revoked,
+    RoundsDone,
+    RunCourse,
+    RunEnd,
+    VerdictBulletin,
+)
+from eris.transport.calls import (
+    BookAnswer,
+    BookRequest,
+    ControlTraffic,
+    DialAnswer,
+    DialRequest,
+    Done,
+    JoinAnswer,
+    JoinRequest,
+    LeaveRequest,
+    NewsAnswer,
+    NewsRequest,
+    Overview,
+    PeerRecord,
+    PeerStatus,
+    PlayedRound,
+    Posted,
+    RosterAnswer,
+    RosterRequest,
+    RoundsAnswer,
+    RoundsRequest,
+    StatusRequest,
+    StopRequest,
+)
+from eris.wire.schema import decode, digest_of, encode
+from eris.wire.version import VERSION
+from tests.protocol.documents import CHANGE, MANIFEST, PLAN, ROSTER, SAMPLES, VERDICT, A, B, C
+from tests.wire.damage import damaged
+
+SPEC = ModelSpec(
+    (TensorSpec("weight", (2, 300), "float32", "trainable"), TensorSpec("mean", (2,), "float32", "buffer"))
+)
+RECORD = PeerRecord(300, "amber", ("2001:db8::1", 7443), b"\x30\x82", (("relay", 7445), ("10.0.0.1", 1)))
+STATUS = PeerStatus("amber", True, False, "clinic", ROSTER[0], 0, 2e9)
+
+# One of each. A change of its bytes is a new version of the wire.
+VALUES: list[Any] = [
+    Wanted((1, 9), full=True),
+    Idle(A),
+    Equivocation(MANIFEST, MANIFEST),
+    Disagreement(MANIFEST, MANIFEST),
+    Membership(ROSTER, 3),
+    Rewind(70_000),
+    JoinRequest(A, SPEC, 2.5, "clinic", ("host", 7443), B, True, C, 7, -1, (0, 5), (("relay", 7445),)),
+    JoinAnswer(2, False, PLAN.encoded, "finished", True, "board"),
+    BookRequest("board", 3),
+    BookAnswer("board", 9, (RECORD, PeerRecord(0, "b", None, b"")), (0, 300), more=True),
+    RosterRequest(A, ""),
+    RosterAnswer(CHANGE, b""),
+    RoundsRequest(12),
+    RoundsAnswer((PlayedRound(PLAN.encoded, VERDICT.encoded),)),
+    DialRequest(("127.0.0.1", 1)),
+    DialAnswer(dialled=True),
+    StatusRequest(),
+    Overview(
+        *("town", A, "0.1", 1.5, ControlTraffic(1, 2, 3), "run", 1, 2, True, "", "waiting for b"),
+        lost={"gone": 2, "too-few": 300},
+        disagreements=("round 1",),
+        peers=(STATUS, PeerStatus("b", False, False, "", None)),
+        ways=("relay host:7445",),
+        state="waiting",
+        why="waiting for b (for 60 s)",
+        expires=2e9,
+    ),
+    LeaveRequest(for_good=True),
+    StopRequest(),
+    Done(),
+    NewsRequest("", -1, 5.0),
+    NewsAnswer("board", (Posted(0, b"a"), Posted(70_000, encode(RunEnd("x")))), more=False),
+    PlanBulletin(PLAN, A, (0, 2), "board-3"),
+    VerdictBulletin(VERDICT),
+    PeerGone(2),
+    PeerIdle(300),
+    RunEnd("finished"),
+    Revoked(b"list"),
+    RoundsDone(PLAN, "board-3"),
+    RunCourse("waiting", "for b"),
+    framing.ManifestQuestion(A, 1, 2, 3),
+    framing.HashQuestion(B),
+    framing.SnapshotQuestion(),
+    framing._SnapshotHead(3, C, {"model": 7, "momentum": 70_000}),
+    framing._Refusal(Reason.LATE, "the shard was cut"),
+]
+GOLDEN = {
+    "Wanted": "f69ffc7534aa9573",
+    "Idle": "13978a7715c1ee13",
+    "Equivocation": "90a50100339b12fe",
+    "Disagreement": "743cecab15147180",
+    "Membership": "ddc95b7c6eaa011e",
+    "Rewind": "1214d5488f874afa",
+    "JoinRequest": "cb5d0d3247f61ce2",
+    "JoinAnswer": "13bdad380472b345",
+    "BookRequest": "8949c0d79d44f85d",
+    "BookAnswer": "f4875bcc4b442b23",
+    "RosterRequest": "0963827a9939ed2d",
+    "RosterAnswer": "2fe248b57f357199",
+    "RoundsRequest": "b5edba074eb2ef02",
+    "RoundsAnswer": "830a853af5b04a76",
+    "DialRequest": "1db851e5406b8f87",
+    "DialAnswer": "aa518efdc581a0ee",
+    "StatusRequest": "285eccdca45f6938",
+    "Overview": "8116622b957bb76b",
+    "LeaveRequest": "57345cf1f78db32b",
+    "StopRequest": "b400908a5f21d0db",
+    "Done": "addb89d0532ed064",
+    "NewsRequest": "965b5fcaf39741ec",
+    "NewsAnswer": "3fc9db687bf9618a",
+    "PlanBulletin": "4248d1f40a80eeeb",
+    "VerdictBulletin": "7ec2e4bf4f1610e8",
+    "PeerGone": "44a87bd162b31c16",
+    "PeerIdle": "ab2e305b037be09e",
+    "RunEnd": "cc8a9ab12290dcad",
+    "Revoked": "c1e646f44c1b09e2",
+    "RoundsDone": "4b08163bd1662e6b",
+    "RunCourse": "bd94e79861349549",
+    "ManifestQuestion": "57a8a505470b2436",
+    "HashQuestion": "a9495a844adb1ca2",
+    "SnapshotQuestion": "72870c96c43334ca",
+    "_SnapshotHead": "0836dad9c511d41e",
+    "_Refusal": "3a4d88990eb0e714",
+}
+
+
+def known(digest: str) -> Roster:
+    if digest != ROSTER.digest:
+        raise Refused(Reason.WRONG_DIGEST, "this roster is not known here")
+    return ROSTER
+
+
+RESOLVE: dict[type, dict[str, Any]] = {
+    Membership: {"roster": cited(known)},
+    PlanBulletin: {"plan": lambda plan: RoundPlan.decode(plan, known)},
+    RoundsDone: {"plan": lambda plan: RoundPlan.decode(plan, known)},
+}
+
+
+def read(kind: type, data: bytes) -> Any:
+    return decode(kind, data, **RESOLVE.get(kind, {}))
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_golden_bytes(value: Any) -> None:
+    data = encode(value)
+    assert digest_of(data)[:16] == GOLDEN[type(value).__name__]
+    assert read(type(value), data) == value
+    with pytest.raises(Refused) as caught:
+        read(type(value), data[:1] + bytes([VERSION + 1]) + data[2:])
+    assert caught.value.reason is Reason.WRONG_VERSION
+
+
+def test_every_document_has_a_golden_and_a_tag_of_its_own() -> None:
+    tags = Counter[int]()
+    found = set()
+    for module in pkgutil.walk_packages(eris.__path__, "eris."):
+        if module.name.split(".")[1] in ("protocol", "transport", "peer", "wire"):
+            for kind in vars(importlib.import_module(module.name)).values():
+                if isinstance(kind, type) and "__wire_tag__" in vars(kind) and kind not in found:
+                    found.add(kind)
+                    tags[kind.__wire_tag__] += 1  # type: ignore[attr-defined]
+    golden = set(map(type, VALUES)) | {type(sample.value) for sample in SAMPLES.values()}
+    assert found - golden == {WholeRoster}  # it is written as a `Roster`
+    assert max(tags.values()) == 1
+    assert max(tags) < 128  # one byte
+
+
+def attack(count: int, seed: int) -> Counter[str]:
+    """Damage documents; a reader refuses, or returns what is written as exactly those bytes."""
+    chance, seen = random.Random(seed), Counter[str]()
+    samples = [(type(value), encode(value)) for value in VALUES]
+    for attempt in range(count):
+        kind, data = samples[attempt % len(samples)]
+        bad = damaged(data, chance)
+        try:
+            value = read(kind, bad)
+        except Refused as refusal:
+            seen[refusal.reason.value] += 1
+        else:
+            assert encode(value) == bad
+            seen["harmless"] += 1
+    return seen
+
+
+def test_damaged_documents_are_refused_or_mean_what_they_say() -> None:
+    seen = attack(8_000, seed=1)
+    assert seen.total() == 8_000
+    assert {"malformed", "wrong-version", "harmless"} <= seen.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_half_a_million_damaged_documents() -> None:
+    assert attack(500_000, seed=2).total() == 500_000

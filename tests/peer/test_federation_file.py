@@ -1,0 +1,98 @@
+"""FEDERATION.toml: what is in it, what its digest says, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eris.cli.networking.local_federation import LocalFederation
+from eris.errors import CheckpointError, ConfigError
+from eris.peer.federation_file import FederationFile, load_federation, parse_address
+from tests.peer.town import settings
+
+FILE = """
+method = "eris"
+
+[federation]
+name = "grove"
+coordinator = "10.0.0.5:7443"
+peers = ["amber", "birch", "cedar"]
+"""
+
+
+def loaded(folder: Path, text: str) -> FederationFile:
+    (folder / "FEDERATION.toml").write_text(text)
+    return load_federation(folder / "FEDERATION.toml")
+
+
+def test_members_are_the_peers_and_the_order_gives_their_numbers(tmp_path: Path) -> None:
+    federation = loaded(tmp_path, FILE)
+    assert (federation.config.members, federation.config.aggregators) == (3, 3)
+    assert [federation.number(name) for name in federation.peers] == [0, 1, 2]
+    assert federation.coordinator == ("10.0.0.5", 7443)
+
+
+def test_the_digest_stands_for_everything_but_where_the_coordinator_is(tmp_path: Path) -> None:
+    digest = loaded(tmp_path, FILE).digest
+    assert loaded(tmp_path, FILE.replace("10.0.0.5", "10.0.0.6")).digest == digest
+    for change in (('"cedar"', '"dogwood"'), ("method", "seed = 2\nmethod"), ("name =", "round = 60.0\nname =")):
+        assert loaded(tmp_path, FILE.replace(*change)).digest != digest
+
+
+def test_what_it_writes_it_reads(tmp_path: Path) -> None:
+    federation = loaded(tmp_path, FILE)
+    assert loaded(tmp_path, federation.dump()).digest == federation.digest
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("[federation]", "[elsewhere]"), r"no table \[federation\]"),
+        (('"cedar"', '"birch"'), "listed twice"),
+        (("method", "members = 5\nmethod"), "5, but 3 peers are listed"),
+        (('"eris"', '["eris", "fedavg"]'), "one method at a time"),
+        (("[federation]", "[faults]\nlink_failure = 0.1\n[federation]"), "a real network has its own"),
+        (("10.0.0.5:7443", "10.0.0.5"), "use host:port"),
+        (("name =", "nam ="), "federation"),
+    ],
+)
+def test_mistakes_are_explained(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        assert loaded(tmp_path, FILE.replace(*change)).coordinator
+
+
+def test_addresses_of_both_families() -> None:
+    assert parse_address("[2001:db8::1]:7443", key="x") == ("2001:db8::1", 7443)
+    assert parse_address("host.example.org:1", key="x") == ("host.example.org", 1)
+    for text in ("7443", "host:", "host:99999", ":7443"):
+        with pytest.raises(ConfigError, match="host:port"):
+            parse_address(text, key="x")
+
+
+def test_what_never_began_is_laid_out_anew(tmp_path: Path) -> None:
+    LocalFederation.create(tmp_path / "up", settings("members=11"))
+    assert len(LocalFederation.create(tmp_path / "up", settings("members=3")).peers) == 3
+    assert len(LocalFederation.open(tmp_path / "up").peers) == 3
+
+
+def test_a_federation_on_one_machine_is_laid_out_once(tmp_path: Path) -> None:
+    local = LocalFederation.create(tmp_path / "up", settings("members=11"))
+    assert local.peers[:2] == ("peer-00", "peer-01")
+    assert (local.credentials("peer-10") / "key.pem").stat().st_mode & 0o777 == 0o600
+    assert local.place("127.0.0.1:5000").digest == load_federation(local.file).digest
+    played = tmp_path / "up" / "peers" / "peer-00" / "verdicts.jsonl"
+    played.parent.mkdir(parents=True)
+    played.write_text("{}\n")
+    with pytest.raises(ConfigError, match="already"):
+        LocalFederation.create(tmp_path / "up", settings("members=3"))
+    again = LocalFederation.open(tmp_path / "up")
+    assert (again.peers, again.config.digest) == (local.peers, local.config.digest)
+    with pytest.raises(CheckpointError, match="no federation of `eris up`"):
+        LocalFederation.open(tmp_path)
+
+
+def test_settings_that_cannot_be_leave_no_folder_behind(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="faults"):
+        LocalFederation.create(tmp_path / "up", settings("members=3", "faults.link_failure=0.5"))
+    assert not (tmp_path / "up").exists()

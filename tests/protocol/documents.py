@@ -1,0 +1,102 @@
+"""One of every document that the roles say, sign or digest, with the bytes it has had since wire version 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from eris.errors import Reason, Refused
+from eris.protocol.messages import BriefReport, FullReport, Manifest, Withheld
+from eris.protocol.roster import Roster, RosterChange, RosterEntry
+from eris.protocol.round_plan import Deadlines, RoundPlan
+from eris.protocol.verdict import GENESIS, ShardVerdict, Verdict
+from eris.wire.schema import decode
+
+A, B, C = ("aa" * 32, "bb" * 32, "cc" * 32)
+ROSTER = Roster(
+    [
+        RosterEntry(0, "Köln\n", 1.0, A, "clinic", can_aggregate=False),
+        RosterEntry(2, 'a "b"', 2.5, B),
+        RosterEntry(300, "c", 2.0**53, C),
+    ]
+)
+PLAN = RoundPlan(
+    run="rün",
+    epoch=1,
+    round=3,
+    chain=GENESIS,
+    spec=A,
+    roster=ROSTER,
+    participants=(0, 2, 300),
+    assignment=(2, 300),
+    witnesses=(300, 2),
+    draw=1,
+    reference_epoch=2,
+    reference_begins=1,
+    normalisation="participation",
+    participation=0.3,
+    min_contributors=2,
+    checkpoint=True,
+    attest=False,
+    deadlines=Deadlines(60.0, 0.1),
+)
+MANIFEST = Manifest(PLAN.digest, 3, 1, 2, (0, 2, 300), c=0.1 + 0.2, steps=1e-7, hash=B, signature="3045" + "cc" * 69)
+VERDICT = Verdict(
+    run="rün",
+    epoch=1,
+    round=3,
+    plan=PLAN.digest,
+    previous=GENESIS,
+    shards=(
+        ShardVerdict(0, 2, B, (0, 2), manifest=C),
+        ShardVerdict(1, 300, lost=Reason.TOO_FEW.value),
+        ShardVerdict(2, 2, C, (0, 2), manifest=B),
+        ShardVerdict(3, 2, A, (0, 2, 300), manifest=A),
+    ),
+    late=(300,),
+    state=A,
+)
+
+
+class Sample(NamedTuple):
+    """A document, how it is read, and the digest of its bytes."""
+
+    value: Any
+    read: Callable[[bytes], Any]
+    length: int
+    digest: str
+
+
+def _listed(data: bytes) -> Any:
+    return Roster.decode(data)
+
+
+def _known(digest: str) -> Roster:
+    if digest != ROSTER.digest:
+        raise Refused(Reason.WRONG_DIGEST, "this roster is not known here")
+    return ROSTER
+
+
+def _planned(data: bytes) -> Any:
+    return RoundPlan.decode(data, _known)
+
+
+def _of(kind: type) -> Callable[[bytes], Any]:
+    return lambda data: decode(kind, data)
+
+
+CHANGE = ROSTER.change_to(Roster([ROSTER[0], RosterEntry(2, 'a "b"', 3.0, B), RosterEntry(7, "d", 1.0)]))
+SAMPLES = {
+    "roster": Sample(ROSTER, _listed, 169, "a80592d5438b8822a45718ad79c8000e"),
+    "roster change": Sample(CHANGE, _of(RosterChange), 183, "fddae7769f8cb009655fb6507b41ea9a"),
+    "round plan": Sample(PLAN, _planned, 213, "227bac64225863f4e8383ff8df431f05"),
+    "verdict": Sample(VERDICT, Verdict.decode, 434, "9b7d68e1b78f3b21b94fd557547f985a"),
+    "manifest": Sample(MANIFEST, Manifest.decode, 206, "de53c5cfd5fdeb7d1ab7a74191f6949b"),
+    "withheld": Sample(Withheld(A, 1, 2, Reason.TOO_FEW, (0,)), _of(Withheld), 51, "5e8991a82ee7af43043906c4f575b596"),
+    "brief report": Sample(
+        BriefReport(A, (0, 1, 3), B, True, C), _of(BriefReport), 112, "c376dac52ba5d9195562bfa95aa95813"
+    ),
+    "full report": Sample(
+        FullReport(A, (0, 3), (B, C), False, ""), _of(FullReport), 115, "6f3d0199f9fc2bbfcba004ee0da0bbd3"
+    ),
+}
