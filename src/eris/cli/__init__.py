@@ -53,6 +53,7 @@ def _verbs() -> tuple[ModuleType, ...]:
     from eris.cli import (
         audit,
         bounds,
+        budget,
         certs,
         compare,
         coordinator,
@@ -69,11 +70,12 @@ def _verbs() -> tuple[ModuleType, ...]:
         stop,
         up,
         version,
+        watch,
     )
     from eris.cli import list as list_
 
     training = (init, run, compare, report, audit, data, list_, plan, bounds)
-    network = (up, certs, coordinator, join, relay, status, doctor, leave, stop)
+    network = (up, certs, coordinator, join, watch, relay, status, budget, doctor, leave, stop)
     return (*training, *network, version)
 
 

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
-from eris.cli.networking.options import CredentialsOption, FederationArgument, JsonLogs, MetricsPort
+from eris.cli.networking.options import (
+    CredentialsOption,
+    FederationArgument,
+    JsonLogs,
+    MetricsPort,
+    WebOption,
+    WebPlace,
+)
 
 if TYPE_CHECKING:
     from eris.peer.coordinator_service import CoordinatorService
+    from eris.peer.federation_file import FederationFile
 
 __all__ = ["register"]
 
@@ -55,6 +66,8 @@ def register(app: typer.Typer) -> None:
             int, typer.Option(min=0, metavar="N", help="End when N rounds in a row committed nothing. 0: never.")
         ] = 10,
         metrics: MetricsPort = None,
+        web: WebOption = False,
+        web_at: WebPlace = None,
         as_json: Annotated[bool, typer.Option("--json", help="Write what happens as JSON lines.")] = False,
         log_json: JsonLogs = False,
         with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
@@ -62,7 +75,7 @@ def register(app: typer.Typer) -> None:
         """Take peers in, keep the clock, write verdicts; on any machine that all peers can reach."""
         from eris.cli.networking.allocator import keep_few_arenas
         from eris.cli.networking.logs import start_logging
-        from eris.cli.networking.options import address_option, find_credentials
+        from eris.cli.networking.options import address_option, find_credentials, web_place
         from eris.peer.coordinator_service import CoordinatorService
         from eris.peer.federation_file import load_federation
         from eris.transport.control import COORDINATOR
@@ -72,7 +85,14 @@ def register(app: typer.Typer) -> None:
         own = find_credentials(file, federation, credentials, COORDINATOR)
         place = address_option(listen, "--listen") or ("", federation.coordinator[1])
         folder = state or file.parent / f"{federation.name}-{federation.digest[:8]}-coordinator"
-        start_logging(as_json=log_json, quiet=as_json and not log_json, context=lambda: {"peer": COORDINATOR})
+        place_of_page = web_place(web, web_at)
+        view = _View(federation) if place_of_page is not None or (Console().is_terminal and not as_json) else None
+        start_logging(
+            as_json=log_json,
+            quiet=(as_json and not log_json) or (view is not None and Console().is_terminal),
+            context=lambda: {"peer": COORDINATOR},
+            also=[view.log] if view is not None else [],
+        )
         node = CoordinatorService(
             federation,
             own,
@@ -83,9 +103,42 @@ def register(app: typer.Typer) -> None:
             patience=patience,
             linger=linger,
             lost_rounds=lost_rounds,
+            listeners=[view.facts] if view is not None else [],
         )
         _announce(node, as_json=as_json)
-        _serve_until_the_end(node, metrics, as_json=as_json, with_parent=with_parent)
+        with view.open(node, place_of_page, as_json=as_json) if view is not None else nullcontext():
+            _serve_until_the_end(node, metrics, as_json=as_json, with_parent=with_parent)
+
+
+class _View:
+    """What is shown of the run: a page for who asked for it, a table in a terminal."""
+
+    def __init__(self, federation: FederationFile) -> None:
+        from eris.web.live_facts import LiveFacts, LogLines
+
+        self.facts = LiveFacts(federation.name, federation.peers, kind="coordinator", rounds=federation.config.rounds)
+        self.log = LogLines(self.facts)
+
+    @contextmanager
+    def open(self, node: CoordinatorService, page: tuple[int, str] | None, *, as_json: bool) -> Iterator[None]:
+        from eris.web.overview_facts import note_overview
+
+        console = Console()
+
+        def look() -> None:
+            note_overview(self.facts, node.overview())
+
+        with ExitStack() as stack:
+            if page is not None:
+                from eris.web.live_page import LivePage
+
+                served = stack.enter_context(LivePage(self.facts, host=page[1], port=page[0], refresh=look))
+                typer.echo(f"live page: {served.address}", err=as_json)
+            if console.is_terminal and not as_json:
+                from eris.cli.live_table import shown_live
+
+                stack.enter_context(shown_live(self.facts, console, look))
+            yield
 
 
 def _announce(node: CoordinatorService, *, as_json: bool) -> None:

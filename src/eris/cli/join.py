@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,17 +17,21 @@ from eris.cli.networking.options import (
     MetricsPort,
     ProxyOption,
     RelayOption,
+    WebOption,
+    WebPlace,
 )
 from eris.errors import ConfigError, Reason, Refused
 from eris.printable import printable
 
 if TYPE_CHECKING:
     from eris.events import Event, Listener
+    from eris.peer.budget import MemberBudget
     from eris.peer.federation_file import FederationFile
     from eris.peer.node_settings import NodeSettings
     from eris.peer.preflight import CheckResult
     from eris.peer.session import Session
     from eris.transport.credentials import Credentials
+    from eris.web.live_facts import LiveFacts
 
 __all__ = ["register"]
 
@@ -98,7 +101,20 @@ def register(app: typer.Typer) -> None:
         evaluate: Annotated[bool, typer.Option(help="Evaluate the model on this peer's held-out data.")] = True,
         wait: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for the coordinator to come up.")] = 60.0,
         patience: Annotated[float, typer.Option(min=1.0, help="Seconds to go on without a word from it.")] = 300.0,
+        budget: Annotated[
+            str | None,
+            typer.Option(
+                metavar="DIR",
+                envvar="ERIS_BUDGET",
+                help="Where this member keeps what it spends over all runs (default: its state folder); none: nowhere.",
+            ),
+        ] = None,
+        max_epsilon: Annotated[
+            float, typer.Option(min=0.0, help="Do not begin if all runs together might spend more than this ε. 0: any.")
+        ] = 0.0,
         metrics: MetricsPort = None,
+        web: WebOption = False,
+        web_at: WebPlace = None,
         track: Annotated[
             list[str] | None, typer.Option(help="Show this peer's figures elsewhere too: tensorboard, or module:name.")
         ] = None,
@@ -108,10 +124,11 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Take part in a run: train on this machine's data, aggregate a shard, follow the verdicts."""
         from eris.cli.networking.allocator import keep_few_arenas
-        from eris.cli.networking.options import address_option, advertised, find_credentials, relays_option
+        from eris.cli.networking.options import address_option, advertised, find_credentials, relays_option, web_place
         from eris.peer.federation_file import load_federation
         from eris.peer.node_settings import NodeSettings
         from eris.transport.route import Proxy
+        from eris.web.live_facts import LiveFacts
 
         if listen and no_listen:
             raise ConfigError("--listen and --no-listen contradict each other", fix="give one of them")
@@ -147,8 +164,12 @@ def register(app: typer.Typer) -> None:
             _check(federation, own, settings, task, folder)
             return
         keep_few_arenas()
-        tracked = (track or [], folder)
-        with _listeners(federation, own, metrics, tracked, as_json=as_json) as listeners:
+        tracked, page = (track or [], folder), web_place(web, web_at)
+        if page is not None or (Console().is_terminal and not as_json):
+            facts = LiveFacts(peer, federation.peers, kind="peer", rounds=federation.config.rounds)
+        else:
+            facts = None
+        with _listeners(federation, own, metrics, tracked, facts, as_json=as_json) as listeners:
             session = _open(
                 federation,
                 own,
@@ -158,11 +179,43 @@ def register(app: typer.Typer) -> None:
                 reproducible=reproducible,
                 evaluate=evaluate,
                 listeners=listeners,
+                budget=_budget(budget, peer),
+                max_epsilon=max_epsilon,
             )
-            _start_logging(session, as_json=log_json, quiet=not (log_json or as_json))
+            _start_logging(session, facts, as_json=log_json, quiet=not (log_json or as_json))
             _warn(own, session, reproducible)
-            summary = _run(session, with_parent=with_parent)
+            with _shown(session, facts, page, own, as_json=as_json):
+                summary = _run(session, with_parent=with_parent)
         _finish(summary, folder, as_json=as_json)
+
+
+def _budget(folder: str | None, peer: str) -> MemberBudget | None:
+    from eris.peer.budget import MemberBudget, budget_folder
+
+    return None if folder == "none" else MemberBudget(Path(folder) if folder else budget_folder(), peer)
+
+
+@contextmanager
+def _shown(
+    session: Session, facts: LiveFacts | None, page: tuple[int, str] | None, own: Credentials, *, as_json: bool
+) -> Iterator[None]:
+    """Show the run as a page to who asked for one, and as a table in a terminal."""
+    if facts is None:
+        yield
+        return
+    from eris.cli.live_table import shown_live
+    from eris.web.peer_facts import PeerFacts
+
+    more, console = PeerFacts(facts, session.node, session.budget, lambda: own.identity.not_after), Console()
+    with ExitStack() as stack:
+        if page is not None:
+            from eris.web.live_page import LivePage
+
+            served = stack.enter_context(LivePage(facts, host=page[1], port=page[0], refresh=more.refresh))
+            typer.echo(f"live page: {served.address}", err=as_json)
+        if console.is_terminal and not as_json:
+            stack.enter_context(shown_live(facts, console, more.refresh))
+        yield
 
 
 def _require_accepted(federation: FederationFile, accept: str | None) -> None:
@@ -200,6 +253,8 @@ def _open(
     reproducible: bool,
     evaluate: bool,
     listeners: list[Listener],
+    budget: MemberBudget | None,
+    max_epsilon: float,
 ) -> Session:
     from eris.peer.own_task import task_for
     from eris.peer.peer_folder import PeerFolder, private_root_in
@@ -207,11 +262,12 @@ def _open(
     from eris.seeds import private_root
 
     number = federation.number(settings.name)
+    trained = task_for(task, federation.config, number)  # first: where it cannot be had, nothing is left behind
     root = private_root(federation.config.seed, number) if reproducible else private_root_in(folder, settings.name)
     return Session(
         federation,
         own,
-        task_for(task, federation.config, number),
+        trained,
         root,
         settings,
         PeerFolder(folder, federation, settings.name, spill_above=settings.spill_above),
@@ -219,21 +275,29 @@ def _open(
         evaluate=evaluate,
         listeners=listeners,
         own_task=task or "",
+        budget=budget,
+        max_epsilon=max_epsilon,
     )
 
 
 @contextmanager
 def _listeners(
-    federation: FederationFile, own: Credentials, metrics: str | None, tracked: tuple[list[str], Path], *, as_json: bool
+    federation: FederationFile,
+    own: Credentials,
+    metrics: str | None,
+    tracked: tuple[list[str], Path],
+    facts: LiveFacts | None,
+    *,
+    as_json: bool,
 ) -> Iterator[list[Listener]]:
-    """Open whatever shows what happens: lines or a live view, and metrics for who asked for them."""
+    """Open whatever shows what happens: lines or facts for a table and a page, and metrics for who asked for them."""
     from eris.cli.networking.event_lines import SPOKEN, event_line
-    from eris.cli.networking.live_view import SHOWN, LiveView, PeerLines
+    from eris.cli.networking.live_view import PeerLines
     from eris.events import hears
 
     peer, console = own.name, Console()
     with ExitStack() as stack:
-        listeners: list[Listener] = []
+        listeners: list[Listener] = [facts] if facts is not None else []
         if as_json:
 
             @hears(*SPOKEN)
@@ -241,15 +305,7 @@ def _listeners(
                 typer.echo(event_line(event, peer))
 
             listeners.append(speak)
-        elif console.is_terminal:
-            view = stack.enter_context(LiveView({peer: os.getpid()}, federation.config.rounds, console))
-
-            @hears(*SHOWN)
-            def show(event: Event) -> None:
-                view(peer, event)
-
-            listeners.append(show)
-        else:
+        elif not console.is_terminal:
             listeners.append(PeerLines(peer, console))
         if metrics is not None:
             from eris.cli.networking.options import metrics_place
@@ -265,15 +321,17 @@ def _listeners(
         yield listeners
 
 
-def _start_logging(session: Session, *, as_json: bool, quiet: bool) -> None:
+def _start_logging(session: Session, facts: LiveFacts | None, *, as_json: bool, quiet: bool) -> None:
     from eris.cli.networking.logs import start_logging
+    from eris.web.live_facts import LogLines
 
     node = session.node
 
     def context() -> dict[str, Any]:
         return {"run": node.composition.run, "round": node.member.round, "peer": session.name}
 
-    start_logging(as_json=as_json, quiet=quiet, context=context)
+    also = [LogLines(facts)] if facts is not None else []
+    start_logging(as_json=as_json, quiet=quiet, context=context, also=also)
 
 
 def _warn(own: Credentials, session: Session, reproducible: bool) -> None:

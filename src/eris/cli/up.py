@@ -143,7 +143,7 @@ def _start(local: LocalFederation, children: Children, task: str | None) -> None
 
 def _joining(local: LocalFederation, name: str, task: str | None) -> list[str]:
     words = ["join", str(local.file), "--peer", name, "--credentials", str(local.credentials(name))]
-    words += ["--listen", "127.0.0.1:0", "--reproducible", "--out", str(local.folder(name))]
+    words += ["--listen", "127.0.0.1:0", "--reproducible", "--budget", "none", "--out", str(local.folder(name))]
     words += ["--min-contributors", str(local.config.server.min_contributors)]
     if name != local.peers[0]:
         words.append("--no-evaluate")  # all have the same model: one evaluation is enough

@@ -11,12 +11,22 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 
 from eris.compose import Composition, compose
 from eris.errors import Reason, Refused, RunStopped
-from eris.events import NO_PROGRESS, RunEnded, RunState
+from eris.events import (
+    NO_PROGRESS,
+    EventStream,
+    Listener,
+    RoundStarted,
+    RunCourseChanged,
+    RunEnded,
+    RunStarted,
+    RunState,
+    VerdictWritten,
+)
 from eris.local.spec import ModelSpec
 from eris.peer.attendance import Attendance, Present
 from eris.peer.fault_points import FaultPoints
@@ -67,15 +77,16 @@ class CoordinatorRun:
         patience: float | None = None,
         linger: float = 0.0,
         lost_rounds: int = 0,
+        listeners: Iterable[Listener] = (),
     ) -> None:
         """Wait for `begin_with` peers (0: all), for at most `wait` seconds.
 
         In the middle of the run members who are needed are waited for `patience` seconds (None: a round's time), and
         after its last round those who lack the model for `linger`. The run ends when `lost_rounds` in a row committed
-        nothing (0: never).
+        nothing (0: never). `listeners` hear of plans, verdicts and the course, with the lock held: they must be quick.
         """
         self.federation, self._credentials, self._journal = federation, credentials, journal
-        self._fault_points = fault_points or FaultPoints()
+        self._fault_points, self._emit = fault_points or FaultPoints(), EventStream(listeners).aside
         self.lock, self.board = threading.Condition(), Board()
         self.attendance = Attendance(credentials, patience=federation.settings.connect)
         self.spec: ModelSpec | None = None
@@ -90,6 +101,7 @@ class CoordinatorRun:
         self._stays_until, self._have_model = math.inf, set[int]()  # after the last round
         self._stays_since = math.inf
         self._said = "", ""  # how the run goes, as all have heard it: its state, and whom it waits for
+        self._since = time.monotonic()
         self._planned = math.inf  # when the last plan was announced
         self._stood_still = 0  # times in the round in flight
         self._idle: set[tuple[str, int]] = set()  # the plan in flight, and who sends nothing under it
@@ -195,9 +207,10 @@ class CoordinatorRun:
             self.coordinator.rewind(self.coordinator.round)
             self._announce_plan(self.coordinator)
             return
-        verdict = self.coordinator.decide(time.monotonic())
-        if verdict is not None:
+        plan, verdict = self.coordinator.in_flight, self.coordinator.decide(time.monotonic())
+        if verdict is not None and plan is not None:
             self._fault_points("written", round=verdict.round)
+            self._emit(VerdictWritten(verdict.round, plan, verdict))
             with self.board.together():
                 self._tell(verdict, self.coordinator)
                 self._announce_plan(self.coordinator)
@@ -235,6 +248,7 @@ class CoordinatorRun:
             _LOG.info("the run is %s%s", course.state, course.why and f": {course.why}")
             self._said = course.state, waiting
             self._post(course)
+            self._emit(RunCourseChanged(course.state, course.why))
 
     @staticmethod
     def _losses(coordinator: Coordinator) -> str:
@@ -261,6 +275,8 @@ class CoordinatorRun:
             if not self.ended:
                 self.ended = how[:_LONGEST_END]
                 self._post(RunEnd(self.ended))
+                done = self.coordinator.round if self.coordinator is not None else 0
+                self._emit(RunEnded(done, how == "finished", "", time.monotonic() - self._since, how))
             self.lock.notify_all()
 
     def _post(self, bulletin: Bulletin) -> None:
@@ -339,7 +355,13 @@ class CoordinatorRun:
                 self._take_in(entry, present.request)
         self._go_back(coordinator, requests)
         _LOG.info("the run begins with %d peers at round %d", len(self.attendance.present), coordinator.round)
+        self._tell_of_start(self.composition, coordinator.round)
         self._announce_plan(coordinator)
+
+    def _tell_of_start(self, composition: Composition, first_round: int) -> None:
+        config, recipe = self.federation.config, composition.recipe
+        sizes = config.rounds, first_round, config.members, recipe.policy.shards, recipe.spec.n
+        self._emit(RunStarted(composition.run, composition.method.name, *sizes, recipe.chain.describe()))
 
     def _goes_on_with_this_model(self, coordinator: Coordinator) -> bool:
         """Take back a first round that was planned for another model and never concluded; False, and the end, later."""
@@ -443,6 +465,7 @@ class CoordinatorRun:
             return
         self._planned, self._stood_still = time.monotonic(), 0
         self._fault_points("planned", round=plan.round)
+        self._emit(RoundStarted(plan.round, plan.participants, plan.assignment, witnesses=plan.witnesses))
         self._post(PlanBulletin(plan, self._initial(plan), tuple(sorted(coordinator.absent)), self._edition))
 
     @property

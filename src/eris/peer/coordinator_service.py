@@ -11,12 +11,13 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
 from eris.errors import DiskError, ErisError, Reason, Refused
+from eris.events import Listener
 from eris.peer.attendance import Present, can_be_reached
 from eris.peer.coordinator_run import CoordinatorRun
 from eris.peer.fault_points import FaultPoints
@@ -81,10 +82,11 @@ class CoordinatorService:
         patience: float | None = None,
         linger: float = 60.0,
         lost_rounds: int = 10,
+        listeners: Iterable[Listener] = (),
     ) -> None:
         """Listen; the run begins with `begin_with` peers (0: all), and ends if they have not come in `wait` seconds.
 
-        `patience`, `linger` and `lost_rounds` are those of CoordinatorRun.
+        `patience`, `linger`, `lost_rounds` and `listeners` are those of CoordinatorRun.
         """
         peers = len(federation.peers)
         require_document_sizes(
@@ -105,6 +107,7 @@ class CoordinatorService:
             patience=patience,
             linger=linger,
             lost_rounds=lost_rounds,
+            listeners=listeners,
         )
         self._lock, self._attendance, self._closed = self._run.lock, self._run.attendance, False
         calls = max(512, 2 * peers)  # everybody waits for news, and half of them say something

@@ -320,8 +320,8 @@ class Node:
                 **self._evaluated(played.plan.round + 1),
                 "largest_share": played.largest_share,
             },
-            RoundTraffic(member, aggregator, total, seconds=math.nan, round_seconds=played.seconds),
-            {"round": played.seconds},
+            RoundTraffic(member, aggregator, total, seconds=math.nan, round_seconds=played.seconds["round"]),
+            played.seconds,
             len(played.verdict.lost_shards),
         )
 

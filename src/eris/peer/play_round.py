@@ -41,9 +41,21 @@ class ConcludedRound:
     plan: RoundPlan
     verdict: Verdict
     loss: float  # of its own training; NaN if it sent nothing
-    seconds: float
+    seconds: Mapping[str, float]  # by stage, and of the whole round
     largest_share: float  # of its update that any other peer was to receive
     metrics: Mapping[str, float]  # what its task says of its own training besides
+
+
+class _Stopwatch:
+    """How long each stage took, one after another."""
+
+    def __init__(self, began: float) -> None:
+        self._last = began
+        self.stages: dict[str, float] = {}
+
+    def stop(self, stage: str) -> None:
+        now = time.monotonic()
+        self.stages[stage], self._last = now - self._last, now
 
 
 class RoundPlayer:
@@ -74,26 +86,32 @@ class RoundPlayer:
     def play(self, bulletin: PlanBulletin) -> ConcludedRound | None:
         """Play a round; None if it was over before we could be of use, or ended without our step."""
         began, plan = time.monotonic(), bulletin.plan
+        watch = _Stopwatch(began)
         if not self._stand_before(plan, bulletin.initial):
             return None
         self._begin(plan)
         deadline = began + plan.deadlines.report
         trained = self._train(plan)
+        watch.stop("train")
         self._exchange(plan, trained.uploads if trained is not None else [], deadline)
+        watch.stop("exchange")
         stated = self._reporter.report(plan)
         self._fault_points("reported", round=plan.round)
         verdict = self._await_verdict(plan)
+        watch.stop("verdict")
         if verdict is None:
             return None
         if trained is not None:
             self._training.keep()
         if not self._step(verdict, deadline, stated):
             return None
+        watch.stop("step")
         self._tell_of(plan, verdict)
         loss = trained.loss if trained is not None else math.nan
         share = largest_share(plan, self._member.recipe, self._member.peer)
         metrics = trained.metrics if trained is not None else {}
-        return ConcludedRound(plan, verdict, loss, time.monotonic() - began, share, metrics)
+        seconds = {**watch.stages, "round": time.monotonic() - began}
+        return ConcludedRound(plan, verdict, loss, seconds, share, metrics)
 
     # ── before ───────────────────────────────────────────────────────────────────────────────────────────────────
 

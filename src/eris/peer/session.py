@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from eris.events import Event, Listener, RoundEnded, RunEnded, VerdictWritten, hears
+from eris.events import Event, Listener, RoundEnded, RoundStarted, RunEnded, VerdictWritten, hears
 from eris.local.task import Task
+from eris.peer.budget import MemberBudget, RunBudget
 from eris.peer.federation_file import FederationFile
 from eris.peer.folder_claim import FolderClaim
 from eris.peer.node import Node
@@ -36,8 +37,13 @@ class Session:
         evaluate: bool = True,
         listeners: Iterable[Listener] = (),
         own_task: str = "",
+        budget: MemberBudget | None = None,
+        max_epsilon: float = 0.0,
     ) -> None:
-        """`own_task` is where the task was imported from, if it is not the one that the configuration describes."""
+        """`own_task` is where the task was imported from, if it is not the one that the configuration describes.
+
+        `budget` keeps what this member spends over all runs; a run that might bring it above `max_epsilon` is refused.
+        """
         self._own_task = own_task
         self._folder, self.name = folder, settings.name
         self._summary: dict[str, Any] = {}
@@ -53,6 +59,7 @@ class Session:
             evaluate=evaluate,
             reproducible=reproducible,
         )
+        self.budget = RunBudget(budget, self.node, most=max_epsilon) if budget is not None else None
 
     def run(self) -> dict[str, Any]:
         """Join, or come back; stay until the run ends or somebody stops it; return the summary."""
@@ -68,8 +75,10 @@ class Session:
             claim.release()
         return self._summary
 
-    @hears(VerdictWritten, RoundEnded, RunEnded)
+    @hears(RoundStarted, VerdictWritten, RoundEnded, RunEnded)
     def _write_down(self, event: Event) -> None:
+        if self.budget is not None and isinstance(event, RunBudget.hears):
+            self.budget(event)
         match event:
             case VerdictWritten(plan=plan, verdict=verdict):
                 self._decided = event
@@ -100,5 +109,7 @@ class Session:
         folder.save(node.member, node.training)
         lines = {"rounds": folder.lines("metrics.jsonl"), "verdicts": folder.lines("verdicts.jsonl")}
         self._summary = summarise_peer(node, end, own_task=self._own_task, **lines)
+        if self.budget is not None:
+            self._summary["budget"] = self.budget.total.to_dict()
         folder.write_model(node.recipe.spec, node.member.replica.model)
         folder.write("summary.json", self._summary)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from eris.errors import ErisError
@@ -17,16 +17,20 @@ Context = Callable[[], Mapping[str, Any]]
 _PLACES = ("run", "round", "shard", "peer")
 
 
-def start_logging(*, as_json: bool, quiet: bool, context: Context = dict) -> None:
-    """Send the package's logs to standard error; `context` adds what every line should carry."""
+def start_logging(*, as_json: bool, quiet: bool, context: Context = dict, also: Iterable[logging.Handler] = ()) -> None:
+    """Send the package's logs to standard error; `context` adds what every line should carry.
+
+    `quiet` is for standard error alone: handlers that listen `also` hear more.
+    """
     handler = logging.StreamHandler()
     if as_json:
         handler.setFormatter(JsonLines(context))
     else:
         handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S"))
     log = logging.getLogger("eris")
-    log.handlers[:] = [handler]
-    log.setLevel(logging.WARNING if quiet else logging.INFO)
+    handler.setLevel(logging.WARNING if quiet else logging.INFO)
+    log.handlers[:] = [handler, *also]
+    log.setLevel(logging.INFO if also else handler.level)
     log.propagate = False
 
 

@@ -24,6 +24,8 @@ __all__ = [
     "MetricsPort",
     "ProxyOption",
     "RelayOption",
+    "WebOption",
+    "WebPlace",
     "address_option",
     "advertised",
     "caller",
@@ -31,6 +33,7 @@ __all__ = [
     "known_caller",
     "metrics_place",
     "relays_option",
+    "web_place",
 ]
 
 DEFAULT_FILE = Path("FEDERATION.toml")
@@ -52,6 +55,15 @@ MetricsPort = Annotated[
         "--metrics",
         metavar="[HOST:]PORT",
         help="Serve Prometheus metrics here: on this machine only, unless a host is named (`:PORT` is every address).",
+    ),
+]
+WebOption = Annotated[
+    bool, typer.Option("--web", help="Serve a live page on this machine; the address, with its token, is printed.")
+]
+WebPlace = Annotated[
+    str | None,
+    typer.Option(
+        "--web-at", metavar="[HOST:]PORT", help="Serve the live page here (`:PORT` is every address: no encryption)."
     ),
 ]
 RelayOption = Annotated[
@@ -98,6 +110,18 @@ def metrics_place(text: str) -> tuple[int, str]:
     ((9464, '127.0.0.1'), (9464, ''), (9464, '10.0.0.5'))
     """
     host, port = address_option(f"127.0.0.1:{text}" if text.isdigit() else text, "--metrics") or ("127.0.0.1", 0)
+    return port, host
+
+
+def web_place(web: bool, at: str | None) -> tuple[int, str] | None:
+    """Return port and host of the live page; None if nobody asked for one.
+
+    >>> web_place(False, None), web_place(True, None), web_place(False, "8080"), web_place(True, ":8080")
+    (None, (0, '127.0.0.1'), (8080, '127.0.0.1'), (8080, ''))
+    """
+    if at is None:
+        return (0, "127.0.0.1") if web else None
+    host, port = address_option(f"127.0.0.1:{at}" if at.isdigit() else at, "--web-at") or ("127.0.0.1", 0)
     return port, host
 
 

@@ -1,0 +1,1 @@
+"""A run as it goes on, on a page: facts from the stream of events, one self-contained page, server-sent events."""

@@ -1,0 +1,47 @@
+"""What one peer knows of itself, beside what its events tell: its floor, what it has spent, its certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from eris.web.live_facts import LiveFacts
+
+if TYPE_CHECKING:
+    from eris.peer.budget import RunBudget
+    from eris.peer.node import Node
+
+__all__ = ["PeerFacts"]
+
+
+class PeerFacts:
+    """Completes the facts of one peer; `refresh` is called before they are shown."""
+
+    def __init__(self, facts: LiveFacts, node: Node, budget: RunBudget | None, expiry: Callable[[], float]) -> None:
+        self._facts, self._node, self._budget, self._expiry = facts, node, budget, expiry
+        self._accounted = -1  # rounds
+        floor, masking = node.settings.floor, str(getattr(node.federation.config.privacy, "masking", "none"))
+        facts.note(
+            federation=node.federation.name,
+            floor={
+                "max_share": floor.share(node.recipe, 0),
+                "min_aggregators": floor.min_aggregators,
+                "min_contributors": floor.min_contributors,
+            },
+            masking="off" if masking == "none" else f"on ({masking})",
+        )
+
+    def refresh(self) -> None:
+        """Take up what may have changed."""
+        self._facts.note(expires=self._expiry())
+        if self._budget is None or self._budget.spent.sent == self._accounted:
+            return
+        self._accounted = sent = self._budget.spent.sent
+        noise, config, total = self._node.composition.noise, self._node.federation.config, self._budget.total
+        if noise is not None:
+            claim = "; reproducible noise: no privacy claim" if self._node.reproducible else ""
+            spent = noise.spent(sent, config.privacy.delta)
+            self._facts.note(epsilon=f"ε = {spent.value:.3g}", privacy=f"{spent}{claim}")
+        worth = f"{total.updates_shown:.3g} updates' worth at one peer at most"
+        value = " · ".join(f"ε = {epsilon.value:.3g}" for epsilon in total.epsilons) or "no ε"
+        self._facts.note(budget={"value": value, "more": f"{total}; {worth}"})
