@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from eris.aggregate.choose import check_rule, rule_by_name
-from eris.aggregate.encoding import FixedPoint, check_fixed_point
+from eris.aggregate.encoding import FixedPoint, check_fixed_point, check_masking
 from eris.aggregate.rule import Rule
 from eris.config import Config, Server, concerning
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec
 from eris.methods import Method, check_options, method_by_name, with_defaults
+from eris.methods.masked import check_masked, is_masked
 from eris.methods.noise_budget import SampleNoise, on_steps, on_update
 from eris.methods.own_model import own_model
 from eris.protocol.recipe import Recipe
@@ -61,6 +62,7 @@ class _Ingredients(NamedTuple):
     optimizer: ServerOptimizer
     schedule: Schedule
     encoding: FixedPoint | None
+    unmaskers: int
 
 
 def check_settings(config: Config) -> None:
@@ -126,6 +128,7 @@ def _check(config: Config, method: Method, members: int) -> None:
         _check_own_models(config)
     if method.check is not None:
         method.check(config)
+    check_masked(config, method, members)
     _check_replicas(config)
     _check_slow_members(config)
 
@@ -140,7 +143,12 @@ def _ingredients(config: Config, method: Method) -> _Ingredients:
         optimizer = optimizer_by_name(server.optimizer, **server.optimizer_options)
     with concerning("server.schedule"):
         schedule = schedule_by_name(server.schedule, **server.schedule_options)
-    return _Ingredients(chain, rule, optimizer, schedule, _encoding(server, rule, chain))
+    unmaskers = config.privacy.unmaskers if is_masked(config) else 0
+    if unmaskers:
+        with concerning("privacy.masking"):
+            check_masking(rule, chain)
+    encoding = _encoding(server, rule, chain)
+    return _Ingredients(chain, rule, optimizer, schedule, encoding, unmaskers)
 
 
 def _encoding(server: Server, rule: Rule, chain: Chain) -> FixedPoint | None:

@@ -228,6 +228,14 @@ class Privacy(_Table):
     unit: Literal["member", "sample"] = Field(
         default="member", description="whose privacy: noise on the update, or on every local step (DP-SGD)"
     )
+    masking: Literal["none", "pairs"] = Field(
+        default="none",
+        description="pairs: an aggregator sees only sums, another peer takes the pads off; "
+        "none: each aggregator sees its part of every update",
+    )
+    unmaskers: Annotated[int, Field(ge=1, le=4)] = Field(
+        default=1, description="for masking: peers that must collude with an aggregator to see a member's values"
+    )
 
 
 class Server(_Table):

@@ -108,6 +108,8 @@ class Reason(StrEnum):
     GONE = "gone"  # the aggregator cannot be reached
     RESTARTED = "restarted"  # the aggregator came back in the middle of the round and publishes nothing twice
     EQUIVOCATION = "equivocation"  # two different signed manifests for one shard
+    UNMASK = "unmask"  # the pads of a masked shard were not taken off: nobody answered in time, or not rightly
+    SUMMED_BEFORE = "summed-before"  # another sum from the same state would show few members' values
     REPLICAS_DIFFER = "replicas-differ"  # two aggregators of one shard published different means
     BAD_SIGNATURE = "bad-signature"
 

@@ -148,6 +148,7 @@ class RoundStarted(Event):
     model: NDArray[np.float32] | None = field(default=None, repr=False)  # x^t, which everybody has
     models: NDArray[np.float32] | None = field(default=None, repr=False)  # or each member's own, members × n
     witnesses: tuple[int, ...] = ()  # shard → second aggregating peer, with replicas
+    unmaskers: tuple[int, ...] = ()  # of shard 0, of shard 1, …: without whom an aggregator sees only sums
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,7 @@ class ExposureLedger:
         self._sole: set[int] = set()  # members of whom something was published that is theirs alone
         self._observers: list[int] = []
         self._largest, self._sum, self._count, self._published = 0.0, 0.0, 0, 0.0
+        self._rounds = 0
         self._by_round = np.zeros(members)  # of each member, the most that one observer got in each round, added up
         self._whole: set[int] = set()  # members of whom all was seen: nothing more can come
         pairs = members if members <= _MOST_MEMBERS else 0
@@ -118,7 +119,23 @@ class ExposureLedger:
             self._close(self._round)
 
     def summary(self) -> dict[str, Any]:
-        """Return the account so far."""
+        """Return the account so far; of masked shards, what one peer saw, and beside it what pairs would have seen."""
+        if not self._recipe.unmaskers:
+            return self._counted()
+        alone = self._published
+        return {
+            "coordinates": self._n,
+            "observers": "aggregators",
+            "largest_share_per_round": alone,
+            "mean_share_per_round": alone,
+            "published_share_per_round": alone,
+            "union_over_rounds": alone,
+            "values_over_rounds": round(alone * self._n * self._rounds),
+            "side_scalars": ["weight"],
+            "with_unmaskers": self._counted() | {"observers": "aggregators, each with the unmaskers of its shards"},
+        }
+
+    def _counted(self) -> dict[str, Any]:
         seen = [self._seen_of(member) for member in range(self._members)]
         union = self._union(seen)
         return {
@@ -132,7 +149,11 @@ class ExposureLedger:
             "values_over_rounds": round(
                 float(self._values.max() if self._values.size else self._by_round.max(initial=0.0))
             ),
-            "side_scalars": ["weight", "steps", *(["norm"] if self._norms else [])],
+            "side_scalars": [
+                "weight",
+                *([] if self._recipe.unmaskers else ["steps"]),
+                *(["norm"] if self._norms else []),
+            ],
             **({"by_member": self._by_member(seen)} if self._most.size else {}),
         }
 
@@ -146,6 +167,7 @@ class ExposureLedger:
             "sum": self._sum,
             "count": self._count,
             "published": self._published,
+            "rounds": self._rounds,
             "by_round": self._by_round.tolist(),
             "sole": sorted(self._sole),
             "whole": sorted(self._whole),
@@ -161,7 +183,7 @@ class ExposureLedger:
             )
         self._observers, self._whole, self._sole = list(state["observers"]), set(state["whole"]), set(state["sole"])
         self._largest, self._sum = state["largest"], state["sum"]
-        self._count, self._published = state["count"], state["published"]
+        self._count, self._published, self._rounds = state["count"], state["published"], state.get("rounds", 0)
         self._by_round[:] = state["by_round"]
         for name, table in (("most", self._most), ("values", self._values)):
             table[:] = np.array(state[name]).reshape(table.shape)
@@ -203,6 +225,9 @@ class ExposureLedger:
         self._published = max(self._published, max((published for _, published in shares), default=0.0))
         self._sum += sum(seen for seen, _ in shares)
         self._count += len(shares)
+        self._rounds += 1
+        if self._recipe.unmaskers:  # what one peer sees alone is what everybody sees
+            largest = max((published for _, published in shares), default=0.0)
         self.of_round[current.round] = largest
         self._round = None
 

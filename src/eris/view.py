@@ -6,7 +6,7 @@ scalars that came along. Nothing else: what everybody sees (plans, published mea
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +17,7 @@ from eris.local.spec import Vector
 from eris.shards.plan import Coordinates, ShardPlan
 from eris.shards.policy import Layout
 
-__all__ = ["View", "view_of"]
+__all__ = ["View", "seen_shards", "view_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +44,44 @@ def view_of(
     assignment: tuple[int, ...],
     observers: Collection[int],
     witnesses: tuple[int, ...] = (),
+    unmaskers: tuple[int, ...] = (),
 ) -> View:
     """Return the joint view of some observers; all of them together see the whole message.
 
-    With replicas a shard goes to its witness as well, who sees as much of it as its aggregator.
+    With replicas a shard goes to its witness as well, who sees as much of it as its aggregator. A masked shard is seen
+    only where all its unmaskers are among the observers: what an aggregator alone receives is independent of the
+    values (whatever they are, there is a pad that gives the same bytes), and is left out as no information.
     """
     owned = np.zeros(layout.shards, bool)
-    for owners in (assignment, witnesses) if witnesses else (assignment,):
-        owned[[shard for shard in sent.reached if owners[shard] in observers]] = True
+    owned[list(seen_shards(sent.reached, assignment, observers, witnesses, unmaskers))] = True
     seen = _owned(layout.trainable, sent.support, owned)
     everything = np.arange(layout.trainable.n, dtype=np.int64) if sent.support is None else sent.support
     rest = _owned(layout.buffers, None, owned)
     scalars = {"weight": sent.weight, "steps": sent.steps} if owned.any() else {}
     return View(sent.round, sent.member, everything[seen], sent.values[seen], rest, sent.buffers[rest], scalars)
+
+
+def seen_shards(
+    reached: Iterable[int],
+    assignment: tuple[int, ...],
+    observers: Collection[int],
+    witnesses: tuple[int, ...] = (),
+    unmaskers: tuple[int, ...] = (),
+) -> tuple[int, ...]:
+    """Return of which shards some observers see single members' values.
+
+    >>> seen_shards([0, 1], (5, 6), {5}), seen_shards([0, 1], (5, 6), {5}, unmaskers=(6, 7))
+    ((0,), ())
+    >>> seen_shards([0, 1], (5, 6), {5, 6}, unmaskers=(6, 7))
+    (0,)
+    """
+    each = len(unmaskers) // max(len(assignment), 1)
+    return tuple(
+        shard
+        for shard in reached
+        if any(peers[shard] in observers for peers in (assignment, witnesses) if peers)
+        and all(peer in observers for peer in unmaskers[shard * each : (shard + 1) * each])
+    )
 
 
 def _owned(plan: ShardPlan, support: Coordinates | None, owned: NDArray[np.bool_]) -> Coordinates:

@@ -60,6 +60,8 @@ class Case:
     gamma: float | None = None  # of the shift, if there is one
     exponent: int = 40  # updates lie in 2^±exponent
     encoding: FixedPoint | None = None  # none: floats
+    unmaskers: int = 0  # of each shard; 0: plain
+    replicas: int = 1
     seed: int = 0
     arrival: int = 0  # which order messages come in, and which come twice
     lost_links: float = 0.0
@@ -88,6 +90,7 @@ class Case:
         return ShardPolicy(
             self.spec, self.shards, self.public.child("shards"), kind=self.kind, block=self.block,  # type: ignore[arg-type]
             capacities=self.capacities, schedule=self.schedule, every=self.every,  # type: ignore[arg-type]
+            replicas=self.replicas,
         )  # fmt: skip
 
     @property

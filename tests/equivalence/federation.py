@@ -39,7 +39,8 @@ def recipe_of(case: Case, *extra: Transform, compressor: Compressor | None = Non
     optimizer = optimizer_by_name(case.optimizer, **HYPER[case.optimizer])
     transforms = chain(*extra, *before, last)
     rule = rule_by_name(case.rule)
-    return Recipe(case.spec, case.policy, transforms, rule, optimizer, case.public, encoding=case.encoding)
+    fixed = {"encoding": case.encoding, "unmaskers": case.unmaskers}
+    return Recipe(case.spec, case.policy, transforms, rule, optimizer, case.public, **fixed)
 
 
 def _compressor(case: Case) -> Compressor:

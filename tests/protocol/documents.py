@@ -89,9 +89,9 @@ CHANGE = ROSTER.change_to(Roster([ROSTER[0], RosterEntry(2, 'a "b"', 3.0, B), Ro
 SAMPLES = {
     "roster": Sample(ROSTER, _listed, 169, "a80592d5438b8822a45718ad79c8000e"),
     "roster change": Sample(CHANGE, _of(RosterChange), 183, "fddae7769f8cb009655fb6507b41ea9a"),
-    "round plan": Sample(PLAN, _planned, 213, "227bac64225863f4e8383ff8df431f05"),
-    "verdict": Sample(VERDICT, Verdict.decode, 434, "9b7d68e1b78f3b21b94fd557547f985a"),
-    "manifest": Sample(MANIFEST, Manifest.decode, 206, "de53c5cfd5fdeb7d1ab7a74191f6949b"),
+    "round plan": Sample(PLAN, _planned, 224, "a70086921833e295f89d0b8e52f4c4d3"),
+    "verdict": Sample(VERDICT, Verdict.decode, 434, "e3a4a4a03a1695741f0f9fa988bc70c1"),
+    "manifest": Sample(MANIFEST, Manifest.decode, 206, "223316db4fac68416612fa63824d690b"),
     "withheld": Sample(Withheld(A, 1, 2, Reason.TOO_FEW, (0,)), _of(Withheld), 51, "5e8991a82ee7af43043906c4f575b596"),
     "brief report": Sample(
         BriefReport(A, (0, 1, 3), B, True, C), _of(BriefReport), 112, "c376dac52ba5d9195562bfa95aa95813"

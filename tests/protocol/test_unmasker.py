@@ -11,10 +11,12 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from eris.aggregate.encoding import FixedPoint
 from eris.aggregate.fixed_point import add
 from eris.errors import Reason, Refused
-from eris.privacy.masking import CHECK_WORDS, MaskKey, add_pad, check_words, pad_nonce, pad_seed, sum_checks
+from eris.privacy.masking import MaskKey, sum_checks
+from eris.protocol.agreement import effective_contributors
 from eris.protocol.messages import Published, Upload
+from eris.protocol.pairs import check_pairs, choose_unmaskers
 from eris.protocol.round_plan import RoundPlan
-from eris.protocol.unmasker import Cut, Pads, Unmasker, effective_number, least_contributors, pad_purpose, unmasker_of
+from eris.protocol.unmasker import Cut, Pads, Unmasker, masked
 from tests.equivalence.case import Case
 from tests.equivalence.federation import Federation
 from tests.protocol.world import sign_as, verify
@@ -25,15 +27,21 @@ KEYS = {peer: MaskKey(0, X25519PrivateKey.from_private_bytes(bytes([peer + 1]) *
 PUBLIC = {peer: key.public for peer, key in KEYS.items()}
 
 
-def masked(upload: Upload, plan: RoundPlan) -> tuple[bytes, Pads]:
+def with_keys(plan: RoundPlan, **changes) -> RoundPlan:
+    """The same plan with an unmasker for each shard and everybody's keys."""
+    plan = replace(plan, **changes)
+    roster, owners = {entry.peer: entry for entry in plan.roster}, map(plan.aggregators_of, range(plan.shards))
+    chosen = tuple(peer for those in owners for peer in choose_unmaskers(roster, those, 1, roster))
+    return replace(plan, unmaskers=chosen, mask_keys=tuple(PUBLIC[peer].hex() for peer in roster))
+
+
+def under_pads(upload: Upload, plan: RoundPlan) -> tuple[bytes, Pads]:
     """Return what a member would send instead of its whole numbers, and the nonce beside it."""
-    values, buffers, checks = upload.part.symbols.copy(), upload.buffers.copy(), check_words()
-    secret = bytes([upload.member])
-    nonce = pad_nonce(secret, bytes.fromhex(plan.digest), upload.shard, values, buffers)
-    length = values.size + 2 * buffers.size + CHECK_WORDS
-    purpose = pad_purpose(plan, upload.shard, upload.member, PUBLIC, nonce, length)
-    add_pad(values, pad_seed(KEYS[upload.member], PUBLIC[purpose.unmasker], purpose), buffers, checks)
-    return nonce, Pads(values, buffers, checks)
+    copied = replace(
+        upload, part=replace(upload.part, symbols=upload.part.symbols.copy()), buffers=upload.buffers.copy()
+    )
+    sent = masked(copied, plan, KEYS[upload.member])
+    return sent.nonce, Pads(sent.part.symbols, sent.buffers, sent.checks)
 
 
 @dataclass
@@ -45,19 +53,23 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.federation = Federation(self.case)
-        self.plan = self.federation.plan()
-        self.federation.begin(self.plan)
-        self.uploads = self.federation.contribute(self.plan, self.federation._train)
-        self.q = unmasker_of(self.plan, self.shard)
+        self.plain = self.federation.plan()
+        self.federation.begin(self.plain)
+        self.uploads = self.federation.contribute(self.plain, self.federation._train)
+        self.open(with_keys(self.plain))
+
+    def open(self, plan: RoundPlan) -> None:
+        self.plan, [self.q] = plan, plan.unmaskers_of(self.shard)
         self.unmasker = self.restarted()
-        self.unmasker.begin(self.plan, PUBLIC, 0.0)
+        self.unmasker.begin(plan, 0.0)
 
     def restarted(self) -> Unmasker:
-        return Unmasker(self.q, self.federation.recipe, KEYS[self.q], sign=sign_as(self.q), verify=verify)
+        recipe = replace(self.federation.recipe, unmaskers=1)
+        return Unmasker(self.q, recipe, KEYS[self.q], sign=sign_as(self.q), verify=verify)
 
     def folded(self, members: tuple[int, ...]) -> tuple[Pads, tuple[bytes, ...]]:
         """Return Σ y over some members, as their aggregator has it, and their nonces."""
-        given = [masked(u, self.plan) for u in self.uploads if u.shard == self.shard and u.member in members]
+        given = [under_pads(u, self.plan) for u in self.uploads if u.shard == self.shard and u.member in members]
         total = Pads(*(np.zeros_like(array) for array in given[0][1]))
         for _, one in given:
             for into, array in zip(total, one, strict=True):
@@ -87,8 +99,8 @@ def test_the_unmasked_sum_is_the_plain_one(shard: int, left_out: int) -> None:
     for into, pads in zip(total, answer.pads, strict=True):
         np.subtract(into, pads, out=into)
     assert sum_checks(total.checks, len(members))
-    scene.federation.upload(scene.plan, [u for u in scene.uploads if u.member in members])
-    plain = next(o for o in scene.federation.cut(scene.plan) if o.manifest.shard == shard)
+    scene.federation.upload(scene.plain, [u for u in scene.uploads if u.member in members])
+    plain = next(o for o in scene.federation.cut(scene.plain) if o.manifest.shard == shard)
     assert isinstance(plain, Published)
     assert plain.manifest.contributors == members
     assert np.array_equal(total.values, plain.values)
@@ -129,7 +141,7 @@ def test_a_set_that_was_refused_does_not_stand_in_the_way() -> None:
 def test_before_the_deadline_only_the_whole_set() -> None:
     scene = Scene()
     most = scene.plan.participants[1:]
-    assert len(most) >= least_contributors(scene.plan)
+    assert len(most) >= scene.plan.least_contributors
     assert scene.refused(scene.cut(most), now=1.0) is Reason.TOO_FEW
     assert scene.unmasker.unmask(scene.cut(most), scene.plan.deadlines.contribute) is not None
 
@@ -138,14 +150,14 @@ def test_two_thirds_and_not_fewer() -> None:
     scene = Scene()
     everybody = scene.plan.participants
     assert len(everybody) == 6
-    assert least_contributors(scene.plan) == 4
+    assert scene.plan.least_contributors == 4
     assert scene.refused(scene.cut(everybody[:3])) is Reason.TOO_FEW
     assert scene.unmasker.unmask(scene.cut(everybody[:4]), LATER) is not None
 
 
 def test_weights_that_hide_nobody_are_refused() -> None:
     scene = Scene(case=CASE.change(weights=(1e6, *[1.0] * 6), participation=1.0))
-    assert effective_number([scene.plan.weights[k] for k in scene.plan.participants]) < 1.1
+    assert effective_contributors(scene.plan, scene.plan.participants) < 1.1
     assert scene.refused(scene.cut(scene.plan.participants)) is Reason.TOO_FEW
 
 
@@ -154,7 +166,7 @@ def test_after_a_restart_it_abstains() -> None:
     scene.unmasker = scene.restarted()
     scene.unmasker.abstain(scene.plan)
     assert scene.refused(scene.cut(scene.plan.participants)) is Reason.RESTARTED
-    scene.unmasker.begin(scene.plan, PUBLIC, 0.0)  # the same plan again opens nothing
+    scene.unmasker.begin(scene.plan, 0.0)  # the same plan again opens nothing
     assert scene.refused(scene.cut(scene.plan.participants)) is Reason.RESTARTED
 
 
@@ -180,21 +192,19 @@ def test_a_plan_with_another_key_of_ours_or_an_earlier_one_is_refused() -> None:
     scene = Scene()
     fresh = scene.restarted()
     with pytest.raises(Refused, match="another mask key of ours"):
-        fresh.begin(scene.plan, PUBLIC | {scene.q: KEYS[(scene.q + 1) % 7].public}, 0.0)
+        fresh.begin(replace(scene.plan, mask_keys=(*scene.plan.mask_keys[1:], scene.plan.mask_keys[0])), 0.0)
     later = replace(scene.plan, epoch=scene.plan.epoch + 1)
-    scene.unmasker.begin(later, PUBLIC, 0.0)
+    scene.unmasker.begin(later, 0.0)
     with pytest.raises(Refused, match="a later plan was open"):
-        scene.unmasker.begin(scene.plan, PUBLIC, 0.0)
+        scene.unmasker.begin(scene.plan, 0.0)
 
 
 def test_with_two_aggregators_it_waits_for_both_and_for_equal_cuts() -> None:
     for differ in (False, True):
         scene = Scene()
-        plan = replace(scene.plan, witnesses=tuple((home + 1) % 7 for home in scene.plan.assignment))
-        scene.plan, scene.q = plan, unmasker_of(plan, scene.shard)
+        plan = with_keys(scene.plain, witnesses=tuple((home + 1) % 7 for home in scene.plain.assignment))
+        scene.open(plan)
         assert scene.q not in plan.aggregators_of(scene.shard)
-        scene.unmasker = scene.restarted()
-        scene.unmasker.begin(plan, PUBLIC, 0.0)
         first, second = scene.cut(plan.participants), scene.cut(plan.participants[1:] if differ else plan.participants)
         witness = plan.witnesses[scene.shard]
         second = replace(second, aggregator=witness)
@@ -210,10 +220,40 @@ def test_with_two_aggregators_it_waits_for_both_and_for_equal_cuts() -> None:
 
 def test_the_unmasker_is_the_next_in_the_ring_and_of_another_organisation() -> None:
     plan = Scene().plan
-    assert [unmasker_of(plan, shard) for shard in range(4)] == [(home + 1) % 7 for home in plan.assignment]
+    assert [plan.unmaskers_of(shard) for shard in range(4)] == [((home + 1) % 7,) for home in plan.assignment]
     names = {0: "a", 1: "a", 2: "b"}
-    roster = [replace(e, organisation=names.get(e.peer, ""), can_aggregate=e.peer != 2) for e in plan.roster]
-    assert unmasker_of(replace(plan, roster=tuple(roster)), plan.assignment.index(0)) == 3
-    alone = tuple(replace(e, can_aggregate=e.peer == plan.assignment[0]) for e in plan.roster)
-    with pytest.raises(Refused, match="nobody is left"):
-        unmasker_of(replace(plan, roster=alone), 0)
+    roster = {e.peer: replace(e, organisation=names.get(e.peer, "")) for e in plan.roster}
+    assert choose_unmaskers(roster, (0,), 1, {1, 2, 3}) == (2,)
+    assert choose_unmaskers(roster, (0,), 2, {1, 2, 3}) == (2, 3)
+    assert choose_unmaskers(roster, (0, 2), 1, {1, 2, 3}) == (3,)
+    assert choose_unmaskers(roster, (0,), 1, {1}) == (1,)  # nobody else is here
+    assert choose_unmaskers(roster, (0,), 1, {0}) == ()
+
+
+def test_a_plan_that_pairs_friends_is_refused() -> None:
+    scene = Scene()
+    recipe, plan = scene.unmasker.recipe, scene.plan
+    check_pairs(plan, recipe)
+    home = plan.assignment[0]
+    friends = tuple(replace(e, organisation="a" if e.peer in (home, home + 1) else "") for e in plan.roster)
+    without = tuple("" if k == scene.q else key for k, key in enumerate(plan.mask_keys))
+    for wrong in (
+        replace(plan, unmaskers=()),
+        replace(plan, unmaskers=plan.unmaskers * 2),
+        replace(plan, unmaskers=(home, *plan.unmaskers[1:])),
+        replace(plan, roster=friends),
+        replace(plan, mask_keys=without),
+    ):
+        with pytest.raises(Refused) as refused:
+            check_pairs(wrong, recipe)
+        assert refused.value.reason is Reason.WRONG_PLAN
+    with pytest.raises(Refused, match="agreed were 0"):
+        check_pairs(plan, scene.federation.recipe)
+
+
+def test_who_is_away_is_not_waited_for() -> None:
+    scene = Scene()
+    most = scene.plan.participants[1:]
+    assert scene.refused(scene.cut(most), now=1.0) is Reason.TOO_FEW
+    scene.unmasker.without({scene.plan.participants[0]})
+    assert scene.unmasker.unmask(scene.cut(most), 1.0) is not None

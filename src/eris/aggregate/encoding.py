@@ -31,7 +31,7 @@ from eris.transforms.normalise import NormaliseSteps
 from eris.transforms.shift import Shift
 from eris.transforms.sparsify import Sparsifier
 
-__all__ = ["FLOATS", "RINGS", "FixedPoint", "Ring32", "Words", "check_fixed_point"]
+__all__ = ["FLOATS", "RINGS", "FixedPoint", "Ring32", "Words", "check_fixed_point", "check_masking"]
 
 _TOLERATED = 0.01  # share of a member's values that a configured limit may cut before the member sends nothing
 
@@ -125,6 +125,20 @@ def check_fixed_point(rule: Rule, chain: Chain) -> None:
                 fix="use clipping, FedNova's steps, shifts and shared random masks, or server.encoding = 'float'",
             )
     _check_compressor(chain.compressor)
+
+
+def check_masking(rule: Rule, chain: Chain) -> None:
+    """Refuse what needs more of a member than its part of a sum: masked contributions are fixed point, and say less."""
+    try:
+        check_fixed_point(rule, chain)
+    except ConfigError as error:
+        fix = error.fix.replace("server.encoding = 'float'", "privacy.masking = 'none'")
+        raise ConfigError(error.what, fix=fix) from None
+    if any(isinstance(transform, NormaliseSteps) for transform in chain.transforms):
+        raise ConfigError(
+            "FedNova divides by every member's number of local steps, which masked shards tell nobody",
+            fix="use server.optimizer = 'fedavg' with as many local.steps for all, or privacy.masking = 'none'",
+        )
 
 
 def _check_compressor(compressor: Compressor) -> None:

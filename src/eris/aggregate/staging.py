@@ -55,6 +55,7 @@ class Contents(NamedTuple):
     values: NDArray[Any]  # float32, or ring values
     positions: Coordinates | None = None  # inside the shard, ascending; None: every coordinate
     buffers: NDArray[Any] = np.empty(0, np.float32)
+    checks: NDArray[Any] = np.empty(0, np.uint32)  # words behind a masked contribution, under the same pad
 
 
 Reader = Callable[[int, Bytes], Contents]

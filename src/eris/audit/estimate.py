@@ -75,7 +75,7 @@ class UpdateEstimator:
         """Return the estimate of this round's update, and keep what the next rounds need."""
         if record.new_references:
             self._begin_references(record)
-        view = self.vantage.view(record.sent[self.victim], record.layout, record.assignment, record.witnesses)
+        view = self.vantage.view(record.sent[self.victim], record.layout, *record.owners)
         others = self._mean_of_others(record)
         sole, rest = np.flatnonzero(others.sole), np.flatnonzero(others.hidden)
         seen = np.concatenate([view.coordinates, sole])
@@ -94,8 +94,7 @@ class UpdateEstimator:
         if self._shift is not None or self._by_steps or compressed or self.vantage.reach == "none":
             return []
         members = [member for member in sorted(record.sent) if member != self.victim][:_OTHERS]
-        public = (record.layout, record.assignment, record.witnesses)
-        return [self.vantage.view(record.sent[member], *public) for member in members]
+        return [self.vantage.view(record.sent[member], record.layout, *record.owners) for member in members]
 
     def miss(self, record: RoundTranscript) -> None:
         """Follow a round in which the victim took no part: the others' references move all the same."""
@@ -144,7 +143,7 @@ class UpdateEstimator:
         """Take the observing peers' own part off what was published."""
         others, shares = _Others.nothing(self._n), []
         sent = record.sent.get(self.victim)
-        seen = self.vantage.shards(sent, record.assignment, record.witnesses) if sent else ()
+        seen = self.vantage.shards(sent, *record.owners) if sent else ()
         for shard, mean in record.means.items():
             own = [peer for peer in self._peers(record) if peer in mean.contributors and self._recipe.rule.linear]
             values = mean.values.copy()

@@ -19,7 +19,7 @@ from eris.audit.canaries import Coins, PlantedTask
 from eris.audit.estimate import UpdateEstimate, UpdateEstimator
 from eris.audit.neighbour import NeighbourEstimator
 from eris.audit.observation import CanaryProbe, Observation, PublicProbe
-from eris.audit.observer import Observer
+from eris.audit.observer import Observer, partners_of
 from eris.audit.scoring import Figure, Scores, ScoreSheet, by_member, by_round, detection, epsilon, figures
 from eris.audit.transcript import (
     DecentralisedRecorder,
@@ -208,7 +208,9 @@ class MembershipAudit:
         # A trusted server tells nobody what it saw: everybody else has what it publishes.
         looking = Observer("broadcast") if composition.method.trusted else observer
         seed, server = _audit_seed(composition), composition.method.server
-        vantages = looking.vantages(victim, composition.aggregators, members, seed, limit=views, server=server)
+        places: dict[str, Any] = {"limit": views, "server": server}
+        places["partners"] = partners_of(composition.config, composition.method.name)
+        vantages = looking.vantages(victim, composition.aggregators, members, seed, **places)
         options: dict[str, Any] = {"momentum": _momentum(composition), "masks_known": self._masks_known}
         return [
             self._place(victim, UpdateEstimator(composition.recipe, victim, vantage, **options)) for vantage in vantages

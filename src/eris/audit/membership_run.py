@@ -23,7 +23,7 @@ from eris.audit.attack import attack_by_name, offered, require
 from eris.audit.canaries import AuditableTask, PlantedTask, plant_in
 from eris.audit.json_file import write_json
 from eris.audit.membership import MembershipAudit, MembershipResult
-from eris.audit.observer import Observer, parse_observer
+from eris.audit.observer import Observer, parse_observer, partners_of
 from eris.audit.over_seeds import summary_over_seeds
 from eris.compose import compose
 from eris.config import Config, load_config
@@ -267,7 +267,8 @@ def _check(config: Config, name: str, plan: AuditPlan) -> None:
         if method.exchange is not None:
             observer.places_among(0, config.members, seed, limit=1)
         else:
-            observer.vantages(0, aggregators, config.members, seed, limit=1, server=method.server)
+            partners = partners_of(config, name)
+            observer.vantages(0, aggregators, config.members, seed, limit=1, server=method.server, partners=partners)
 
 
 def attack_again(folder: Path, out: Path, plan: AuditPlan) -> list[MethodAudit]:

@@ -9,50 +9,67 @@ Observer(kind='coalition', size=3)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from eris.config import Config
 from eris.errors import ConfigError
 from eris.events import Sent
+from eris.methods import with_defaults
+from eris.methods.masked import is_masked
 from eris.seeds import Seed
 from eris.shards.policy import Layout
-from eris.view import View, view_of
+from eris.view import View, seen_shards, view_of
 
-__all__ = ["Kind", "Observer", "Vantage", "parse_observer"]
+__all__ = ["Kind", "Observer", "Vantage", "parse_observer", "partners_of"]
 
-Kind = Literal["aggregator", "coalition", "server", "neighbour", "broadcast", "wire"]
+Kind = Literal["aggregator", "pair", "coalition", "server", "neighbour", "broadcast", "wire"]
 Reach = Literal["own", "all", "sent", "none"]
+_NOBODY: Mapping[int, Sequence[int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Vantage:
     """A place to look from: peers that put together what they know, and which shards they read.
 
-    ``own``: the shards they aggregate, first or second. ``all``: every shard (the server). ``sent``: every shard that
-    left the member (the wire without encryption; its own shard stays at home). ``none``: nothing but what is published.
-    The peers know their own updates besides. Where members talk to each other, ``own`` is what was sent to the peers.
+    ``own``: the shards they aggregate, first or second; of masked ones those they unmask too. ``all``: every shard
+    (the server). ``sent``: every shard that left the member (the wire without encryption; its own shard stays at home,
+    and masked ones cannot be read). ``none``: nothing but what is published. The peers know their own updates besides.
+    Where members talk to each other, ``own`` is what was sent to the peers.
     """
 
     peers: tuple[int, ...]
     reach: Reach
 
-    def shards(self, sent: Sent, assignment: tuple[int, ...], witnesses: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """Return the shards of a member's message that are seen; with replicas two peers have each."""
+    def shards(
+        self,
+        sent: Sent,
+        assignment: tuple[int, ...],
+        witnesses: tuple[int, ...] = (),
+        unmaskers: tuple[int, ...] = (),
+    ) -> tuple[int, ...]:
+        """Return the shards of a member's message whose values are seen; with replicas two peers have each."""
         if self.reach == "sent":
-            return tuple(shard for shard, count in enumerate(sent.bytes) if count)
+            return () if unmaskers else tuple(shard for shard, count in enumerate(sent.bytes) if count)
         if self.reach == "own":
-            owners = (assignment, witnesses) if witnesses else (assignment,)
-            return tuple(shard for shard in sent.reached if any(peers[shard] in self.peers for peers in owners))
+            return seen_shards(sent.reached, assignment, self.peers, witnesses, unmaskers)
         return sent.reached if self.reach == "all" else ()
 
     def hears(self, sent: Sent) -> bool:
         """Return whether a message among members comes here."""
         return bool(sent.reached) if self.reach == "sent" else not set(sent.reached).isdisjoint(self.peers)
 
-    def view(self, sent: Sent, layout: Layout, assignment: tuple[int, ...], witnesses: tuple[int, ...] = ()) -> View:
+    def view(
+        self,
+        sent: Sent,
+        layout: Layout,
+        assignment: tuple[int, ...],
+        witnesses: tuple[int, ...] = (),
+        unmaskers: tuple[int, ...] = (),
+    ) -> View:
         """Return what is seen of one member in one round."""
-        seen = replace(sent, reached=self.shards(sent, assignment, witnesses))
+        seen = replace(sent, reached=self.shards(sent, assignment, witnesses, unmaskers))
         return view_of(seen, layout, assignment, set(assignment))
 
 
@@ -75,11 +92,13 @@ class Observer:
         *,
         limit: int,
         server: bool = False,
+        partners: Mapping[int, Sequence[int]] = _NOBODY,
     ) -> list[Vantage]:
         """Return up to `limit` places to look at a victim from; the first is the one chosen beforehand.
 
         They come from a random order that does not depend on the size: a larger coalition holds the smaller ones.
         With a server there is one aggregator, which is no member; a coalition is then the server and c − 1 members.
+        `partners` are the peers without whom an aggregator of masked shards sees nothing: a `pair` is it and them.
         """
         if self.kind == "wire":
             return [Vantage((), "sent")]
@@ -95,6 +114,8 @@ class Observer:
         nobody_else = set(aggregators) == {victim}  # who aggregates alone shows the others only what it publishes
         if self.kind == "broadcast" or nobody_else:
             return [Vantage((peer,), "none") for peer in _order(range(members), victim, seed, 0)[:limit]]
+        if self.kind == "pair":
+            return _pairs(_order(aggregators, victim, seed, 0), victim, partners)[:limit]
         if self.kind == "aggregator":
             return [Vantage((peer,), "own") for peer in _order(aggregators, victim, seed, 0)[:limit]]
         return self._coalitions(victim, aggregators, seed, limit)
@@ -103,7 +124,7 @@ class Observer:
         """Return up to `limit` places to look from where members talk to each other and nobody aggregates."""
         if self.kind == "wire":
             return [Vantage((), "sent")]
-        if self.kind in ("server", "broadcast"):
+        if self.kind in ("server", "broadcast", "pair"):
             raise ConfigError(
                 f"members of this method talk to each other: there is no {self.kind}",
                 fix="use --observer neighbour, coalition:C or wire",
@@ -129,11 +150,38 @@ def parse_observer(text: str) -> Observer:
     kind, _, size = text.partition(":")
     if kind not in get_args(Kind) or (kind == "coalition") != bool(size) or (size and not size.isdecimal()):
         raise ConfigError(
-            f"there is no observer {text!r}", fix="use aggregator, coalition:C, server, neighbour, broadcast or wire"
+            f"there is no observer {text!r}",
+            fix="use aggregator, pair, coalition:C, server, neighbour, broadcast or wire",
         )
     if size and int(size) < 1:
         raise ConfigError("a coalition of nobody sees nothing", fix="use coalition:1 or more")
     return Observer(kind, int(size or 1))  # type: ignore[arg-type]
+
+
+def partners_of(config: Config, name: str) -> dict[int, tuple[int, ...]]:
+    """Return the unmaskers of each aggregator's shards in a simulated run of a method: the next peers in the ring.
+
+    >>> partners_of(Config(members=4, aggregators=2), "eris+masked"), partners_of(Config(), "eris")
+    ({0: (1,), 1: (2,)}, {})
+    """
+    config = with_defaults(config, name)
+    if not is_masked(config):
+        return {}
+    count, members = config.aggregators, config.members
+    found = {}
+    for home in range(count):
+        owners = {(home + turn) % count for turn in range(config.shards.replicas)}
+        ring = [(home + turn) % members for turn in range(1, members) if (home + turn) % members not in owners]
+        found[home] = tuple(ring[: config.privacy.unmaskers])
+    return found
+
+
+def _pairs(aggregators: Sequence[int], victim: int, partners: Mapping[int, Sequence[int]]) -> list[Vantage]:
+    """Return each aggregator with whoever takes the pads off its shards, where the victim is not one of them."""
+    if not partners:
+        raise ConfigError("shards are not masked: an aggregator needs nobody", fix="use --observer aggregator")
+    pairs = [(peer, *partners[peer]) for peer in aggregators if victim not in partners[peer]]
+    return [Vantage(peers, "own") for peers in pairs] or [Vantage((), "none")]
 
 
 def _order(peers: Sequence[int], victim: int, seed: Seed, draw: int) -> list[int]:

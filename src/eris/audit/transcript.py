@@ -42,6 +42,12 @@ class RoundTranscript:
     weights: dict[int, float] = field(default_factory=dict, repr=False)  # w_k of the roster, Σ = 1
     new_references: bool = False  # a reference epoch began with this round
     witnesses: tuple[int, ...] = ()  # shard → second aggregating peer, with replicas; public too
+    unmaskers: tuple[int, ...] = ()  # of shard 0, of shard 1, …, where contributions are masked; public too
+
+    @property
+    def owners(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Who has which duty for each shard: aggregators, witnesses, unmaskers."""
+        return self.assignment, self.witnesses, self.unmaskers
 
     def accepted(self, member: int) -> tuple[int, ...]:
         """Return the shards that were committed with this member among the contributors."""
@@ -73,7 +79,9 @@ class TranscriptRecorder:
         if event.model is None:
             raise InputError("this run's events do not carry the model", fix="audit a simulated run", round=event.round)
         layout, model = self._recipe.layout(event.round), event.model.copy()
-        return RoundTranscript(event.round, event.assignment, layout, model, witnesses=event.witnesses)
+        return RoundTranscript(
+            event.round, event.assignment, layout, model, witnesses=event.witnesses, unmaskers=event.unmaskers
+        )
 
     def _mean(self, record: RoundTranscript, event: ShardPublished, values: Vector) -> PublishedMean:
         support = self._recipe.published_support(event.round, event.shard)

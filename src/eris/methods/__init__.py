@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from eris.config import Config, concerning
 from eris.methods.ako import AKO
-from eris.methods.eris import ERIS, ERIS_DSC, ERIS_DSC_LDP, ERIS_LDP
+from eris.methods.eris import ERIS, ERIS_DSC, ERIS_DSC_LDP, ERIS_DSC_MASKED, ERIS_LDP, ERIS_MASKED
 from eris.methods.fedavg import FEDAVG, FEDAVG_COMPRESSED, FEDAVG_DPSGD, FEDAVG_LDP, MIN_LEAKAGE
 from eris.methods.fedprox import FEDPROX
 from eris.methods.gossip import GOSSIP
@@ -49,7 +49,7 @@ METHODS: Registry[Method] = Registry(
             *(FEDAVG, FEDAVG_LDP, FEDAVG_DPSGD, FEDAVG_COMPRESSED, MIN_LEAKAGE),
             *(SOTERIAFL, CDP_SGD, PRIPRUNE, PRIPRUNE_PSEUDO),
             *(GOSSIP, SHATTER, AKO, QDPSGD),
-            *(ERIS, ERIS_DSC, ERIS_LDP, ERIS_DSC_LDP, FEDPROX, SCAFFOLD),
+            *(ERIS, ERIS_DSC, ERIS_LDP, ERIS_DSC_LDP, ERIS_MASKED, ERIS_DSC_MASKED, FEDPROX, SCAFFOLD),
         )
     },
     refuses=lambda thing: "" if isinstance(thing, Method) else "make one with eris.Method(…)",

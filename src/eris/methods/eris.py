@@ -1,6 +1,7 @@
 """ERIS: every update is cut into shards for as many aggregators; with DSC it is also compressed against a reference.
 
-With `ldp` noise comes before. Server optimizers, robust rules, weighted shards and kinds of masks are settings of every
+With `ldp` noise comes before. With `masked` an aggregator adds up what it cannot read, and another peer takes the pads
+off the sum. Server optimizers, robust rules, weighted shards and kinds of masks are settings of every
 one of them.
 """
 
@@ -13,7 +14,7 @@ from eris.methods.noise_budget import with_noise
 from eris.step.schedule import schedule_by_name
 from eris.transforms import Transform, shift
 
-__all__ = ["ERIS", "ERIS_DSC", "ERIS_DSC_LDP", "ERIS_LDP"]
+__all__ = ["ERIS", "ERIS_DSC", "ERIS_DSC_LDP", "ERIS_DSC_MASKED", "ERIS_LDP", "ERIS_MASKED"]
 
 
 def _shifted(config: Config) -> Transform:
@@ -28,6 +29,11 @@ def _shifted(config: Config) -> Transform:
     )
 
 
+def _masked(config: Config) -> Config:
+    """Return the configuration of a method that masking makes."""
+    return config.model_copy(update={"privacy": config.privacy.model_copy(update={"masking": "pairs"})})
+
+
 ERIS = Method("eris", "every aggregator sees one shard", label="ERIS")
 ERIS_DSC = Method(
     "eris+dsc", "one shard each, compressed against a reference", packing=_shifted, label="ERIS+DSC", facts=COMPRESSED
@@ -39,5 +45,16 @@ ERIS_DSC_LDP = Method(
     _shifted,
     with_defaults=with_noise,
     label="ERIS+DSC+LDP",
+    facts=COMPRESSED,
+)
+ERIS_MASKED = Method(
+    "eris+masked", "every aggregator sees a sum over many members", with_defaults=_masked, label="ERIS+masked"
+)
+ERIS_DSC_MASKED = Method(
+    "eris+dsc+masked",
+    "every aggregator sees a sum over many members, compressed against references",
+    _shifted,
+    with_defaults=_masked,
+    label="ERIS+DSC+masked",
     facts=COMPRESSED,
 )

@@ -139,6 +139,8 @@ class Method:
     def completed(self, config: Config) -> Config:
         """Return a configuration of this method alone, with everything that it leaves to defaults."""
         config = self.with_defaults(config)
+        if config.privacy.masking == "pairs" and not (self.server or self.exchange):  # pads hide whole numbers
+            config = config.model_copy(update={"server": config.server.model_copy(update={"encoding": "fixed"})})
         plain = TypeAdapter(self.options).dump_python(self.settings(config), mode="json", exclude_none=True)
         return config.model_copy(update={"options": {self.name: plain} if plain else {}})
 

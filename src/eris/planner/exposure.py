@@ -18,9 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eris.errors import ConfigError
 from eris.methods import Method, method_by_name
+from eris.methods.masked import unmaskers_of
 from eris.planner.model_size import VALUE_BYTES
 from eris.planner.scenario import Scenario
 from eris.planner.traffic import payload
@@ -61,11 +63,14 @@ def _of_shards(method: Method, scenario: Scenario, coalition: int) -> Exposure:
     With replicas a peer is sent two shards. Peers that share none see most together; where sizes differ that is an
     upper bound, because the largest shards may be the same ones.
     """
+    masked = unmaskers_of(method.name, scenario.config)
     sent, held = payload(method.name, scenario).up, np.zeros(scenario.members)
     for peers in scenario.observers:
         np.add.at(held, peers, sent)
     size = VALUE_BYTES * (scenario.model.values + method.facts.vectors * scenario.model.n)
     everything = float(sent.sum() / size)
+    if masked:
+        return _of_masked(scenario, masked, coalition, held / size, everything)
     seen = min(everything, float(np.sort(held)[::-1][:coalition].sum() / size))
     observer = "an aggregator" if coalition == 1 else f"{coalition} aggregators together"
     others = len(scenario.participants) - coalition
@@ -80,3 +85,20 @@ def _of_shards(method: Method, scenario: Scenario, coalition: int) -> Exposure:
     if scenario.masks == "independent":  # counted as the ledger of a run counts them
         note += ", without its name (secret masks)"
     return Exposure(seen + published, observer, published, note)
+
+
+def _of_masked(scenario: Scenario, unmaskers: int, coalition: int, held: NDArray[np.float64], whole: float) -> Exposure:
+    """Count what a coalition sees that must hold an aggregator and all unmaskers of a shard to see anything.
+
+    With each of m + 1 neighbours in the ring one aggregator's shards are seen, with each further one those of one more;
+    where unmaskers are shared by shards more is not seen than the coalition's largest aggregators hold.
+    """
+    seeing = coalition - unmaskers
+    seen = min(whole, float(np.sort(held)[::-1][: max(seeing, 0)].sum()))
+    observer = "an aggregator" if coalition == 1 else f"{coalition} aggregators together"
+    others = len(scenario.participants) - coalition
+    if others <= 1:
+        note = f"{len(scenario.participants)} contributors: the published mean less the coalition's own is the update"
+        return Exposure(whole, observer, whole - seen, note)
+    note = f"masked: single values are seen by an aggregator and {unmaskers} unmasker(s) together" if seen == 0 else ""
+    return Exposure(seen, observer, note=note)

@@ -1,6 +1,7 @@
 """Who sends and receives how many bytes in a round, method by method, in closed form.
 
-A round is one or two **phases**: members send, then (where somebody aggregates) the result goes out. In a phase every
+A round is one to three **phases**: members send, masked sums are unmasked, then (where somebody aggregates) the result
+goes out. In a phase every
 node sends some bytes and receives some; what all send is what all receive.
 
 >>> from eris.planner.fleet import Fleet
@@ -22,13 +23,16 @@ from numpy.typing import NDArray
 
 from eris.errors import ConfigError
 from eris.methods import Method, method_by_name
+from eris.methods.masked import unmaskers_of
 from eris.planner.model_size import VALUE_BYTES
 from eris.planner.scenario import Scenario
+from eris.privacy.masking import CHECK_WORDS
 from eris.transforms.sparsify import share_of
 
 __all__ = ["Bytes", "Payload", "Phase", "PlannedTraffic", "payload", "phases", "traffic"]
 
 Bytes = NDArray[np.float64]
+_CHECKED = 4 * CHECK_WORDS  # bytes behind a masked contribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,8 @@ class Payload:
 def payload(method: str, scenario: Scenario) -> Payload:
     """Return the bytes of one contribution to, and of one publication of, every shard (methods with shards)."""
     known = method_by_name(method)
-    buffers = scenario.buffer_words * scenario.buffer_sizes
+    words = 2 if unmaskers_of(method, scenario.config) else scenario.buffer_words  # masked ones are fixed point
+    buffers = words * scenario.buffer_sizes
     beside = VALUE_BYTES * (buffers + known.facts.vectors * scenario.shard_sizes).astype(np.float64)
     dense = VALUE_BYTES * scenario.shard_sizes + beside
     if known.packing is None:
@@ -150,7 +155,8 @@ def _published(scenario: Scenario) -> Bytes:
 def _eris(method: str, scenario: Scenario) -> tuple[Phase, ...]:
     """Every member sends each shard to who aggregates it, once or twice; one publishes it. Own shards stay put."""
     sizes, owners = payload(method, scenario), np.array(scenario.aggregators)
-    up, down = _framed(scenario, sizes.up), _framed(scenario, sizes.down)
+    checked = _CHECKED if unmaskers_of(method, scenario.config) else 0
+    up, down = _framed(scenario, sizes.up + checked), _framed(scenario, sizes.down)
     joins, listens = scenario.takes_part, scenario.listens
     collect, publish = _silence(scenario), _silence(scenario)
     collect.sent[:-1][joins] = scenario.replicas * up.sum()
@@ -160,7 +166,22 @@ def _eris(method: str, scenario: Scenario) -> tuple[Phase, ...]:
     np.add.at(publish.sent, owners, down * (listens.sum() - listens[owners]))
     publish.received[:-1][listens] = down.sum()
     np.subtract.at(publish.received, owners, down * listens[owners])
-    return collect, publish
+    return (collect, *_unmasking(method, scenario, sizes.down), publish)
+
+
+def _unmasking(method: str, scenario: Scenario, down: Bytes) -> tuple[Phase, ...]:
+    """Before a masked shard is published, its unmaskers send sums of pads as long as it to who aggregates it."""
+    count, unmask = unmaskers_of(method, scenario.config), _silence(scenario)
+    if not count:
+        return ()
+    sizes = _framed(scenario, down + _CHECKED)
+    for shard, home in enumerate(scenario.aggregators):
+        owners = [int(peers[shard]) for peers in scenario.observers]
+        ring = [(home + turn) % scenario.members for turn in range(1, scenario.members)]
+        helpers = [peer for peer in ring if peer not in owners][:count]
+        unmask.sent[helpers] += sizes[shard] * len(owners)
+        unmask.received[owners] += sizes[shard] * len(helpers)
+    return (unmask,)
 
 
 def _framed(scenario: Scenario, payload: Bytes) -> Bytes:

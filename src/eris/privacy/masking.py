@@ -14,6 +14,7 @@ right pads they sum to (0, 0, 0, |C|); a wrong set, key or pad gives anything el
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,7 @@ class MaskKey:
         x25519 = _primitives().asymmetric.x25519
         self._private: X25519PrivateKey = private or x25519.X25519PrivateKey.generate()
         self.counter, self.public = counter, bytes(self._private.public_key().public_bytes_raw())
+        self.secret = os.urandom(32)  # what nonces come from: never sent, never kept
 
     def __repr__(self) -> str:
         return f"MaskKey(counter={self.counter}, public={self.public.hex()[:8]}…)"

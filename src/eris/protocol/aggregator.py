@@ -2,6 +2,10 @@
 
 Floats are staged until the cut and folded in ascending member id. In fixed point the order does not matter: each
 contribution is added up when it is complete, and a shard takes the memory of one of them instead of all.
+
+Where contributions are masked, what is added up cannot be read. At the cut the aggregator states whose contributions it
+holds (`cuts`); the shard's unmaskers answer with the sum of their pads (`unmasked`), once, for that very set; only then
+is there a sum to look at and to publish.
 """
 
 from __future__ import annotations
@@ -22,15 +26,19 @@ from eris.aggregate.mean import WeightedMean
 from eris.aggregate.rule import Contribution
 from eris.aggregate.staging import DEFAULT_BUDGET, Contents, Staging
 from eris.errors import Reason, Refused
+from eris.privacy.masking import CHECK_WORDS, Words, sum_checks
 from eris.protocol import steps
 from eris.protocol.agreement import Agreement
 from eris.protocol.messages import Published, Receipt, Upload, UploadHeader, Withheld
+from eris.protocol.pairs import check_pairs
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
+from eris.protocol.unmasker import Cut, Pads, Unmasking
 from eris.storage.buffer_pool import BufferPool
 from eris.storage.spill import Bytes
 from eris.wire.codec import encode_upload
 from eris.wire.expected import Expected
+from eris.wire.schema import digest_of
 
 __all__ = ["Aggregator"]
 
@@ -40,6 +48,7 @@ class _Sum(NamedTuple):
 
     values: Ring
     buffers: Ring64
+    checks: Words  # of masked contributions
 
 
 @dataclass
@@ -52,6 +61,8 @@ class _Shard:
     total: _Sum | None  # None for floats
     headers: dict[int, UploadHeader] = field(default_factory=dict)
     outcome: Published | Withheld | None = None
+    cut: Cut | None = None  # of a masked shard that waits for its pads
+    pads: dict[int, str] = field(default_factory=dict)  # digest of what each unmasker answered, taken off already
 
 
 class Aggregator:
@@ -70,22 +81,26 @@ class Aggregator:
         budget: int = DEFAULT_BUDGET,
         pool: BufferPool | None = None,
         agreement: Agreement | None = None,
+        verify: steps.Verify = steps.trust_everybody,
     ) -> None:
-        self._agreement = agreement
+        self._agreement, self._verify = agreement, verify
         self.peer, self.recipe, self._sign, self._budget, self._pool = peer, recipe, sign, budget, pool or BufferPool()
         self.plan: RoundPlan | None = None
         self.refusals: Counter[Reason] = Counter()
         self._code = recipe.code
         self._shards: dict[int, _Shard] = {}
-        self._cut_at = math.inf
+        self._cut_at = self._unmask_by = math.inf
         self._gone: set[int] = set()
+        self._away: set[int] = set()
 
     # ── the round ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, plan: RoundPlan, now: float) -> None:
         """Open a round: forget the last one, expect uploads for the shards this plan gives us."""
         self._require_agreed(plan)
-        self.plan, self._cut_at, self._gone = plan, now + plan.deadlines.contribute, set()
+        check_pairs(plan, self.recipe)
+        self.plan, self._cut_at, self._gone, self._away = plan, now + plan.deadlines.contribute, set(), set()
+        self._unmask_by = now + plan.deadlines.unmasked
         self._shards = {shard: self._open(shard, plan) for shard in plan.shards_of(self.peer)}
 
     def abstain(self, plan: RoundPlan) -> list[Withheld]:
@@ -97,9 +112,13 @@ class Aggregator:
         self.plan, self._shards, self._cut_at = plan, {}, math.inf
         return [Withheld(plan.digest, shard, self.peer, Reason.RESTARTED) for shard in plan.shards_of(self.peer)]
 
-    def without(self, peers: Iterable[int]) -> None:
-        """Wait no longer in this round for members that cannot be reached; what they sent already counts."""
+    def without(self, peers: Iterable[int], *, away: bool = True) -> None:
+        """Wait no longer in this round for members that cannot be reached; what they sent already counts.
+
+        Who is not `away` only sends nothing: its pads may still be waited for.
+        """
         self._gone |= set(peers)
+        self._away |= set(peers) if away else set()
 
     def room(self, header: UploadHeader, start: int, stop: int, *, sender: int) -> memoryview:
         """Return memory to receive bytes [start, stop) of a contribution into, or refuse it with a typed reason."""
@@ -143,7 +162,7 @@ class Aggregator:
         if not 0 <= upload.shard < trainable.shards:
             with self._counted():
                 raise Refused(Reason.WRONG_SHARD, "there is no such shard", **_place(header))
-        pieces = encode_upload(upload.part, upload.buffers, trainable)
+        pieces = encode_upload(upload.part, upload.buffers, trainable, upload.checks)
         if len(pieces) == 1 and self._adopt(header, pieces[0], sender):
             return Receipt(header.plan, header.member, header.shard, self.peer)
         memory = self.room(header, 0, header.total, sender=sender)
@@ -163,10 +182,48 @@ class Aggregator:
         open_shards = [shard for shard in self._shards.values() if shard.outcome is None]
         outcomes = []
         for shard in open_shards:
-            if due or expected <= set(shard.staging.complete):
+            if shard.cut is None and (due or expected <= set(shard.staging.complete)):
                 shard.outcome = self._cut(shard, plan)
+            if shard.cut is not None and shard.outcome is None:
+                shard.outcome = self._unmasked(shard, plan, now)
+            if shard.outcome is not None:
                 outcomes.append(shard.outcome)
         return outcomes
+
+    def cut_of(self, shard: int) -> Cut | None:
+        """Return what is to be shown to a masked shard's unmaskers; None before it is cut."""
+        return self._shards[shard].cut if shard in self._shards else None
+
+    def cuts(self) -> list[Cut]:
+        """Return the cuts of masked shards that wait for their pads."""
+        return [each.cut for each in self._shards.values() if each.cut is not None and each.outcome is None]
+
+    def take_off(self, answer: Unmasking, sender: int) -> None:
+        """Take the pads that an unmasker knows off a shard's sum; the same again changes nothing, another is refused.
+
+        When the last of them is off, `tick` publishes what is left, or withholds what is no possible sum.
+        """
+        plan = self.plan
+        shard = next((each for each in self._shards.values() if each.cut and each.cut.digest == answer.cut), None)
+        where: dict[str, Any] = {"peer": sender, "shard": shard.number if shard else -1}
+        with self._counted():
+            if plan is None or shard is None or shard.total is None:
+                raise Refused(Reason.WRONG_PLAN, "pads for a cut that was not made here", **where)
+            if sender != answer.unmasker or sender not in plan.unmaskers_of(shard.number):
+                raise Refused(Reason.WRONG_SHARD, "this peer does not unmask the shard", **where)
+            if not self._verify(sender, answer.signed_bytes, answer.signature):
+                raise Refused(Reason.BAD_SIGNATURE, "the pads are not signed by their unmasker", **where)
+            if answer.pads.sizes != Pads(*shard.total).sizes:
+                raise Refused(Reason.WRONG_SIZE, f"pads of {answer.pads.sizes} words", **where)
+            given, before = digest_of(answer.signed_bytes), shard.pads.get(sender)
+            if before not in (None, given):
+                raise Refused(Reason.CONFLICT, "other pads came before", **where)
+            if shard.outcome is not None or before is not None:
+                return
+            shard.pads[sender] = given
+        pairs: Iterable[tuple[NDArray[Any], NDArray[Any]]] = zip(shard.total, answer.pads, strict=True)
+        for total, pads in pairs:
+            np.subtract(total, pads, out=total)
 
     def outcome(self, shard: int) -> Published | Withheld | None:
         """Return what was published for a shard (to serve it again)."""
@@ -187,6 +244,11 @@ class Aggregator:
     def cut_at(self) -> float:
         """When shards are cut whether complete or not."""
         return self._cut_at
+
+    @property
+    def next_due(self) -> float:
+        """When `tick` may do something though nothing came: shards are cut, or given up for want of their pads."""
+        return self._unmask_by if self.cuts() else self._cut_at
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -234,7 +296,13 @@ class Aggregator:
         """Return the sum of no contributions."""
         values = self._pool.take(4 * self._count(shard, plan)).view(np.uint32)
         values.fill(0)
-        return _Sum(values, np.zeros(int(self.recipe.layout(plan.round).buffers.sizes[shard]), np.uint64))
+        buffers = np.zeros(int(self.recipe.layout(plan.round).buffers.sizes[shard]), np.uint64)
+        return _Sum(values, buffers, np.zeros(self._checks, np.uint32))
+
+    @property
+    def _checks(self) -> int:
+        """How many words stand behind a contribution."""
+        return CHECK_WORDS if self.recipe.unmaskers else 0
 
     def _count(self, shard: int, plan: RoundPlan) -> int:
         """Return how many values a published shard has."""
@@ -245,7 +313,7 @@ class Aggregator:
         """Return the form an upload must have; coordinates are shared, or redrawn from the member's secret, or sent."""
         layout, compressor = self.recipe.layout(plan.round), self.recipe.compressor
         buffers, kind = int(layout.buffers.sizes[shard]), self.recipe.words.buffers
-        form = Expected(layout.trainable, shard, self._code, buffers, buffer_type=kind)
+        form = Expected(layout.trainable, shard, self._code, buffers, buffer_type=kind, checks=self._checks)
         if compressor.shared_support:
             return replace(form, coordinates=self.recipe.published_support(plan.round, shard))
         try:
@@ -266,6 +334,8 @@ class Aggregator:
         if not steps.counts_as_steps(header.steps):
             raise Refused(Reason.NON_FINITE, f"{header.steps} local steps", **where)
         shard = self._shards[header.shard]
+        if bool(header.nonce) != bool(self.recipe.unmaskers):
+            raise Refused(Reason.MALFORMED, "a contribution is masked in every round of a run or in none", **where)
         if header.explicit != (shard.staging.size is None):
             raise Refused(Reason.MALFORMED, "indices travel only where they cannot be redrawn", **where)
         return shard
@@ -282,18 +352,42 @@ class Aggregator:
         if not shared and part.coordinates is not None:
             positions = expected.plan.positions_of(shard, part.coordinates)
         values = part.values() if self.recipe.encoding is None else part.symbols
-        return Contents(values, positions, buffers)
+        return Contents(values, positions, buffers, expected.check_words(payload))
 
-    def _cut(self, shard: _Shard, plan: RoundPlan) -> Published | Withheld:
+    def _cut(self, shard: _Shard, plan: RoundPlan) -> Published | Withheld | None:
         contributors = shard.staging.cut()
         if self._agreement is not None and not self._agreement.are_enough(plan, contributors):
             return Withheld(plan.digest, shard.number, self.peer, Reason.TOO_FEW, contributors)
+        if self.recipe.unmaskers:
+            return self._ask_for_pads(shard, plan, contributors)
+        fold = partial(self._folded, shard, plan, contributors)
+        return steps.cut(plan, shard.number, self.peer, contributors, fold, self._sign)
+
+    def _ask_for_pads(self, shard: _Shard, plan: RoundPlan, contributors: tuple[int, ...]) -> Withheld | None:
+        """State whose contributions the sum holds, or withhold it at once where no honest unmasker would answer."""
+        if len(contributors) < plan.least_contributors:
+            return Withheld(plan.digest, shard.number, self.peer, Reason.TOO_FEW, contributors)
+        nonces = tuple(shard.headers[member].nonce for member in contributors)
+        cut = Cut(plan.digest, shard.number, self.peer, contributors, nonces)
+        shard.cut = cut if self._sign is None else replace(cut, signature=self._sign(cut.signed_bytes))
+        return None
+
+    def _unmasked(self, shard: _Shard, plan: RoundPlan, now: float) -> Published | Withheld | None:
+        """Publish a sum whose pads are off; withhold it if they do not come, or if it is not what they belong to."""
+        assert shard.cut is not None
+        assert shard.total is not None
+        contributors, wanted = shard.cut.contributors, set(plan.unmaskers_of(shard.number))
+        lost = Withheld(plan.digest, shard.number, self.peer, Reason.UNMASK, contributors)
+        if not wanted <= shard.pads.keys():
+            return lost if now >= self._unmask_by or (wanted - shard.pads.keys()) & self._away else None
+        if not sum_checks(shard.total.checks, len(contributors)):
+            return lost
         fold = partial(self._folded, shard, plan, contributors)
         return steps.cut(plan, shard.number, self.peer, contributors, fold, self._sign)
 
     def _folded(self, shard: _Shard, plan: RoundPlan, contributors: tuple[int, ...]) -> steps.Folded:
         taken = {member: shard.headers[member].steps for member in contributors}
-        values, buffers = shard.total if shard.total is not None else self._mean(shard, plan)
+        values, buffers = shard.total[:2] if shard.total is not None else self._mean(shard, plan)
         return steps.Folded(values, buffers, steps.side_scalars(self.recipe, plan, taken))
 
     def _mean(self, shard: _Shard, plan: RoundPlan) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -310,6 +404,7 @@ def _add(total: _Sum, member: int, given: Contents) -> None:
     del member
     add(total.values, given.values)
     add(total.buffers, given.buffers)
+    add(total.checks, given.checks)
 
 
 def _place(header: UploadHeader) -> dict[str, Any]:

@@ -69,10 +69,9 @@ class Agreement:
 
     def _check_deadlines(self, plan: RoundPlan) -> None:
         said, longest = plan.deadlines, _LONGEST * self.deadlines.report
-        if not 0 < said.contribute <= said.report <= longest:
-            raise _violation(
-                plan, "deadlines", f"are {said.contribute:g} s and {said.report:g} s, at most {longest:g} s were agreed"
-            )
+        if not 0 < said.contribute <= said.unmasked <= said.report <= longest:
+            times = " and ".join(f"{time:g} s" for time in (said.contribute, said.report))
+            raise _violation(plan, "deadlines", f"are {times}, at most {longest:g} s were agreed")
 
     def _check_roster(self, plan: RoundPlan) -> None:
         for entry in plan.roster:

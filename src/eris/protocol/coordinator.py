@@ -15,15 +15,16 @@ from collections.abc import Iterable
 
 from eris.errors import Reason, Refused, RunStopped
 from eris.protocol.journal import Journal, Membership, Rewind, in_force
-from eris.protocol.member import Verify, trust_everybody
 from eris.protocol.messages import BriefReport, Disagreement, Equivocation, Manifest, Report, Wanted, Withheld
 from eris.protocol.open_round import OpenRound
+from eris.protocol.pairs import choose_unmaskers
 from eris.protocol.participation import draw_participants
 from eris.protocol.placement import Placement
 from eris.protocol.recipe import Recipe
 from eris.protocol.roster import Roster, RosterEntry
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.rules import Rules
+from eris.protocol.steps import Verify, trust_everybody
 from eris.protocol.verdict import GENESIS, Verdict
 
 __all__ = ["Coordinator"]
@@ -60,6 +61,7 @@ class Coordinator:
         self._attest = False  # somebody came back since the last plan
         self._changes: Counter[int] = Counter()  # of each peer's entry since the last plan
         self._contributed: dict[int, int] = {}  # peer → last round with a committed contribution
+        self.mask_keys: dict[int, bytes] = {}  # of those who are here, as their processes have shown them
         self._resume()
 
     # ── who is here ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -95,6 +97,10 @@ class Coordinator:
         self.absent.discard(peer)
         if peer in self.roster:
             self._change({other: entry for other, entry in self.roster.items() if other != peer})
+
+    def show_key(self, peer: int, key: bytes) -> None:
+        """Take a peer's mask key, made anew at every start of it; plans show it to all from the next one on."""
+        self.mask_keys[peer] = key
 
     def gone(self, peer: int) -> None:
         """Note that a peer cannot be reached: nobody waits for it until it returns."""
@@ -291,6 +297,7 @@ class Coordinator:
             )
         rules, began = self.rules, self._planned_reference[1]
         assignment, witnesses = self._assignment(set(present) - self.out_of_reach)
+        masked = self._masked(assignment, witnesses, set(present))
         return RoundPlan(
             run=rules.run,
             epoch=self.epoch,
@@ -310,7 +317,28 @@ class Coordinator:
             checkpoint=rules.checkpoint_every > 0 and self.round % rules.checkpoint_every == 0,
             attest=self._attest,
             deadlines=rules.deadlines,
+            unmaskers=masked,
+            mask_keys=tuple(self.mask_keys.get(peer, b"").hex() for peer in members) if self.mask_keys else (),
         )
+
+    def _masked(self, assignment: tuple[int, ...], witnesses: tuple[int, ...], present: set[int]) -> tuple[int, ...]:
+        """Return who takes the pads off each shard: those here who have shown a key; nobody if nothing is masked.
+
+        In a simulation nobody has one: nothing is padded there, for the sums are the same.
+        """
+        chosen, count = list[int](), self.recipe.unmaskers
+        able = present & self.mask_keys.keys() if self.mask_keys else present
+        for shard, home in enumerate(assignment if count else ()):
+            owners = (home, *witnesses[shard : shard + 1])
+            found = choose_unmaskers(self.roster, owners, count, able)
+            if len(found) < count:
+                raise RunStopped(
+                    f"shard {shard} has {len(found)} of {count} peers that could unmask it",
+                    fix="bring members back; masked shards need one more peer than aggregators of a shard",
+                    round=self.round,
+                )
+            chosen += found
+        return tuple(chosen)
 
     def _participants(self) -> tuple[int, ...]:
         """Draw who trains: among those who are here, if too few of the first draw are and enough of the others."""

@@ -4,27 +4,33 @@ A round is eight calls, each of which hands on what the one before gave:
 
     plan → begin → contribute → upload → cut → publish → decide → conclude
 
-`play` makes them all. Whoever wants to see, lose, repeat or change a message makes them one by one; every call can be
-stepped into with a debugger, and everything the roles know is in `coordinator`, `members` and `aggregators`.
+Where contributions are masked, `cut` has two halves: aggregators state whose contributions they hold, and their
+unmaskers answer (`unmask`). `play` makes all calls. Whoever wants to see, lose, repeat or change a message makes them
+one by one; each can be stepped into with a debugger, and everything the roles know is in `coordinator`, `members`,
+`aggregators` and `unmaskers`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
+from eris.errors import Refused
 from eris.local.spec import Vector
 from eris.local.task import BlockResult, LocalResult
+from eris.privacy.masking import MaskKey
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.coordinator import Coordinator
 from eris.protocol.floor import Floor
 from eris.protocol.journal import Entry
-from eris.protocol.member import Member, Verify, trust_everybody
+from eris.protocol.member import Member
 from eris.protocol.messages import Published, Receipt, Upload, Withheld
 from eris.protocol.recipe import Recipe
 from eris.protocol.roster import RosterEntry
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.rules import Rules
-from eris.protocol.steps import Sign
+from eris.protocol.steps import Sign, Verify, trust_everybody
+from eris.protocol.unmasker import Unmasker
 from eris.protocol.verdict import Verdict
 from eris.seeds import Seed
 
@@ -35,7 +41,7 @@ Train = Callable[[Member, RoundPlan], LocalResult | BlockResult]
 
 
 class InProcess:
-    """A coordinator, and a member and an aggregator for every peer on the roster.
+    """A coordinator, and a member, an aggregator and (for masked shards) an unmasker for every peer on the roster.
 
     `root` gives each peer its private seed. Time is a number, `now`; it moves when somebody would wait.
     """
@@ -56,8 +62,15 @@ class InProcess:
         peers = sorted(entry.peer for entry in roster)
         self.journal: list[Entry] = []
         self.coordinator = Coordinator(recipe, rules, roster, self.journal, verify=verify)
-        self.members = {k: Member(k, recipe, model, root(k), floor=floor, verify=verify) for k in peers}
-        self.aggregators = {k: Aggregator(k, recipe, sign=sign(k) if sign else None) for k in peers}
+        masks = {k: MaskKey(0) for k in peers} if recipe.unmaskers else {}
+        for peer, key in masks.items():
+            self.coordinator.show_key(peer, key.public)
+        signs = {k: sign(k) if sign else None for k in peers}
+        self.members = {
+            k: Member(k, recipe, model, root(k), floor=floor, verify=verify, key=masks.get(k)) for k in peers
+        }
+        self.aggregators = {k: Aggregator(k, recipe, sign=signs[k], verify=verify) for k in peers}
+        self.unmaskers = {k: Unmasker(k, recipe, key, sign=signs[k], verify=verify) for k, key in masks.items()}
 
     def play(self, train: Train) -> Verdict:
         """Play one round, with every message delivered."""
@@ -74,10 +87,12 @@ class InProcess:
         return self.coordinator.plan(self.now)
 
     def begin(self, plan: RoundPlan) -> None:
-        """Show the plan to every peer, in both roles; members refuse one below their floor."""
+        """Show the plan to every peer, in all its roles; members refuse one below their floor."""
         for peer, member in self.members.items():
             member.begin(plan)
             self.aggregators[peer].begin(plan, self.now)
+            if peer in self.unmaskers:
+                self.unmaskers[peer].begin(plan, self.now)
 
     def contribute(self, plan: RoundPlan, train: Train) -> list[Upload]:
         """Let all participants train, transform and cut their updates; return what they would send."""
@@ -94,9 +109,29 @@ class InProcess:
 
     def cut(self, plan: RoundPlan) -> list[Published | Withheld]:
         """Let the aggregators fold what they have; where somebody is missing, they have waited until the deadline."""
-        outcomes = [outcome for peer in self.aggregators.values() for outcome in peer.tick(self.now)]
-        self.now += plan.deadlines.contribute
-        return outcomes + [outcome for peer in self.aggregators.values() for outcome in peer.tick(self.now)]
+        began, outcomes = self.now, self._ticked()
+        self.unmask(plan)
+        outcomes += self._ticked()
+        self.now = began + plan.deadlines.contribute
+        outcomes += self._ticked()
+        self.unmask(plan)
+        outcomes += self._ticked()
+        self.now = began + plan.deadlines.unmasked if self.unmaskers else self.now
+        return outcomes + self._ticked()
+
+    def _ticked(self) -> list[Published | Withheld]:
+        return [outcome for peer in self.aggregators.values() for outcome in peer.tick(self.now)]
+
+    def unmask(self, plan: RoundPlan) -> None:
+        """Show every cut to its shard's unmaskers, and bring back the pads of those that answer."""
+        for _ in range(2 if plan.witnesses else 1):  # the first of two aggregators is answered when both have cut
+            for aggregator in self.aggregators.values():
+                for cut in aggregator.cuts():
+                    for peer in plan.unmaskers_of(cut.shard):
+                        with suppress(Refused):  # it knows why, and the shard will be lost
+                            answer = self.unmaskers[peer].unmask(cut, self.now)
+                            if answer is not None:
+                                aggregator.take_off(answer, peer)
 
     def publish(
         self, plan: RoundPlan, outcomes: Iterable[Published | Withheld], to: Sequence[Member] | None = None

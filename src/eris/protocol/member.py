@@ -8,7 +8,7 @@ One that lost its place (another chain) takes a snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from eris.aggregate.staging import all_finite
 from eris.errors import FloorError, Reason, Refused
 from eris.local.spec import Vector
 from eris.local.task import BlockResult, LocalResult
+from eris.privacy.masking import MaskKey
 from eris.protocol import steps
 from eris.protocol.agreement import Agreement
 from eris.protocol.floor import Floor
@@ -34,10 +35,12 @@ from eris.protocol.messages import (
     Withheld,
     payload_hash,
 )  # fmt: skip
+from eris.protocol.pairs import check_pairs
 from eris.protocol.recipe import Recipe
 from eris.protocol.replica import Replica, copy_over, initial_state
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.shown import Shown
+from eris.protocol.unmasker import masked
 from eris.protocol.verdict import GENESIS, Verdict
 from eris.seeds import Seed
 from eris.step.optimizer import State
@@ -45,16 +48,9 @@ from eris.storage.buffer_pool import BufferPool
 from eris.storage.stretch import stretches
 from eris.transforms.transform import Outgoing
 
-__all__ = ["NO_REFERENCE", "Member", "Missing", "Snapshot", "Verify", "trust_everybody"]
+__all__ = ["NO_REFERENCE", "Member", "Missing", "Snapshot"]
 
 NO_REFERENCE = -1  # the reference epoch of a member whose s_k was lost
-Verify = Callable[[int, bytes, str], bool]
-
-
-def trust_everybody(peer: int, message: bytes, signature: str) -> bool:
-    """Accept any signature: for simulations, where nobody can pretend to be somebody else."""
-    del peer, message, signature
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +83,12 @@ class Member:
         floor: Floor | None = None,
         agreement: Agreement | None = None,
         shown: Shown | None = None,
-        verify: Verify = trust_everybody,
+        verify: steps.Verify = steps.trust_everybody,
         pool: BufferPool | None = None,
+        key: MaskKey | None = None,
     ) -> None:
-        self.peer, self.recipe, self._agreement = peer, recipe, agreement
+        """Stand before the first round; `key` is this process's mask key, where contributions are masked."""
+        self.peer, self.recipe, self._agreement, self._key = peer, recipe, agreement, key
         self.floor, self._verify, self._seed = floor or Floor(), verify, private.require_private("a member's root")
         self._pool = pool or BufferPool()
         self.shown = shown or Shown(recipe)
@@ -126,6 +124,7 @@ class Member:
             )
         if bool(plan.witnesses) != (self.recipe.policy.replicas > 1):
             raise Refused(Reason.WRONG_PLAN, "the plan does not have the replicas that the recipe asks for", **where)
+        check_pairs(plan, self.recipe)
         if self._agreement is not None:
             self._agreement.check(plan, self.recipe)
         self.floor.check(plan, self.recipe, self.peer)
@@ -168,6 +167,7 @@ class Member:
                 peer=self.peer,
                 round=plan.round,
             )
+        self._require_own_key(plan)
         layout = self.recipe.layout(plan.round)
         states, own = (self.private, self.replica.public), self._seed.child("round", plan.round)
         outgoing, buffers = steps.contribute(self.recipe, plan.round, self.peer, result, *states, own, self._pool)
@@ -182,7 +182,23 @@ class Member:
         parts = self._outgoing.packed.parts(layout.trainable, memory=self._pool.take)
         header = (plan.run, plan.epoch, plan.round, plan.digest, plan.chain, self.peer)
         sent = (part for part in parts if part.shard not in self.unsent)
-        return [Upload(*header, part.shard, part, rest[part.shard], result.steps) for part in sent]
+        if self._key is None or not self.recipe.unmaskers:
+            return [Upload(*header, part.shard, part, rest[part.shard], result.steps) for part in sent]
+        plain = (Upload(*header, part.shard, part, rest[part.shard]) for part in sent)  # τ_k is nobody's business
+        return [masked(upload, plan, self._key) for upload in plain]
+
+    def _require_own_key(self, plan: RoundPlan) -> None:
+        """Send nothing under a plan that shows another mask key of ours: it is from before a restart, or forged."""
+        if not self.recipe.unmaskers:
+            return
+        if self._key is None or plan.keys.get(self.peer) != self._key.public:
+            raise Refused(
+                Reason.WRONG_PLAN,
+                "the plan shows another mask key of ours" if self._key else "this member has no mask key",
+                fix="this round goes on without us; the next plan has our key",
+                peer=self.peer,
+                round=plan.round,
+            )
 
     def _too_much(self, plan: RoundPlan) -> tuple[int, ...]:
         """Write down what will be shown to whom of an update from this state; return the shards that must not be.

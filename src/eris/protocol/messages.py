@@ -48,6 +48,8 @@ __all__ = [
     "payload_hash",
 ]
 
+_NO_CHECKS: NDArray[Any] = np.empty(0, np.uint32)
+
 
 @dataclass(frozen=True, slots=True)
 class UploadHeader:
@@ -65,6 +67,7 @@ class UploadHeader:
     steps: float = 1.0
     explicit: bool = False
     mask_key: bytes = field(default=b"", repr=False)
+    nonce: bytes = field(default=b"", repr=False)  # of the pads of a masked contribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +84,17 @@ class Upload:
     part: Part = field(repr=False)
     buffers: NDArray[Any] = field(repr=False)  # float32, or 64-bit ring values
     steps: float = 1.0
+    checks: NDArray[Any] = field(
+        default_factory=lambda: _NO_CHECKS, repr=False
+    )  # behind a masked contribution, under its pads
+    nonce: bytes = field(default=b"", repr=False)
 
     def header(self) -> UploadHeader:
         """Return what is sent before the values."""
         part = self.part
-        total = part.payload_bytes + self.buffers.nbytes
+        total = part.payload_bytes + self.buffers.nbytes + self.checks.nbytes
         fields = (self.run, self.epoch, self.round, self.plan, self.chain, self.member, self.shard)
-        return UploadHeader(*fields, part.symbols.size, total, self.steps, part.explicit, part.mask_key)
+        return UploadHeader(*fields, part.symbols.size, total, self.steps, part.explicit, part.mask_key, self.nonce)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.aggregate.choose import check_rule
-from eris.aggregate.encoding import FLOATS, RINGS, FixedPoint, Ring32, Words, check_fixed_point
+from eris.aggregate.encoding import FLOATS, RINGS, FixedPoint, Ring32, Words, check_fixed_point, check_masking
 from eris.aggregate.rule import Rule
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec
@@ -40,6 +40,7 @@ class Recipe:
     public: Seed  # the root everybody knows
     schedule: Schedule | None = None  # λ_t/λ of the server's step
     encoding: FixedPoint | None = None  # None: floats
+    unmaskers: int = 0  # of each shard; 0: contributions are not masked
 
     def __post_init__(self) -> None:
         if self.public.private:
@@ -47,6 +48,10 @@ class Recipe:
         check_rule(self.rule, aggregators=self.policy.shards, chain=self.chain)
         if self.encoding is not None:
             check_fixed_point(self.rule, self.chain)
+        if self.unmaskers:
+            check_masking(self.rule, self.chain)
+            if self.encoding is None:
+                raise ConfigError("floats cannot be masked", fix="use server.encoding = 'fixed'")
         if self.chain.adds_noise:
             self.spec.require_noise_is_possible()
 
@@ -67,6 +72,11 @@ class Recipe:
     def code(self) -> Code:
         """How the values of an upload are written; in fixed point every member has its own scale beside it."""
         return self.compressor.code(self.spec.trainable_sizes) if self.encoding is None else Ring32()
+
+    def published_sizes(self, round: int, shard: int) -> tuple[int, int]:
+        """Return how many values and buffers a published shard has."""
+        layout, support = self.layout(round), self.published_support(round, shard)
+        return int(layout.trainable.sizes[shard]) if support is None else support.size, int(layout.buffers.sizes[shard])
 
     @property
     def first_limit(self) -> float | None:

@@ -10,18 +10,20 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
 
+import msgspec
 import numpy as np
 
 from eris.errors import InputError
 from eris.protocol.roster import Cited, Roster, cited
-from eris.wire.schema import Digest, Number, Numbers, Peers, Real, Text, decode, digest_of, document, encode
+from eris.wire.schema import MOST_PEERS, Digest, Number, Numbers, Peers, Real, Text, decode, digest_of, document, encode
 
 __all__ = ["Deadlines", "Normalisation", "RoundPlan"]
 
 # How the mean treats members that are missing from a shard: c = 1/W_P, c = 1/q, or c = 1 (methods: B.4 and H).
 Normalisation = Literal["contributors", "participation", "none"]
+MaskKeys = Annotated[tuple[Digest, ...], msgspec.Meta(max_length=MOST_PEERS)]  # 32 bytes each, as a digest has
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,12 @@ class Deadlines:
 
     contribute: Real = 60.0  # an aggregator cuts its shard
     report: Real = 90.0  # the coordinator writes the verdict
+    unmask: Real = 0.0  # an aggregator gives a masked shard up that was not unmasked; 0: half-way between the two
+
+    @property
+    def unmasked(self) -> float:
+        """When a masked shard must be unmasked."""
+        return self.unmask or (self.contribute + self.report) / 2
 
 
 @document(3)
@@ -57,6 +65,8 @@ class RoundPlan:
         False  # somebody came back: all say what they hold, as at checkpoints, so that it knows it has the same
     )
     deadlines: Deadlines = Deadlines()
+    unmaskers: Numbers = ()  # of shard 0, of shard 1, …: as many for each; empty where nothing is masked
+    mask_keys: MaskKeys = ()  # X25519, of everybody on the roster in its order; empty for who has shown none
 
     def __post_init__(self) -> None:
         roster = Roster(self.roster)
@@ -70,6 +80,10 @@ class RoundPlan:
             alone = any(first == second for first, second in zip(self.assignment, self.witnesses, strict=False))
             if len(self.witnesses) != self.shards or alone or not peers.issuperset(self.witnesses):
                 raise InputError("a shard is not given to two peers on the roster", round=self.round)
+        if self.unmaskers and (len(self.unmaskers) % self.shards or not peers.issuperset(self.unmaskers)):
+            raise InputError("not every shard has as many unmaskers on the roster", round=self.round)
+        if len(self.mask_keys) not in (0, len(roster)):
+            raise InputError("mask keys are not those of the roster", round=self.round)
 
     @cached_property
     def encoded(self) -> bytes:
@@ -99,8 +113,13 @@ class RoundPlan:
 
     @property
     def least_contributors(self) -> int:
-        """How many members a shard must have to be published; nobody at all is never enough."""
-        return max(self.min_contributors, 1)
+        """How many members a shard must have to be published; nobody at all is never enough.
+
+        Of a masked one two thirds of the participants: an aggregator chooses whose sum is unmasked, and with friends
+        among them a smaller set would leave few whose values hide each other.
+        """
+        wanted = math.ceil(2 * len(self.participants) / 3) if self.unmaskers else 1
+        return max(self.min_contributors, wanted)
 
     @property
     def weights(self) -> dict[int, np.float32]:
@@ -118,6 +137,17 @@ class RoundPlan:
     def aggregators_of(self, shard: int) -> tuple[int, ...]:
         """Return who aggregates a shard: one peer, or two whose means are compared."""
         return (self.assignment[shard], *self.witnesses[shard : shard + 1])
+
+    def unmaskers_of(self, shard: int) -> tuple[int, ...]:
+        """Return who takes the pads off a shard's sum; nobody where nothing is masked."""
+        each = len(self.unmaskers) // self.shards
+        return self.unmaskers[shard * each : (shard + 1) * each]
+
+    @cached_property
+    def keys(self) -> dict[int, bytes]:
+        """Mask keys of all who have shown one."""
+        pairs = zip(self.roster, self.mask_keys, strict=False)
+        return {entry.peer: bytes.fromhex(key) for entry, key in pairs if key}
 
     @cached_property
     def aggregators(self) -> frozenset[int]:

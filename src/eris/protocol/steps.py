@@ -42,6 +42,7 @@ __all__ = [
     "Folded",
     "Limited",
     "Sign",
+    "Verify",
     "Weighed",
     "apply",
     "contribute",
@@ -54,9 +55,17 @@ __all__ = [
     "settle",
     "side_scalars",
     "starting_model",
+    "trust_everybody",
 ]
 
 Sign = Callable[[bytes], str]
+Verify = Callable[[int, bytes, str], bool]
+
+
+def trust_everybody(peer: int, message: bytes, signature: str) -> bool:
+    """Accept any signature: for simulations, where nobody can pretend to be somebody else."""
+    del peer, message, signature
+    return True
 
 
 # ── a member ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ it lives; after a restart it does not know what it said, and sits the round out.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -20,12 +20,24 @@ import numpy as np
 
 from eris.aggregate.fixed_point import Ring, Ring64
 from eris.errors import Reason, Refused
-from eris.privacy.masking import CHECK_WORDS, LABEL, MaskKey, PadPurpose, Words, add_pad, pad_seed, spelled
-from eris.protocol.member import Verify, trust_everybody
-from eris.protocol.messages import payload_hash
+from eris.privacy.masking import (
+    CHECK_WORDS,
+    LABEL,
+    MaskKey,
+    PadPurpose,
+    Words,
+    add_pad,
+    check_words,
+    pad_nonce,
+    pad_seed,
+    spelled,
+)
+from eris.protocol.agreement import effective_contributors
+from eris.protocol.messages import Upload, payload_hash
+from eris.protocol.pairs import check_pairs
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
-from eris.protocol.steps import Sign
+from eris.protocol.steps import Sign, Verify, trust_everybody
 from eris.wire.schema import digest_of
 
 __all__ = [
@@ -33,11 +45,11 @@ __all__ = [
     "Pads",
     "Unmasker",
     "Unmasking",
-    "effective_number",
-    "least_contributors",
+    "masked",
     "pad_purpose",
-    "unmasker_of",
 ]
+
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -75,6 +87,16 @@ class Pads(NamedTuple):
     buffers: Ring64
     checks: Words
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many words there are of each."""
+        return tuple(array.size for array in self)
+
+    @classmethod
+    def zeros(cls, values: int, buffers: int) -> Pads:
+        """Return the sum of nobody's pads."""
+        return cls(np.zeros(values, np.uint32), np.zeros(buffers, np.uint64), np.zeros(CHECK_WORDS, np.uint32))
+
 
 @dataclass(frozen=True)
 class Unmasking:
@@ -93,41 +115,16 @@ class Unmasking:
         return spelled(LABEL + b"-unmasking", *map(bytes.fromhex, (self.cut, *hashes)))
 
 
-def unmasker_of(plan: RoundPlan, shard: int) -> int:
-    """Return q: the next peer after p that may aggregate but not this shard, of another organisation than who does.
-
-    Where nobody is of another organisation, the next peer all the same. Member, p and q each compute it.
-    """
-    owners, roster = plan.aggregators_of(shard), {entry.peer: entry for entry in plan.roster}
-    home = owners[0]
-    ring = [p for p in (*(p for p in roster if p > home), *(p for p in roster if p < home)) if p not in owners]
-    able = [peer for peer in ring if roster[peer].can_aggregate]
-    if not able:
-        raise Refused(Reason.WRONG_PLAN, "nobody is left to unmask it", fix="let more peers aggregate", shard=shard)
-    theirs = {roster[owner].organisation for owner in owners} - {""}
-    return next((peer for peer in able if roster[peer].organisation not in theirs), able[0])
-
-
-def least_contributors(plan: RoundPlan) -> int:
-    """Return how many must be in a masked sum: two thirds of the participants, and `min_contributors`."""
-    return max(plan.least_contributors, math.ceil(2 * len(plan.participants) / 3))
-
-
-def effective_number(weights: list[np.float32]) -> float:
-    """Return (Σw)²/Σw²: how many members of equal weight would hide each other as well.
-
-    >>> effective_number([np.float32(0.25)] * 4), round(effective_number([np.float32(0.97), np.float32(0.03)]), 2)
-    (4.0, 1.06)
-    """
-    squares = math.fsum(float(weight) ** 2 for weight in weights)
-    return math.fsum(map(float, weights)) ** 2 / squares if squares else 0.0
-
-
 def pad_purpose(
-    plan: RoundPlan, shard: int, member: int, keys: Mapping[int, bytes], nonce: bytes, length: int
+    plan: RoundPlan, shard: int, member: int, unmasker: int, nonce: bytes, sizes: tuple[int, int]
 ) -> PadPurpose:
-    """Return what the pad of one contribution is for; member and unmasker come to the same."""
-    unmasker = unmasker_of(plan, shard)
+    """Return what the pad of one contribution is for; member and unmasker come to the same.
+
+    `sizes` are the numbers of values and buffers under the pad.
+    """
+    keys = plan.keys
+    if member not in keys or unmasker not in keys:
+        raise Refused(Reason.WRONG_PLAN, f"peers {member} and {unmasker} have not both shown mask keys", shard=shard)
     return PadPurpose(
         run=plan.run,
         plan=bytes.fromhex(plan.digest),
@@ -137,16 +134,26 @@ def pad_purpose(
         member_key=keys[member],
         unmasker_key=keys[unmasker],
         code="ring32",
-        length=length,
+        length=sizes[0] + 2 * sizes[1] + CHECK_WORDS,
         nonce=nonce,
     )
+
+
+def masked(upload: Upload, plan: RoundPlan, key: MaskKey) -> Upload:
+    """Return a contribution under the pads of all its shard's unmaskers; its arrays are changed in place."""
+    values, buffers, checks = upload.part.symbols, upload.buffers, check_words()
+    nonce = pad_nonce(key.secret, bytes.fromhex(plan.digest), upload.shard, values, buffers)
+    for unmasker in plan.unmaskers_of(upload.shard):
+        purpose = pad_purpose(plan, upload.shard, upload.member, unmasker, nonce, (values.size, buffers.size))
+        add_pad(values, pad_seed(key, purpose.unmasker_key, purpose), buffers, checks)
+    return replace(upload, checks=checks, nonce=nonce)
 
 
 class Unmasker:
     """One peer's unmasking role. Give it plans, cuts and the time; it gives sums of pads.
 
-    `keys` of `begin` are the mask keys of all peers. `least_effective` is the floor of the effective number of members
-    in a sum: with one that outweighs all others, it would nearly be that one's own update.
+    `least_effective` is the floor of the effective number of members in a sum: with one that outweighs all others, it
+    would nearly be that one's own update.
     """
 
     def __init__(
@@ -162,23 +169,28 @@ class Unmasker:
         self.peer, self.recipe, self._key = peer, recipe, key
         self._sign, self._verify, self._least_effective = sign, verify, least_effective
         self.plan: RoundPlan | None = None
-        self._keys: Mapping[int, bytes] = {}
         self._whole_until = math.inf
+        self._gone: set[int] = set()
         self._abstains = False
         self._cuts: dict[int, dict[int, Cut]] = {}  # shard → aggregator → the one cut it may have
         self._answers: dict[int, Pads] = {}
 
-    def begin(self, plan: RoundPlan, keys: Mapping[int, bytes], now: float) -> None:
+    def begin(self, plan: RoundPlan, now: float) -> None:
         """Open a round; the same plan again changes nothing, an earlier one is refused."""
         if self.plan is not None and plan.digest == self.plan.digest:
             return
         where: dict[str, Any] = {"peer": self.peer, "round": plan.round}
         if self.plan is not None and plan.when <= self.plan.when:
             raise Refused(Reason.WRONG_ROUND, "a later plan was open here", **where)
-        if keys.get(self.peer) != self._key.public:
+        check_pairs(plan, self.recipe)
+        if plan.keys.get(self.peer) != self._key.public:
             raise Refused(Reason.WRONG_PLAN, "the plan shows another mask key of ours", **where)
-        self.plan, self._keys, self._whole_until = plan, dict(keys), now + plan.deadlines.contribute
-        self._abstains, self._cuts, self._answers = False, {}, {}
+        self.plan, self._whole_until = plan, now + plan.deadlines.contribute
+        self._abstains, self._cuts, self._answers, self._gone = False, {}, {}, set()
+
+    def without(self, peers: Iterable[int]) -> None:
+        """Hold nobody's absence against an aggregator in this round that could not be reached by anybody."""
+        self._gone |= set(peers)
 
     def abstain(self, plan: RoundPlan) -> None:
         """Answer nothing in this round, after a restart in its middle: what was said in it is forgotten."""
@@ -208,7 +220,7 @@ class Unmasker:
             raise Refused(Reason.WRONG_PLAN, "cut under another plan", **where)
         if self._abstains:
             raise Refused(Reason.RESTARTED, "this peer forgot what it unmasked in this round", **where)
-        if not 0 <= cut.shard < plan.shards or unmasker_of(plan, cut.shard) != self.peer:
+        if not 0 <= cut.shard < plan.shards or self.peer not in plan.unmaskers_of(cut.shard):
             raise Refused(Reason.WRONG_SHARD, "another peer unmasks it", **where)
         if cut.aggregator not in plan.aggregators_of(cut.shard):
             raise Refused(Reason.WRONG_SHARD, "this peer does not own the shard", **where)
@@ -222,22 +234,19 @@ class Unmasker:
         return plan
 
     def _check_set(self, contributors: tuple[int, ...], plan: RoundPlan, now: float, where: dict[str, Any]) -> None:
-        if now < self._whole_until and contributors != plan.participants:
+        if now < self._whole_until and not set(plan.participants) - self._gone <= set(contributors):
             raise Refused(Reason.TOO_FEW, "before the deadline only the whole set is unmasked", **where)
-        if len(contributors) < (least := least_contributors(plan)):
+        if len(contributors) < (least := plan.least_contributors):
             raise Refused(Reason.TOO_FEW, f"a sum over {len(contributors)} of {least} members needed", **where)
-        number = effective_number([plan.weights[member] for member in contributors])
-        if number < self._least_effective:
+        number = effective_contributors(plan, contributors)
+        if number < self._least_effective - _ROUNDING:
             what = f"weights as uneven as these hide as little as {number:.2g} equal ones"
             raise Refused(Reason.TOO_FEW, what, fix="use server.weights = 'uniform'", **where)
 
     def _summed(self, cut: Cut, plan: RoundPlan) -> Pads:
-        layout, support = self.recipe.layout(plan.round), self.recipe.published_support(plan.round, cut.shard)
-        count = int(layout.trainable.sizes[cut.shard]) if support is None else support.size
-        buffers = int(layout.buffers.sizes[cut.shard])
-        pads = Pads(np.zeros(count, np.uint32), np.zeros(buffers, np.uint64), np.zeros(CHECK_WORDS, np.uint32))
-        length = count + 2 * buffers + CHECK_WORDS
+        sizes = self.recipe.published_sizes(plan.round, cut.shard)
+        pads = Pads.zeros(*sizes)
         for member, nonce in zip(cut.contributors, cut.nonces, strict=True):
-            purpose = pad_purpose(plan, cut.shard, member, self._keys, nonce, length)
-            add_pad(pads.values, pad_seed(self._key, self._keys[member], purpose), pads.buffers, pads.checks)
+            purpose = pad_purpose(plan, cut.shard, member, self.peer, nonce, sizes)
+            add_pad(pads.values, pad_seed(self._key, purpose.member_key, purpose), pads.buffers, pads.checks)
         return pads

@@ -40,9 +40,16 @@ def draw_outages(
     """Draw a round's faults; a link of a member to itself (`at_home`: aggregators are members) never fails."""
     seed = public.child("round", plan.round, "faults")
     count = _whole(faults.aggregator_dropout * plan.shards, seed.child("one more"))
-    away = tuple(seed.child("aggregators").subset(plan.shards, count).tolist()) if count else ()
+    away = _with_unmasked(tuple(seed.child("aggregators").subset(plan.shards, count).tolist()) if count else (), plan)
     failed = _failed_links(faults.link_failure, plan, seed.child("links"), at_home) if faults.link_failure else {}
     return Outages(away, failed, tuple(late))
+
+
+def _with_unmasked(away: tuple[int, ...], plan: RoundPlan) -> tuple[int, ...]:
+    """Add the masked shards whose pads were to be taken off by an aggregator that is away."""
+    gone = {plan.assignment[shard] for shard in away}
+    lost = [shard for shard in range(plan.shards) if gone.intersection(plan.unmaskers_of(shard))] if gone else []
+    return tuple(sorted({*away, *lost})) if lost else away
 
 
 def _whole(share: float, seed: Seed) -> int:

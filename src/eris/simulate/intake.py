@@ -18,7 +18,7 @@ from eris.protocol.messages import Published, Withheld
 from eris.protocol.round_plan import RoundPlan
 from eris.simulate.faults import Outages
 from eris.simulate.fold import Fold, begin_fold
-from eris.simulate.traffic import Bytes, RoundBytes, framed, shared_payload_sizes
+from eris.simulate.traffic import CHECKED, Bytes, RoundBytes, framed, shared_payload_sizes
 from eris.simulate.work import Job, Work, code_of
 from eris.transforms.packed import NO_SCALES
 
@@ -37,7 +37,7 @@ class Intake:
         members, words = len(plan.participants), recipe.words
         self._fold: Fold = begin_fold(recipe.rule, layout.trainable, self._mask, members, words.values)
         self._buffers: Fold = begin_fold(WeightedMean(), layout.buffers, None, members, words.buffers)
-        self._buffer_bytes = words.buffers.itemsize * layout.buffers.sizes
+        self._buffer_bytes = words.buffers.itemsize * layout.buffers.sizes + (CHECKED if recipe.unmaskers else 0)
         shared = recipe.compressor.shared_support
         self._alike = self._framed(shared_payload_sizes(recipe, plan.round)) if shared else None
         self._steps: dict[int, float] = {}  # of every member whose contribution came, ascending
@@ -76,7 +76,7 @@ class Intake:
                 self._buffers.add(Contribution(member, weight, ring), refused)
         if work.job.limit:  # from here on it is what everybody takes it for
             values, buffers = self._meant(work, weight)
-        self._steps[member] = work.steps
+        self._steps[member] = 1.0 if self._recipe.unmaskers else work.steps
         if refused:
             self._refused[member] = frozenset(refused)
         reached = tuple(shard for shard in self._all if shard not in silent) if silent else self._all
@@ -86,7 +86,7 @@ class Intake:
             reached=reached,
             bytes=self.bytes.sent(member, self._messages(work), silent),
             weight=float(weight),
-            steps=work.steps,
+            steps=1.0 if self._recipe.unmaskers else work.steps,  # masked members tell nobody
             values=values,
             support=self._mask if work.support is None else work.support,
             buffers=buffers,

@@ -131,7 +131,7 @@ class Simulation:
     def _play_round(self, current: _Round) -> _Played:
         intake, seconds, plan = current.intake, current.seconds, current.intake.plan
         who, model = (plan.participants, plan.assignment), self.replica.model
-        self._emit(RoundStarted(plan.round, *who, model, witnesses=plan.witnesses))
+        self._emit(RoundStarted(plan.round, *who, model, witnesses=plan.witnesses, unmaskers=plan.unmaskers))
         with _timed(seconds, "train"):
             self._take(current)
         with _timed(seconds, "aggregate"):

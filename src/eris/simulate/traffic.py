@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.events import RoleBytes, RoundTraffic
+from eris.privacy.masking import CHECK_WORDS
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.steps import send_context
@@ -22,9 +23,10 @@ from eris.simulate.clock import Links
 from eris.transforms.packed import Packed
 from eris.wire.frame import CHUNK, HEADER_BYTES
 
-__all__ = ["Bytes", "RoundBytes", "expected_upload", "framed", "payload_sizes", "shared_payload_sizes"]
+__all__ = ["CHECKED", "Bytes", "RoundBytes", "expected_upload", "framed", "payload_sizes", "shared_payload_sizes"]
 
 Bytes = NDArray[np.int64]
+CHECKED = 4 * CHECK_WORDS  # bytes of the check words behind a masked contribution
 
 
 def framed(payload: Bytes) -> Bytes:
@@ -54,6 +56,7 @@ class RoundBytes:
         self._member_up = np.zeros(self._peers, np.int64)
         self._heard: list[int] = []  # members of whom anything arrived
         self._missing = False  # whether any aggregator lacks anybody
+        self._pads_up, self._pads_down = np.zeros((2, self._peers), np.int64)  # of masked shards
 
     def sent(self, member: int, messages: Bytes, unreached: tuple[int, ...]) -> tuple[int, ...]:
         """Count a member's messages, as long as they are on the wire, and return what it sent for each shard."""
@@ -72,7 +75,18 @@ class RoundBytes:
         """Count published shards, each of which goes to every member but the one that made it; return their sizes."""
         shards, sizes = list(payloads), framed(np.array(list(payloads.values()), np.int64))
         self._published[shards] = sizes
+        for shard, payload in payloads.items():
+            self._unmasked(shard, payload)
         return dict(zip(shards, sizes.tolist(), strict=True))
+
+    def _unmasked(self, shard: int, payload: int) -> None:
+        """Count the sums of pads that came before: as long as the shard and its check words, to its aggregators."""
+        owners, helpers = self.plan.aggregators_of(shard), self.plan.unmaskers_of(shard)
+        size = int(framed(np.array([payload + CHECKED]))[0])
+        for helper in helpers:
+            self._pads_up[helper] += size * len(owners)
+        for owner in owners:
+            self._pads_down[owner] += size * len(helpers)
 
     def total(self, links: Links, deadline: float = 0.0) -> RoundTraffic:
         """Sum up. Who lacks a contribution waits for it until the deadline, if there is one."""
@@ -86,6 +100,10 @@ class RoundBytes:
         at_work = np.unique(self._owners)
         uploads, downloads = links.phase(self._member_up, aggregator_down), links.phase(aggregator_up, member_down)
         gathered = links.gathered(self._heard, self._member_up, aggregator_down)
+        if self.plan.unmaskers:
+            downloads += links.phase(self._pads_up, self._pads_down)
+            aggregator_up, aggregator_down = aggregator_up + self._pads_up, aggregator_down + self._pads_down
+            at_work = np.unique([*at_work, *self.plan.unmaskers])
         return RoundTraffic(
             member=RoleBytes(float(self._member_up[participants].mean()), float(member_down[roster].mean())),
             aggregator=RoleBytes(float(aggregator_up[at_work].mean()), float(aggregator_down[at_work].mean())),
@@ -128,4 +146,5 @@ def expected_upload(recipe: Recipe, plan: RoundPlan, seed: int) -> int:
     context = send_context(recipe, plan.round, member, private_root(seed, member).child("round", plan.round))
     packed = recipe.compressor.compress(np.ones(layout.trainable.n, np.float32), context)
     sizes = np.array(payload_sizes(packed, layout.trainable)) + recipe.words.buffers.itemsize * layout.buffers.sizes
+    sizes += CHECKED if recipe.unmaskers else 0
     return int(framed(sizes).sum()) * recipe.policy.replicas

@@ -1,9 +1,9 @@
 """Parts and published shards as payload bytes.
 
 An upload is the symbols (raw little-endian where they fill whole bytes, else without gaps), the scales, the positions
-where they cannot be redrawn, then the dense buffers. A published shard is its values, then its buffers: float32, or in
-fixed point 32-bit and 64-bit whole numbers. Nothing in a payload says how long the pieces are: header, plan and code
-do, on both sides (docs/wire.md).
+where they cannot be redrawn, then the dense buffers, then the check words if it is masked. A published shard is its
+values, then its buffers: float32, or in fixed point 32-bit and 64-bit whole numbers. Nothing in a payload says how long
+the pieces are: header, plan and code do, on both sides (docs/wire.md).
 
 Encoding gives pieces instead of one string: float32 values leave from the array they are in, without a copy. Reading an
 upload is the work of `Expected`.
@@ -25,6 +25,7 @@ from eris.transforms.packed import Code, Part
 from eris.wire.bits import Bytes, pack, packed_size
 
 __all__ = [
+    "CHECK_TYPE",
     "Payload",
     "decode_published",
     "encode_part",
@@ -37,6 +38,8 @@ __all__ = [
 ]
 
 Payload = list[memoryview]  # pieces, to be sent one after another
+CHECK_TYPE = np.dtype("<u4")  # of the words behind a masked contribution
+_NO_CHECKS: NDArray[Any] = np.empty(0, np.uint32)
 
 
 def payload_length(payload: Sequence[memoryview]) -> int:
@@ -44,9 +47,9 @@ def payload_length(payload: Sequence[memoryview]) -> int:
     return sum(piece.nbytes for piece in payload)
 
 
-def encode_upload(part: Part, buffers: NDArray[Any], plan: ShardPlan) -> Payload:
+def encode_upload(part: Part, buffers: NDArray[Any], plan: ShardPlan, checks: NDArray[Any] = _NO_CHECKS) -> Payload:
     """Write one member's contribution to one shard; `plan` is the one over the trainable coordinates."""
-    return encode_part(part, plan) + _pieces(_little(buffers, buffers.dtype))
+    return encode_part(part, plan) + _pieces(_little(buffers, buffers.dtype), _little(checks, CHECK_TYPE))
 
 
 def encode_part(part: Part, plan: ShardPlan) -> Payload:

@@ -18,7 +18,7 @@ from eris.errors import Reason, Refused
 from eris.shards.plan import Coordinates, ShardPlan
 from eris.transforms.packed import Code, CodeByCoordinate, Part
 from eris.wire.bits import Bytes, packed_size, unpack
-from eris.wire.codec import floats, native, typed
+from eris.wire.codec import CHECK_TYPE, floats, native, typed
 
 __all__ = ["Expected"]
 
@@ -34,6 +34,7 @@ class Expected:
     coordinates: Coordinates | None = None  # redrawn; None: every coordinate of the shard
     explicit: bool = False  # positions travel
     buffer_type: np.dtype[Any] = FLOATS.buffers
+    checks: int = 0  # words behind the buffers of a masked contribution
 
     @property
     def size(self) -> int:
@@ -58,7 +59,8 @@ class Expected:
             raise self._wrong(f"{payload.size} bytes, {self._length(symbols)} are expected")
         scales_start = packed_size(symbols, self.code.bits)
         positions_start = scales_start + 4 * self.code.scale_count
-        buffers_start = payload.size - self.buffer_type.itemsize * self.buffers
+        buffers_stop = payload.size - CHECK_TYPE.itemsize * self.checks
+        buffers_start = buffers_stop - self.buffer_type.itemsize * self.buffers
         part = Part(
             self.shard,
             self.size,
@@ -69,7 +71,11 @@ class Expected:
             self.explicit,
             mask_key,
         )
-        return part, native(payload[buffers_start:], self.buffer_type)
+        return part, native(payload[buffers_start:buffers_stop], self.buffer_type)
+
+    def check_words(self, payload: Bytes) -> NDArray[Any]:
+        """Return the words behind everything else; none unless contributions are masked."""
+        return native(payload[payload.size - CHECK_TYPE.itemsize * self.checks :], CHECK_TYPE)
 
     @property
     def _count(self) -> int:
@@ -85,8 +91,8 @@ class Expected:
 
     def _length(self, symbols: int) -> int:
         positions = min(4 * symbols, packed_size(self.size, 1)) if self.explicit else 0
-        buffers = self.buffer_type.itemsize * self.buffers
-        return packed_size(symbols, self.code.bits) + 4 * self.code.scale_count + positions + buffers
+        behind = self.buffer_type.itemsize * self.buffers + CHECK_TYPE.itemsize * self.checks
+        return packed_size(symbols, self.code.bits) + 4 * self.code.scale_count + positions + behind
 
     def _symbols(self, packed: Bytes, count: int) -> NDArray[Any]:
         if self.code.bits != 8 * self.code.dtype.itemsize:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.audit.estimate import UpdateEstimate, UpdateEstimator
-from eris.audit.observer import Observer
+from eris.audit.observer import Observer, partners_of
 from eris.audit.reconstruction.attack import Labels
 from eris.audit.reconstruction.observation import Handling, LocalSteps, Rounding, UpdateObservation, rounding_of
 from eris.audit.transcript import RoundTranscript, TranscriptRecorder
@@ -101,7 +101,11 @@ class ObservationCollector:
         looking = Observer("broadcast") if composition.method.trusted else observer
         seed: Seed = composition.recipe.public.child("audit")
         members, server = len(self._samples), composition.method.server
-        vantage = looking.vantages(victim, composition.aggregators, members, seed, limit=1, server=server)[0]
+        partners = partners_of(composition.config, composition.method.name)
+        places = looking.vantages(
+            victim, composition.aggregators, members, seed, limit=1, server=server, partners=partners
+        )
+        vantage = places[0]
         momentum = local.momentum if local.keep_state else 0.0
         return UpdateEstimator(composition.recipe, victim, vantage, momentum=momentum)
 
@@ -232,7 +236,15 @@ def check_attackable(config: Config, observers: Sequence[Observer], rounds: int)
     if not method.trusted:
         for observer in observers:
             aggregators = range(method.aggregators(config))
-            observer.vantages(0, aggregators, config.members, public_root(0), limit=1, server=method.server)
+            observer.vantages(
+                0,
+                aggregators,
+                config.members,
+                public_root(0),
+                limit=1,
+                server=method.server,
+                partners=partners_of(config, method.name),
+            )
     return config
 
 

@@ -1,0 +1,45 @@
+"""Masked shards as a setting: what they bring with them, and what they do not go with."""
+
+from __future__ import annotations
+
+from eris.config import Config
+from eris.errors import ConfigError
+from eris.methods.method import Method
+
+__all__ = ["check_masked", "is_masked", "unmaskers_of"]
+
+
+def is_masked(config: Config) -> bool:
+    """Whether contributions are masked."""
+    return config.privacy.masking == "pairs"
+
+
+def unmaskers_of(name: str, config: Config) -> int:
+    """Return how many unmaskers each shard of a method has, by a configuration that may leave the rest to it."""
+    from eris.methods import with_defaults  # it knows all methods, and they know this module
+
+    completed = with_defaults(config, name)
+    return completed.privacy.unmaskers if is_masked(completed) else 0
+
+
+def check_masked(config: Config, method: Method, members: int) -> None:
+    """Refuse masking where there is nobody to unmask, or nothing to mask."""
+    privacy, shards = config.privacy, config.shards
+    if not is_masked(config):
+        if privacy.unmaskers != 1:
+            raise ConfigError("nothing is masked", fix="set privacy.masking = 'pairs' too", key="privacy.unmaskers")
+        return
+    if method.server or method.exchange is not None:
+        who = "has a server, which adds up alone" if method.server else "has no aggregators"
+        raise ConfigError(
+            f"{method.name} {who}: there is nobody to take pads off",
+            fix="use eris with aggregators = 1: it trains to the bits of fedavg in fixed point",
+            key="privacy.masking",
+        )
+    least = shards.replicas + privacy.unmaskers
+    if members < max(least, 2):
+        raise ConfigError(
+            f"{members} members: {shards.replicas} of them aggregate a shard, {privacy.unmaskers} others unmask it",
+            fix=f"use {max(least, 3)} members or more; with three, two that collude see the third",
+            key="privacy.masking",
+        )

@@ -1,0 +1,152 @@
+"""Masked shards in the simulator: the bits of fixed point; bytes, views and exposure of what really happens."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from eris.audit.observer import Observer, partners_of
+from eris.compose import check_settings
+from eris.config import load_config
+from eris.errors import ConfigError
+from eris.events import RoundEnded, RoundStarted, Sent, ShardPublished
+from eris.planner import Fleet, exposure, scenario, traffic
+from eris.seeds import public_root
+from eris.simulate.run import resume, run
+from eris.view import view_of
+from eris.wire.frame import HEADER_BYTES
+from tests.simulate.setting import SMALL, play, settings
+
+MASKED = "privacy.masking=pairs"
+FIXED = "server.encoding=fixed"
+
+
+def digest(folder, method: str, *changes: str, **options) -> str:
+    config = load_config(changes=[*SMALL, f"method={method}", *changes])
+    return str(run(config, folder, **options).summaries[0]["model_digest"])
+
+
+@pytest.mark.parametrize("aggregators", [1, 2, 7])
+@pytest.mark.parametrize("method", ["eris", "eris+dsc"])
+def test_masked_runs_are_plain_fixed_ones_bit_for_bit(tmp_path, method, aggregators):
+    changes = [f"aggregators={aggregators}", "server.optimizer=fedadam", "server.optimizer_options={lr=0.05}"]
+    plain = digest(tmp_path / "plain", method, FIXED, *changes)
+    assert digest(tmp_path / "named", f"{method}+masked", *changes) == plain
+    assert digest(tmp_path / "set", method, MASKED, "privacy.unmaskers=2", *changes) == plain
+
+
+def test_participation_and_lost_links_change_nothing_of_that(tmp_path):
+    changes = ["participation=0.9", "faults.link_failure=0.05", "members=10", "rounds=6"]
+    assert digest(tmp_path / "a", "eris+dsc", FIXED, *changes) == digest(tmp_path / "b", "eris+dsc+masked", *changes)
+
+
+def test_replay_and_resume(tmp_path):
+    changes = ["faults.link_failure=0.1", "faults.aggregator_dropout=0.2", "rounds=6"]
+    first = digest(tmp_path / "first", "eris+masked", *changes)
+    verdicts = tmp_path / "first" / "verdicts.jsonl"
+    assert digest(tmp_path / "again", "eris+masked", "rounds=6", replay=verdicts) == first
+    asked = iter(range(10**9))
+    config = load_config(changes=[*SMALL, "method=eris+masked", *changes])
+    assert not run(config, tmp_path / "cut", stopped=lambda: next(asked) > 20).finished
+    assert resume(tmp_path / "cut").summaries[0]["model_digest"] == first
+
+
+def test_who_unmasks_is_in_the_plan_and_not_who_aggregates(tmp_path):
+    for replicas in (1, 2):
+        played = play(settings(f"shards.replicas={replicas}", "privacy.unmaskers=2", MASKED), tmp_path / str(replicas))
+        for event in played.of(RoundStarted):
+            assert len(event.unmaskers) == 14
+            for shard, home in enumerate(event.assignment):
+                owners = {home, *event.witnesses[shard : shard + 1]}
+                helpers = event.unmaskers[2 * shard : 2 * shard + 2]
+                assert len({*owners, *helpers}) == replicas + 2
+                assert helpers == partners_of(played.config, "eris")[home]
+
+
+def test_bytes_are_those_of_the_wire(tmp_path):
+    """A masked round sends 16 bytes more with every contribution, and every shard once more, from q to p."""
+    plain, masked = (play(settings(change, "rounds=1"), tmp_path / change) for change in (FIXED, MASKED))
+    [one], [two] = plain.of(RoundEnded), masked.of(RoundEnded)
+    messages = sum(bool(count) for event in plain.of(Sent) for count in event.bytes)
+    pads = sum(event.bytes + 16 for event in plain.of(ShardPublished))
+    assert two.traffic.total - one.traffic.total == 16 * messages + pads
+    assert two.traffic.member.down == one.traffic.member.down
+    assert two.traffic.seconds > one.traffic.seconds
+    planned = traffic(
+        "eris+masked",
+        scenario(n=masked.composition.recipe.spec.n, fleet=Fleet.uniform(7, rate=1e6), header=HEADER_BYTES),
+    )
+    assert planned.network == two.traffic.total
+
+
+def test_an_aggregator_alone_sees_nothing_and_with_its_unmasker_its_shard(tmp_path):
+    played = play(settings(MASKED, "rounds=1"), tmp_path)
+    [started], [sent, *_] = played.of(RoundStarted), played.of(Sent)
+    layout = played.composition.recipe.layout(0)
+    duties = (started.assignment, started.witnesses, started.unmaskers)
+    for peer in range(7):
+        assert view_of(sent, layout, duties[0], {peer}, *duties[1:]).size == 0
+        [helper] = partners_of(played.config, "eris")[peer]
+        pair = view_of(sent, layout, duties[0], {peer, helper}, *duties[1:])
+        plain = view_of(sent, layout, duties[0], {peer})
+        assert pair.size == plain.size > 0
+        assert np.array_equal(pair.values, plain.values)
+    assert sent.steps == 1.0
+    everybody = view_of(sent, layout, duties[0], range(7), *duties[1:])
+    assert everybody.coordinates.size == layout.trainable.n
+
+
+@pytest.mark.parametrize("schedule", ["fixed", "redraw"])
+def test_the_ledger_says_what_one_peer_and_what_a_pair_sees(tmp_path, schedule):
+    config = settings(MASKED, f"shards.schedule={schedule}")
+    summary = run(config, tmp_path / "run").summaries[0]
+    assert summary["exposure"] == {"largest_share_per_round": 0.0, "union_over_rounds": 0.0}
+    plain = run(settings(FIXED, f"shards.schedule={schedule}"), tmp_path / "plain").summaries[0]
+    written, other = (json.loads((tmp_path / name / "exposure.json").read_text()) for name in ("run", "plain"))
+    assert "steps" not in written["side_scalars"]
+    for key in ("largest_share_per_round", "union_over_rounds", "values_over_rounds"):
+        assert written["with_unmaskers"][key] == other[key] > 0
+    assert plain["exposure"]["largest_share_per_round"] > 0.1
+
+
+def test_observers_of_the_audit():
+    places = {"limit": 3, "partners": {0: (1,), 1: (2,), 2: (3,), 3: (0,)}}
+    found = Observer("pair").vantages(2, [0, 1, 2, 3], 4, public_root(1), **places)
+    assert {vantage.peers for vantage in found} == {(0, 1), (3, 0)}  # neither the victim's own shard nor one it unmasks
+    with pytest.raises(ConfigError, match="not masked"):
+        Observer("pair").vantages(2, [0, 1, 2, 3], 4, public_root(1), limit=1)
+
+
+def test_the_planner_knows_it():
+    round = scenario(n=11_700_000, fleet=Fleet.uniform(10, rate=20e6))
+    plain, masked = traffic("eris", round), traffic("eris+masked", round)
+    assert masked.network / plain.network == pytest.approx(1 + 1 / 18, abs=1e-4)  # +5.6 %
+    assert [exposure("eris+masked", round, coalition=c).share for c in (1, 2, 3)] == pytest.approx([0.0, 0.1, 0.2])
+    assert exposure("eris", round).share == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["method=fedavg"], "a server, which adds up alone"),
+        (["method=gossip"], "nobody to take pads off"),
+        (["method=eris", "server.rule=median"], "looks at every member's values"),
+        (["method=eris", "server.optimizer=fednova"], "every member's number of local steps"),
+        (["method=scaffold"], "not known to go with fixed point"),
+        (["method=eris+ldp"], "cut the tail off its noise"),
+        (["method=eris+dsc", "compression.masks=independent"], "what one of them keeps alone"),
+        (["method=eris+dsc", "compression.compressor=top_k", "compression.gamma=1.0"], "depend on the values"),
+        (["method=eris", "members=1", "server.min_contributors=1"], "1 others unmask"),
+    ],
+)  # fmt: skip
+def test_what_needs_single_values_is_refused_with_the_reason(changes, said):
+    with pytest.raises(ConfigError, match=said) as refused:
+        check_settings(load_config(changes=[*changes, MASKED]))
+    assert refused.value.where["key"] == "privacy.masking"
+
+
+def test_unmaskers_without_masking_are_a_mistake():
+    with pytest.raises(ConfigError, match="nothing is masked"):
+        check_settings(load_config(changes=["method=eris", "privacy.unmaskers=2"]))
