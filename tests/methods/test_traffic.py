@@ -20,7 +20,7 @@ from tests.simulate.setting import settings
 K, N = 7, 700
 INDEPENDENT = ["compression.masks=independent", "compression.keep=0.1"]
 NOT_IN_CLOSED_FORM = {  # by themselves: graphs and shared masks are drawn, DP-SGD needs samples; each has a test below
-    *("shatter", "eris+dsc", "eris+dsc+ldp", "fedavg-dpsgd"),
+    *("shatter", "eris+dsc", "eris+dsc+ldp", "eris+dsc+masked", "fedavg-dpsgd"),
 }
 
 COMPRESSED = [  # each compressor that may stand alone, and the bytes it makes of N values in one tensor
@@ -93,7 +93,7 @@ def test_to_the_byte(method, changes, options, tmp_path):
     for ended in counted(tmp_path, method, *changes)[RoundEnded]:
         assert ended.traffic.total == pytest.approx(closed.network, abs=1e-6)
         assert ended.traffic.seconds == pytest.approx(seconds(closed), rel=1e-9)
-    servers = [phase for phase in closed.phases if len(closed.phases) == 2]
+    servers = [phase for phase in closed.phases if len(closed.phases) > 1]
     if servers:
         sent, received = closed.phases[0].sent[:-1].mean(), closed.phases[-1].received[:-1].mean()
         assert (ended.traffic.member.up, ended.traffic.member.down) == pytest.approx((sent, received))

@@ -32,6 +32,7 @@ def test_the_share_of_each_observer():
     whole = {"fedavg": 1, "fedavg-ldp": 1, "fedavg-dpsgd": 1, "gossip": 1, "qdpsgd": 1, "min-leakage": 0}
     part = {"priprune": 0.99, "priprune-pseudo": 0.99, "soteriafl": 0.05, "cdp-sgd": 0.05, "ako": 0.2}
     shards = {"eris": 0.1, "eris+ldp": 0.1, "fedprox": 0.1, "scaffold": 0.1, "eris+dsc": 0.002, "eris+dsc+ldp": 0.002}
+    shards |= {"eris+masked": 0.0, "eris+dsc+masked": 0.0}
     assert shares == pytest.approx({**whole, **part, **shards, "fedavg+compression": 0.02}, abs=1e-4)
 
 
