@@ -37,8 +37,8 @@ from eris.events import Event, RoundEnded, VerdictWritten, hears
 from eris.local.spec import ModelSpec, Vector
 from eris.local.task import BlockResult, LocalResult, Memory
 from eris.peer.coordinator_service import CoordinatorService
-from eris.peer.disk_need import disk_need
 from eris.peer.federation_file import FederationFile
+from eris.peer.footprint import disk_need
 from eris.peer.node import Node
 from eris.peer.node_settings import SPILL_ABOVE, NodeSettings
 from eris.seeds import Seed, private_root

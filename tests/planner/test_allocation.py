@@ -53,6 +53,15 @@ def test_the_grid_finds_what_the_programme_finds():
     assert allocate(round).seconds == pytest.approx(brute_force(round, "eris", steps=60), rel=0.03)
 
 
+def test_a_slow_relay_takes_shards_away_from_whom_nobody_can_dial():
+    peers = tuple(Peer(f"p{k}", 9e6, 9e6, relayed=k == 0) for k in range(4))
+    round = scenario(n=N, fleet=Fleet(peers, relay=Peer("relay", 1e6, 1e6)), aggregators=[0, 1, 2])
+    found = allocate(round)
+    assert found.shares[0] < 0.5 * min(found.shares[1:])
+    assert found.seconds <= brute_force(round, "eris", steps=40) * 1.003
+    assert "relay" in {limit.kind for limit in found.limits}
+
+
 def test_one_phase_alone_wants_shares_in_proportion_to_its_rate():
     """With endless downloads only publishing counts, and shares follow the upload rates."""
     links = [(1e6, 1e15), (2e6, 1e15), (5e6, 1e15), *[(1e12, 1e15)] * 20]

@@ -133,6 +133,17 @@ def test_two_aggregators_a_shard_see_and_hold_twice_as_much(eris):
     assert "two for each shard" in eris("plan", "1M", "-k", 10, "--replicas", 2)
 
 
+def test_a_relay_is_counted(eris):
+    data = json.loads(eris("plan", "1M", "-k", 10, "--relay-rate", "10MB/s", "--json"))
+    rows = {row["method"]: row for row in data["methods"]}
+    assert rows["eris"]["relayed"] == 2 * 9 * 4_000_000
+    assert rows["eris"]["waits_for"][0]["node"] == "relay"
+    assert rows["fedavg"]["relayed"] == 0
+    text = eris("plan", "1M", "-k", 10, "--relay-rate", "10MB/s")
+    assert "relayed at 10 MB/s" in text
+    assert "The relay takes in, and gives out again, in a round: ERIS 72 MB" in text
+
+
 def test_partial_participation(eris):
     data = json.loads(eris("plan", "--members", 20, "--participation", "25%", "--aggregators", 4, "--json"))
     assert (data["round"]["participants"], data["round"]["audience"]) == (5, 20)
@@ -161,6 +172,8 @@ def test_partial_participation(eris):
         (("--replicas", 2, "--shards", "capacity"), "are for one aggregator a shard"),
         (("--replicas", 2, "--advise"), "are for one aggregator a shard"),
         (("--replicas", 2, "--panel", "mnist"), "two replicas are neither drawn"),
+        (("--relay-rate", "1MB/s", "--panel", "mnist"), "the paper's tables know no relay"),
+        (("--relay-rate", "20"), "rate is '20', which would be bytes a second"),
     ],
 )
 def test_impossible_plans_are_refused(eris, arguments, message):
@@ -173,6 +186,8 @@ def test_impossible_fleets_are_refused(eris, fleet, tmp_path):
         eris("plan", "--fleet", fleet, "--aggregators", "lab,oslo")
     with pytest.raises(ConfigError, match="--members is 3, the fleet has 8 peers"):
         eris("plan", "--fleet", fleet, "--members", 3)
+    with pytest.raises(ConfigError, match="--relay-rate is for a fleet of equal peers"):
+        eris("plan", "--fleet", fleet, "--relay-rate", "1MB/s")
     with pytest.raises(ConfigError, match="only 6 peers may aggregate"):
         eris("plan", "--fleet", fleet, "--aggregators", 7)
     poor = tmp_path / "poor.csv"

@@ -136,3 +136,25 @@ def test_a_cost_gathers_everything():
     assert data["exposure"]["share"] == 0.02
     assert [wait["equals"] for wait in data["waits_for"]] == [50, 50]
     assert cost("priprune", uniform("mnist")).keep == 0.99
+
+
+def test_a_relay_carries_everything_twice_and_may_hold_everybody_up():
+    """Ten peers that nobody can dial: each phase has 10 × 9/10 of a model on its way, all of it by the relay."""
+    model, members, rate = 4 * 1_000_000, 10, 20e6
+    direct = scenario(n=1_000_000, fleet=Fleet.uniform(members, rate))
+    moved = 9 * model
+    for relay_rate, phase in [(1e9, 0.9 * model / rate), (50e6, moved / 50e6)]:
+        round = scenario(n=1_000_000, fleet=Fleet.uniform(members, rate, relay_rate=relay_rate))
+        assert cost("eris", round).relayed == 2 * moved
+        assert distribution_time("eris", round) == pytest.approx(2 * phase)
+    assert {wait.node for wait in bottlenecks("eris", round)} == {"relay"}
+    assert cost("eris", direct).relayed == cost("fedavg", round).relayed == 0
+    assert distribution_time("fedavg", round) == distribution_time("fedavg", direct)
+
+
+def test_only_links_to_relayed_aggregators_go_by_the_relay():
+    peers = (Peer("oslo", 20e6, 20e6), Peer("bergen", 20e6, 20e6, relayed=True))
+    round = scenario(n=1_000_000, fleet=Fleet(peers, relay=Peer("relay", 1e6, 2e6)))
+    assert cost("eris", round).relayed == 4_000_000  # half a model to bergen, and the mean of that half from it
+    assert [wait.seconds for wait in bottlenecks("eris", round)] == [2.0, 2.0]
+    assert [(wait.node, wait.way) for wait in bottlenecks("eris", round)] == [("relay", "upload")] * 2

@@ -67,6 +67,7 @@ def test_the_same_fleet_from_csv(file):
         ("[[peer]]\nname='a'\nupload=1\ndownload=1\ncount=0\n", "f.toml", "count is 0"),
         ("[[peer]]\nname='a'\nupload=1\ndownload=1\naggregate='perhaps'\n", "f.toml", "aggregate is 'perhaps'"),
         ("[[peer]]\nname='a'\nupload=1\ndownload=1\n" * 2, "f.toml", "peer names repeat"),
+        ("[[peer]]\nname='a'\nupload=1\ndownload=1\nrelayed=true\n", "f.toml", "a is relayed, .* no relay"),
         ("[peers]\n", "f.toml", "unknown tables"),
         ("", "f.toml", "names no peers"),
         ("[[peer", "f.toml", "cannot be read"),
@@ -77,6 +78,12 @@ def test_the_same_fleet_from_csv(file):
 def test_a_bad_fleet_says_what_is_wrong(file, text, name, message):
     with pytest.raises(ConfigError, match=message):
         read_fleet(file(text, name))
+
+
+def test_a_relay_and_who_needs_it(file):
+    relay = '[relay]\nupload = "1MB/s"\ndownload = "2MB/s"\n'
+    fleet = read_fleet(file(TOML.replace('memory = "2GB"', "relayed = true") + relay))
+    assert (fleet.relay, fleet.relayed.tolist()) == (Peer("relay", 1e6, 2e6), [True, False, False, False])
 
 
 def test_a_missing_file_is_named(tmp_path):

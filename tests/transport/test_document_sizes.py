@@ -7,8 +7,15 @@ import resource
 import pytest
 
 from eris.errors import ConfigError
-from eris.transport.descriptors import coordinator_descriptors, peer_descriptors, require_descriptors
 from eris.transport.document_sizes import document_sizes, require_document_sizes
+from eris.transport.process_limits import (
+    coordinator_descriptors,
+    coordinator_memory,
+    link_memory,
+    peer_descriptors,
+    require_descriptors,
+    require_process_memory,
+)
 from eris.wire.schema import LONGEST_DOCUMENT
 
 
@@ -54,3 +61,13 @@ def test_descriptors_that_a_process_may_not_have_are_refused_with_the_numbers() 
     require_descriptors(allowed, "this")
     with pytest.raises(ConfigError, match=f"needs {allowed + 1:,} file descriptors.*may have {allowed:,}.*ulimit -n"):
         require_descriptors(allowed + 1, "a coordinator")
+
+
+def test_memory_that_a_machine_does_not_have_is_refused_with_the_numbers() -> None:
+    assert coordinator_memory(1000) - coordinator_memory(10) > 100 * 1000 * 990  # a connection costs more than 100 kB
+    assert link_memory(1000, 50) > link_memory(1000, 50, aggregates=False)
+    require_process_memory(1, "this")
+    with pytest.raises(
+        ConfigError, match=r"a coordinator needs 1000000000\.0 GB of memory, this process may have .* GB"
+    ):
+        require_process_memory(10**18, "a coordinator")

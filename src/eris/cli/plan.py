@@ -41,6 +41,10 @@ def register(app: typer.Typer) -> None:
         server_rate: Annotated[
             str, typer.Option(help="Rate of the server, for methods that need one.", rich_help_panel=_FLEET)
         ] = "",
+        relay_rate: Annotated[
+            str,
+            typer.Option(help="No peer opens a port: rate of the one relay between them.", rich_help_panel=_FLEET),
+        ] = "",
         fleet: Annotated[
             Path | None,
             typer.Option(help="Peers with their own rates and memory (TOML or CSV).", rich_help_panel=_FLEET),
@@ -138,7 +142,10 @@ def register(app: typer.Typer) -> None:
             model, members, aggregators, rate, server_rate, fleet, participation, audience, shards, header, chunk, keep,
             omega, masks, tuple(method or ()), prune, degree, chunks, partitions, round_time, exposure, memory, collude,
             largest_shard, least_keep, panel, figure, as_printed, as_json, replicas,
+            relay_rate,
         )  # fmt: skip
+        if relay_rate and (as_printed or panel):
+            raise ConfigError("the paper's tables know no relay", fix="leave --as-printed and --panel out")
         if replicas > 1 and (plot is not None or as_printed or panel):
             raise ConfigError(
                 "two replicas are neither drawn nor in the paper's tables", fix="leave --plot and --as-printed out"

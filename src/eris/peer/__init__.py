@@ -6,7 +6,7 @@ its rounds         training · shared_aggregator · catch_up · verdict_history 
 other peers        address_book · aggregator_client (we dial) · shard_server (they dial) · framing (messages ⇄ frames)
 the coordinator    news (how we hear it) · inbox · roster_cache · reporter (what we say) · admission
 its own process    coordinator_service (what peers call) · coordinator_run (the course) · attendance · journal
-the folder         session · peer_folder · peer_summary · folder_claim · disk_need
+the folder         session · peer_folder · peer_summary · folder_claim · footprint
 settings, checks   federation_file · node_settings · own_task · preflight · gauges
 for tests          fault_points
 """

@@ -52,9 +52,14 @@ from eris.transport.calls import (
 from eris.transport.control import COORDINATOR
 from eris.transport.control_server import ControlServer, a_page
 from eris.transport.credentials import Credentials
-from eris.transport.descriptors import coordinator_descriptors, require_descriptors
 from eris.transport.document_sizes import require_document_sizes
 from eris.transport.identity import PeerIdentity
+from eris.transport.process_limits import (
+    coordinator_descriptors,
+    coordinator_memory,
+    require_descriptors,
+    require_process_memory,
+)
 from eris.transport.route import address_text
 
 __all__ = ["CoordinatorService"]
@@ -89,10 +94,11 @@ class CoordinatorService:
         `patience`, `linger`, `lost_rounds` and `listeners` are those of CoordinatorRun.
         """
         peers = len(federation.peers)
-        require_document_sizes(
+        sizes = require_document_sizes(
             peers, federation.config.aggregators, names=federation.peers, replicas=federation.config.shards.replicas
         )
         require_descriptors(coordinator_descriptors(peers), f"a coordinator of {peers:,} members")
+        require_process_memory(coordinator_memory(peers, sizes.kept), f"a coordinator of {peers:,} members")
         self.federation, self._credentials, self.fault_points = federation, credentials, FaultPoints()
         self.failure: ErisError | None = None  # why it cannot go on
         self._journal = SqliteJournal(folder / "coordinator.sqlite")

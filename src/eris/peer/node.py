@@ -32,9 +32,9 @@ from eris.peer.address_book import AddressBook
 from eris.peer.admission import Admission
 from eris.peer.aggregator_client import AggregatorClients
 from eris.peer.catch_up import CatchUp, Checkpoints, NoCheckpoints, model_digest
-from eris.peer.disk_need import pool_for
 from eris.peer.fault_points import FaultPoints
 from eris.peer.federation_file import FederationFile
+from eris.peer.footprint import memory_need, pool_for
 from eris.peer.inbox import Inbox
 from eris.peer.news import NewsReader
 from eris.peer.node_settings import NodeSettings
@@ -51,8 +51,13 @@ from eris.seeds import Seed
 from eris.transport.bulletins import Bulletin, PlanBulletin, RoundsDone, RunEnd
 from eris.transport.control_client import ControlClient
 from eris.transport.credentials import Credentials
-from eris.transport.descriptors import peer_descriptors, require_descriptors
 from eris.transport.link import LinkClosed, LinkTimeout
+from eris.transport.process_limits import (
+    link_memory,
+    peer_descriptors,
+    require_descriptors,
+    require_process_memory,
+)
 
 __all__ = ["NOISE_NOTE", "Node"]
 
@@ -84,14 +89,19 @@ class Node:
     ) -> None:
         members, aggregators = len(federation.peers), federation.config.aggregators
         need = peer_descriptors(members, aggregators, aggregates=settings.reachable)
-        require_descriptors(need, f"a peer among {members:,} members and {aggregators:,} aggregators")
+        crowd = f"a peer among {members:,} members and {aggregators:,} aggregators"
+        require_descriptors(need, crowd)
         self.federation, self.settings, self._credentials = federation, settings, credentials
         self.number, config = federation.number(settings.name), federation.config
         # Only our own samples are known here; what others have comes with the roster.
         self.composition = compose(config, task.spec, [task.samples(self.number)] * config.members)
         self.recipe, self.reproducible, self._evaluate = self.composition.recipe, reproducible, evaluate
         self._emit, self.fault_points, self._inbox = EventStream(listeners), FaultPoints(), Inbox(settings)
-        pool = pool_for(self.recipe, settings, members=config.members, in_blocks=isinstance(task, BlockTask))
+        in_blocks = isinstance(task, BlockTask)
+        vectors = memory_need(self.recipe, above=settings.spill_above, members=members, in_blocks=in_blocks)
+        links = link_memory(members, aggregators, aggregates=settings.reachable)
+        require_process_memory(links + sum(vectors.values()), f"{crowd} of {self.recipe.spec.n:,} values")
+        pool = pool_for(self.recipe, settings, members=config.members, in_blocks=in_blocks)
         self._book = book = AddressBook(credentials)
         agreement = federation.agreement(self.composition.run)
         self.member = member = Member(

@@ -31,8 +31,8 @@ from eris.config import dump_config
 from eris.errors import CheckpointError, ConfigError, DiskError
 from eris.local.spec import ModelSpec, Vector
 from eris.local.tensor_file import file_pieces
-from eris.peer.disk_need import state_bytes
 from eris.peer.federation_file import FederationFile
+from eris.peer.footprint import state_bytes
 from eris.peer.node_settings import SPILL_ABOVE
 from eris.peer.training import Training
 from eris.plain_json import sayable

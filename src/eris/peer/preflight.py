@@ -18,8 +18,8 @@ from eris.checkpoint import GENERATIONS
 from eris.compose import compose
 from eris.errors import ErisError, Refused
 from eris.local.task import BlockTask
-from eris.peer.disk_need import disk_need, state_bytes
 from eris.peer.federation_file import FederationFile
+from eris.peer.footprint import disk_need, state_bytes
 from eris.peer.node_settings import SPILL_ABOVE, NodeSettings, own_address
 from eris.peer.own_task import task_for
 from eris.peer.round_events import largest_share

@@ -7,6 +7,7 @@ With shares f of the model, contributions of b' bytes, publications of b″ byte
                 b'·(1 − f_k)                 ≤ upload_k·t₁     each member sends what it does not keep
                 (R − [a listens])·b″·f_a     ≤ upload_a·t₂     each aggregator gives it out
                 b″·(1 − f_k)                 ≤ download_k·t₂   each member receives the rest
+                Σ over relayed a of the first ≤ relay·t₁, of the third ≤ relay·t₂
                 (P·b' + b″)·f_a              ≤ memory_a
                 p·(any c of the f together)  ≤ exposure
                 f_a                          ≤ largest
@@ -38,7 +39,7 @@ _AS_FAST = 1e-3
 class Limit:
     """A constraint that holds the round back; `price` says how fast the time falls if it gives way."""
 
-    kind: str  # collect, send, publish, receive, memory, exposure, shard
+    kind: str  # collect, send, publish, receive, relay, memory, exposure, shard
     peer: str
     price: float
 
@@ -108,9 +109,12 @@ class _Programme:
         at = self.scenario
         joins, listens, place = at.takes_part, at.listens, {peer: a for a, peer in enumerate(at.aggregators)}
         collect, publish = self.count, self.count + 1
+        relayed: tuple[dict[int, float], dict[int, float]] = ({}, {})
         for peer, a in place.items():
             link = at.fleet.peers[peer]
             into, out = (joins.sum() - joins[peer]) * self.up, (listens.sum() - listens[peer]) * self.down
+            if link.relayed:
+                relayed[0][a], relayed[1][a] = into, out
             self.add("collect", link.name, {a: into, collect: -link.download * self.unit}, 0.0)
             self.add("publish", link.name, {a: out, publish: -link.upload * self.unit}, 0.0)
         for peer, link in enumerate(at.fleet.peers):
@@ -121,6 +125,10 @@ class _Programme:
             if listens[peer]:
                 row = {column: value * self.down for column, value in own.items()}
                 self.add("receive", link.name, row | {publish: -link.download * self.unit}, -self.down)
+
+        if (relay := at.fleet.relay) is not None and relayed[0]:
+            for row, phase in zip(relayed, (collect, publish), strict=True):
+                self.add("relay", relay.name, row | {phase: -min(relay.upload, relay.download) * self.unit}, 0.0)
 
     def add_memory(self) -> None:
         """Bound each share by the memory its aggregator lends."""

@@ -31,6 +31,7 @@ class Cost:
     node_upload: float
     node_download: float
     network: float
+    relayed: float  # what the relay takes in, and gives out again
     seconds: float
     waits_for: tuple[Bottleneck, ...]  # phase by phase
     memory: float
@@ -55,6 +56,7 @@ def cost(method: str, scenario: Scenario) -> Cost:
         node_upload=moved.node_upload,
         node_download=moved.node_download,
         network=moved.network,
+        relayed=moved.relayed,
         seconds=sum(wait.seconds for wait in waits),
         waits_for=waits,
         memory=aggregator_memory(method, scenario),

@@ -2,6 +2,7 @@
 
 In a phase all transfers run at once, each node sending and receiving at the same time, and the phase ends with the node
 that needs longest: max over nodes of bytes/rate, which a schedule attains (let every transfer take the whole phase).
+A relay is one more such node: it takes in and gives out all that aggregators receive or send whom nobody can dial.
 Phases follow each other: a shard is published when all contributions are in. Local work, latency and headers (unless
 given) are not counted, so a real round takes longer.
 
@@ -48,6 +49,12 @@ def _slowest(phase: Phase, scenario: Scenario) -> Bottleneck:
     fleet = scenario.fleet
     sending, receiving = phase.sent / fleet.uploads, phase.received / fleet.downloads
     way, seconds = ("upload", sending) if sending.max() > receiving.max() else ("download", receiving)
+    if (
+        fleet.relay is not None
+        and (relayed := phase.relayed / min(fleet.relay.upload, fleet.relay.download)) > seconds.max()
+    ):
+        way = "upload" if fleet.relay.upload < fleet.relay.download else "download"
+        return Bottleneck(fleet.relay.name, 1, way, relayed)
     node = int(np.argmax(seconds))
     equals = int((seconds >= seconds[node] * (1 - 1e-9)).sum())
     return Bottleneck((*fleet.peers, fleet.server)[node].name, equals, way, float(seconds[node]))

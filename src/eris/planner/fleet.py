@@ -6,9 +6,14 @@ upload = "20MB/s"                                  phone,1MB/s,5MB/s,,no
 download = "50MB/s"
 memory = "2GB"               # lent to aggregation; left out: no limit
 aggregate = true             # may it hold a shard?
+relayed = true               # nobody can dial it: all links to it go by the relay
 count = 3                    # three of the same: oslo-1, oslo-2, oslo-3
 
 [server]                     # for the methods that need one; left out: the fastest peer's rates
+upload = "1Gbit/s"
+download = "1Gbit/s"
+
+[relay]                      # `eris relay`, for the peers that are relayed
 upload = "1Gbit/s"
 download = "1Gbit/s"
 """
@@ -32,7 +37,7 @@ from eris.planner.quantity import parse_bytes, parse_rate
 
 __all__ = ["Fleet", "Peer", "read_fleet"]
 
-_KEYS = ("name", "upload", "download", "memory", "aggregate", "count")
+_KEYS = ("name", "upload", "download", "memory", "aggregate", "relayed", "count")
 _YES, _NO = ("yes", "true", "1", ""), ("no", "false", "0")
 
 
@@ -45,6 +50,7 @@ class Peer:
     download: float
     memory: float = math.inf
     aggregate: bool = True
+    relayed: bool = False  # it opens no port: whatever goes to it, or comes from it as an aggregator, goes by the relay
 
     def __post_init__(self) -> None:
         for way, rate in (("upload", self.upload), ("download", self.download)):
@@ -64,6 +70,7 @@ class Fleet:
 
     peers: tuple[Peer, ...]
     given_server: Peer | None = None
+    relay: Peer | None = None  # what joins the links of peers that nobody can dial
 
     def __post_init__(self) -> None:
         names = [peer.name for peer in self.peers]
@@ -72,14 +79,27 @@ class Fleet:
         if len(set(names)) != len(names):
             repeated = sorted({name for name in names if names.count(name) > 1})
             raise ConfigError(f"peer names repeat: {repeated}", fix="give every peer its own name, or use count")
+        if self.relay is None and (relayed := [peer.name for peer in self.peers if peer.relayed]):
+            what = f"{relayed[0]} is relayed, and the fleet has no relay"
+            raise ConfigError(what, fix="add a table [relay] with upload and download", peer=relayed[0])
 
     @classmethod
-    def uniform(cls, members: int, rate: float, *, memory: float = math.inf, server_rate: float | None = None) -> Fleet:
-        """Return a fleet of equal peers, as the paper's tables assume."""
+    def uniform(
+        cls,
+        members: int,
+        rate: float,
+        *,
+        memory: float = math.inf,
+        server_rate: float | None = None,
+        relay_rate: float | None = None,
+    ) -> Fleet:
+        """Return a fleet of equal peers, as the paper's tables assume; with `relay_rate` nobody opens a port."""
         if members < 1:
             raise ConfigError(f"members is {members}", fix="use at least one member")
         server = None if server_rate is None else Peer("server", server_rate, server_rate)
-        return cls(tuple(Peer(f"peer-{k}", rate, rate, memory) for k in range(members)), server)
+        relay = None if relay_rate is None else Peer("relay", relay_rate, relay_rate)
+        peer = Peer("peer", rate, rate, memory, relayed=relay is not None)
+        return cls(tuple(replace(peer, name=f"peer-{k}") for k in range(members)), server, relay)
 
     def __len__(self) -> int:
         return len(self.peers)
@@ -99,6 +119,11 @@ class Fleet:
     def downloads(self) -> NDArray[np.float64]:
         """Download rate of each peer, then of the server."""
         return np.array([peer.download for peer in (*self.peers, self.server)])
+
+    @cached_property
+    def relayed(self) -> NDArray[np.bool_]:
+        """Whether links to each peer go by the relay; the server is always reachable."""
+        return np.array([*(peer.relayed for peer in self.peers), False])
 
     @property
     def rate(self) -> float | None:
@@ -150,13 +175,15 @@ def read_fleet(path: str | Path) -> Fleet:
         )
     except (OSError, ValueError) as error:
         raise ConfigError(f"fleet {path} cannot be read: {error}", fix="give a TOML or CSV file of peers") from error
-    if unknown := sorted(set(data) - {"peer", "server"}):
-        raise ConfigError(f"fleet {path} has unknown tables: {unknown}", fix="use [[peer]] and [server]")
+    if unknown := sorted(set(data) - {"peer", "server", "relay"}):
+        raise ConfigError(f"fleet {path} has unknown tables: {unknown}", fix="use [[peer]], [server] and [relay]")
     if not isinstance(rows := data.get("peer"), list):
         raise ConfigError(f"fleet {path} names no peers", fix="add [[peer]] tables with name, upload and download")
     peers = [peer for row in rows for peer in _peers_of(row)]
-    server = _peers_of({"name": "server", **data["server"]})[0] if "server" in data else None
-    return Fleet(tuple(peers), server)
+    server, relay = (
+        _peers_of({"name": name, **data[name]})[0] if name in data else None for name in ("server", "relay")
+    )
+    return Fleet(tuple(peers), server, relay)
 
 
 def _csv_rows(text: str) -> Iterable[Mapping[str, Any]]:
@@ -173,7 +200,8 @@ def _peers_of(row: Mapping[str, Any]) -> Sequence[Peer]:
     if missing := [key for key in ("name", "upload", "download") if key not in row]:
         raise ConfigError(f"{', '.join(missing)} missing", fix="give every peer a name and two rates", peer=name)
     memory = parse_bytes(row["memory"]) if "memory" in row else math.inf
-    peer = Peer(name, parse_rate(row["upload"]), parse_rate(row["download"]), memory, _flag(row))
+    rates = parse_rate(row["upload"]), parse_rate(row["download"])
+    peer = Peer(name, *rates, memory, _flag(row, "aggregate", "yes"), _flag(row, "relayed", "no"))
     try:
         count = int(row.get("count", 1))
     except ValueError:
@@ -183,8 +211,8 @@ def _peers_of(row: Mapping[str, Any]) -> Sequence[Peer]:
     return [peer] if "count" not in row else [replace(peer, name=f"{name}-{number + 1}") for number in range(count)]
 
 
-def _flag(row: Mapping[str, Any]) -> bool:
-    word = str(row.get("aggregate", "yes")).lower()
+def _flag(row: Mapping[str, Any], key: str, otherwise: str) -> bool:
+    word = str(row.get(key, otherwise)).lower()
     if word not in _YES + _NO:
-        raise ConfigError(f"aggregate is {word!r}", fix="use yes or no", peer=row.get("name"))
+        raise ConfigError(f"{key} is {word!r}", fix="use yes or no", peer=row.get("name"))
     return word in _YES

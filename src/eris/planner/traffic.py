@@ -16,7 +16,7 @@ expected part, and ⌈p·shard⌉ of every shard with independent ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ class Phase:
 
     sent: Bytes
     received: Bytes
+    relayed: float = 0.0  # what of it goes in and out of the relay
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,11 @@ class PlannedTraffic:
     def node_download(self) -> float:
         """Most that a peer receives in all its roles."""
         return float(self.received[:-1].max())
+
+    @property
+    def relayed(self) -> float:
+        """Bytes that the relay takes in and gives out again."""
+        return sum(phase.relayed for phase in self.phases)
 
     @property
     def network(self) -> float:
@@ -166,6 +172,7 @@ def _eris(method: str, scenario: Scenario) -> tuple[Phase, ...]:
     np.add.at(publish.sent, owners, down * (listens.sum() - listens[owners]))
     publish.received[:-1][listens] = down.sum()
     np.subtract.at(publish.received, owners, down * listens[owners])
+<<<<<<< HEAD
     return (collect, *_unmasking(method, scenario, sizes.down), publish)
 
 
@@ -182,6 +189,13 @@ def _unmasking(method: str, scenario: Scenario, down: Bytes) -> tuple[Phase, ...
         unmask.sent[helpers] += sizes[shard] * len(owners)
         unmask.received[owners] += sizes[shard] * len(helpers)
     return (unmask,)
+=======
+    away = scenario.fleet.relayed  # members dial, so a link is relayed where its aggregator cannot be dialled
+    return (
+        replace(collect, relayed=float(collect.received[away].sum())),
+        replace(publish, relayed=float(publish.sent[away].sum())),
+    )
+>>>>>>> f4bbd3f (Planner: a relay is one more node a round may wait for; memory of coordinator and peers counted before a run)
 
 
 def _framed(scenario: Scenario, payload: Bytes) -> Bytes:

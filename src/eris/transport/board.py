@@ -14,7 +14,9 @@ from contextlib import AbstractContextManager
 
 from eris.transport.calls import Posted
 
-__all__ = ["Board"]
+__all__ = ["KEPT_BULLETINS", "Board"]
+
+KEPT_BULLETINS = 64
 
 
 class Board:
@@ -27,7 +29,7 @@ class Board:
     [b'a plan']
     """
 
-    def __init__(self, keep: int = 64) -> None:
+    def __init__(self, keep: int = KEPT_BULLETINS) -> None:
         self._posted: deque[Posted] = deque(maxlen=keep)
         self._taken_down: tuple[Posted, ...] = ()  # who waits while the board is renewed still hears the last of it
         self._next, self._closed = 0, False

@@ -16,6 +16,7 @@ from eris.protocol.messages import BriefReport, FullReport, Manifest, Wanted
 from eris.protocol.roster import LONGEST_NAME, Roster, RosterEntry
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import GENESIS, ShardVerdict, Verdict
+from eris.transport.board import KEPT_BULLETINS
 from eris.transport.bulletins import PlanBulletin, VerdictBulletin
 from eris.transport.calls import (
     MOST_RELAYS,
@@ -59,6 +60,7 @@ class DocumentSizes:
     coordinator_hears: int
     peer_sends: int  # to the coordinator, as a member with one shard
     peer_hears: int
+    kept: int  # by the coordinator, in memory: two rosters and the newest bulletins
 
     @property
     def documents(self) -> dict[str, int]:
@@ -140,6 +142,7 @@ def document_sizes(members: int, shards: int, *, names: tuple[str, ...] = (), re
         coordinator_hears=members * (question + report) + published * len(manifest.encoded),
         peer_sends=question + report + len(manifest.encoded),
         peer_hears=news + 2 * answer,
+        kept=2 * len(roster.encoded) + KEPT_BULLETINS * max(len(plan.encoded), len(longest_verdict.encoded)),
     )
 
 

@@ -15,8 +15,8 @@ from eris.planner import METHODS, Bottleneck, Difference, Scenario, exposure, re
 from eris.planner.costs import Cost, cost, finite, sharded
 from eris.report.figures import label_of
 from eris.report.units import format_bytes, format_percent, format_seconds
-from eris.transport.descriptors import coordinator_descriptors, peer_descriptors
 from eris.transport.document_sizes import require_document_sizes
+from eris.transport.process_limits import coordinator_descriptors, coordinator_memory, link_memory, peer_descriptors
 
 __all__ = ["show_costs"]
 
@@ -53,6 +53,7 @@ def _print_costs(round: Scenario, costs: list[Cost]) -> None:
     console.print(_bytes_table(costs, marks))
     console.print(_other_table(round, costs))
     notes.print(console)
+    _print_relay(console, round, costs)
     _print_control(console, round)
     _print_collusion(console, round, [entry.method for entry in costs if sharded(entry.method)])
 
@@ -128,7 +129,16 @@ def _control(round: Scenario) -> dict[str, int]:
     return asdict(sizes) | {
         "coordinator_descriptors": coordinator_descriptors(members),
         "aggregator_descriptors": peer_descriptors(members, aggregators),
+        "coordinator_memory": coordinator_memory(members, sizes.kept),
+        "aggregator_process_memory": link_memory(members, aggregators),
     }
+
+
+def _print_relay(console: Console, round: Scenario, costs: list[Cost]) -> None:
+    if round.fleet.relay is None:
+        return
+    parts = ", ".join(f"{label_of(entry.method)} {format_bytes(entry.relayed)}" for entry in costs if entry.relayed)
+    console.print(f"The relay takes in, and gives out again, in a round: {parts or 'nothing'}.", soft_wrap=True)
 
 
 def _print_control(console: Console, round: Scenario) -> None:
@@ -140,7 +150,8 @@ def _print_control(console: Console, round: Scenario) -> None:
         f"{size['roster']}. A round: the coordinator ↑ {size['coordinator_sends']} "
         f"({size['coordinator_sends_at_most']}) ↓ {size['coordinator_hears']}, a peer ↑ {size['peer_sends']} "
         f"↓ {size['peer_hears']}. File descriptors: coordinator {need['coordinator_descriptors']:,}, "
-        f"aggregator {need['aggregator_descriptors']:,}.",
+        f"aggregator {need['aggregator_descriptors']:,}. Memory: coordinator {size['coordinator_memory']}, "
+        f"an aggregator's process and links {size['aggregator_process_memory']}, vectors and task on top.",
         soft_wrap=True,
     )
 

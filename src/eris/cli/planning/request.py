@@ -55,6 +55,7 @@ class Asked:
     as_printed: bool
     as_json: bool
     replicas: int = 1
+    relay_rate: str = ""
     encoding: str = "float"  # as a configuration file says
     config: Config = field(default_factory=Config)
 
@@ -63,7 +64,7 @@ def completed(asked: Asked) -> Asked:
     """Return what was asked, with a configuration file's settings or the defaults where nothing was said."""
     if asked.omega is not None and asked.keep:
         raise ConfigError("--keep and --omega say the same", fix="give one of the two")
-    for rate in (asked.rate, asked.server_rate):
+    for rate in (asked.rate, asked.server_rate, asked.relay_rate):
         if rate.isdigit() and 0 < int(rate) < _SMALL_RATE:
             fix = f"write {rate}MB/s or {rate}Mbit/s"
             raise ConfigError(f"rate is {rate!r}, which would be bytes a second", fix=fix)
@@ -120,10 +121,12 @@ def printed_settings(asked: Asked) -> BaselineSettings:
 
 def _fleet(asked: Asked) -> Fleet:
     if asked.fleet is None:
-        server = parse_rate(asked.server_rate) if asked.server_rate else None
+        server, relay = (parse_rate(rate) if rate else None for rate in (asked.server_rate, asked.relay_rate))
         members = 50 if asked.members is None else asked.members
-        return Fleet.uniform(members, parse_rate(asked.rate), server_rate=server)
+        return Fleet.uniform(members, parse_rate(asked.rate), server_rate=server, relay_rate=relay)
     fleet = read_fleet(asked.fleet)
+    if asked.relay_rate:
+        raise ConfigError("--relay-rate is for a fleet of equal peers", fix="add a table [relay] to the fleet's file")
     if asked.members not in (None, len(fleet)):
         raise ConfigError(
             f"--members is {asked.members}, the fleet has {len(fleet)} peers", fix="leave --members out with --fleet"
@@ -192,11 +195,12 @@ def headline(round: Scenario) -> str:
     model = f"{round.model.name}, " if round.model.name else ""
     buffers = f" + {format_count(round.model.buffers)} buffers" if round.model.buffers else ""
     rate = f"{format_bytes(round.fleet.rate)}/s each way" if round.fleet.rate else "rates of the fleet"
+    relay = f", relayed at {format_bytes(at.upload)}/s" if (at := round.fleet.relay) is not None else ""
     part = "" if len(round.participants) == round.members else f" ({len(round.participants)} take part)"
     twice = " (two for each shard)" if round.replicas > 1 else ""
     size = f"{format_count(round.model.n)} values{buffers} ({format_bytes(round.model.bytes)})"
     return (
         f"[bold]One round[/]: {model}{size}, "
-        f"{round.members} members{part}, aggregators: {len(round.aggregators)}{twice}, {rate}"
+        f"{round.members} members{part}, aggregators: {len(round.aggregators)}{twice}, {rate}{relay}"
         + (f"; DSC keeps {format_percent(round.keep)}, {round.masks} masks" if round.keep < 1 else "")
     )

@@ -1,4 +1,4 @@
-"""What a peer keeps on disk while it plays, known before it begins.
+"""What a peer keeps on disk and in memory while it plays, known before it begins.
 
 Whatever is longer than a bound lies in mapped files (`eris.storage`): the model, what the server optimizer and
 the transforms remember, and those copies of it that the configuration cannot do without. Checkpoints come on top.
@@ -12,6 +12,8 @@ the transforms remember, and those copies of it that the configuration cannot do
 {'model': 40000000, 'public reference': 40000000}
 >>> disk_need(recipe, above=1 << 30, members=10, in_blocks=True)
 {}
+>>> sum(memory_need(recipe, above=1 << 30, members=10, in_blocks=True).values()) // 10**6
+280
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from eris.protocol.recipe import Recipe
 from eris.storage.buffer_pool import BufferPool
 from eris.storage.mapped import require_room
 
-__all__ = ["disk_need", "pool_for", "state_bytes", "state_vectors"]
+__all__ = ["disk_need", "memory_need", "pool_for", "state_bytes", "state_vectors"]
 
 _LOG = logging.getLogger(__name__)
 Entry = tuple[str, int]  # what, and its bytes
@@ -42,6 +44,22 @@ def disk_need(recipe: Recipe, *, above: int, members: int, in_blocks: bool) -> d
             need[what] = need.get(what, 0) + size
     if staged := _staged(recipe, above, members):
         need["staged"] = staged
+    return need
+
+
+def memory_need(recipe: Recipe, *, above: int, members: int, in_blocks: bool) -> dict[str, int]:
+    """Return the bytes of all vectors that stay in memory because they are no longer than `above`, by what they are.
+
+    At most: messages are counted as if nothing were compressed. What the task itself needs comes on top.
+    """
+    vector, shards = 4 * recipe.spec.n, recipe.policy.shards
+    whole = 1 if recipe.encoding is None else 2  # floats, and the whole numbers made of them
+    staged = min(DEFAULT_BUDGET, members * recipe.policy.replicas * vector // shards)
+    messages = [("parts", whole * vector), ("published", vector), ("published before", vector), ("staged", staged)]
+    need: dict[str, int] = {}
+    for what, size in [*state_vectors(recipe), *_training(recipe, in_blocks), *messages]:
+        if size <= above:
+            need[what] = need.get(what, 0) + size
     return need
 
 

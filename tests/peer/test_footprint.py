@@ -11,8 +11,8 @@ from eris.aggregate import staging
 from eris.compose import compose
 from eris.config import load_config
 from eris.local.spec import ModelSpec
-from eris.peer import disk_need as module
-from eris.peer.disk_need import disk_need, state_bytes
+from eris.peer import footprint as module
+from eris.peer.footprint import disk_need, state_bytes
 from eris.protocol.recipe import Recipe
 
 N = 100_000

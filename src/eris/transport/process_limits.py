@@ -1,0 +1,83 @@
+"""What a process of a run needs of descriptors and memory, and whether it may have it: known before it begins."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+from eris.errors import ConfigError
+
+__all__ = [
+    "coordinator_descriptors",
+    "coordinator_memory",
+    "link_memory",
+    "peer_descriptors",
+    "require_descriptors",
+    "require_process_memory",
+]
+
+_OWN = 64  # standard streams, journal, checkpoints, logs, mapped files, what libraries keep open
+# Bytes, resident, measured with processes of ours (docs/measured.md): the interpreter with what it imports, a member's
+# connection and waiting thread at the coordinator, a peer's end of a link.
+_PROCESS = 100_000_000
+_CONNECTION = 300_000
+_LINK = 50_000
+
+
+def coordinator_descriptors(members: int) -> int:
+    """Return what a coordinator needs: a connection for every member."""
+    return members + _OWN
+
+
+def peer_descriptors(members: int, aggregators: int, *, aggregates: bool = True) -> int:
+    """Return what a peer needs: a link to every aggregator and, if it is one itself, one from every member."""
+    return aggregators + _OWN + (members if aggregates else 0)
+
+
+def coordinator_memory(members: int, bulletins: int = 0) -> int:
+    """Return the bytes a coordinator takes: a connection for every member, and the bulletins it keeps."""
+    return _PROCESS + members * _CONNECTION + bulletins
+
+
+def link_memory(members: int, aggregators: int, *, aggregates: bool = True) -> int:
+    """Return the bytes of a peer's process and its links; its vectors come on top."""
+    return _PROCESS + (aggregators + (members if aggregates else 0)) * _LINK
+
+
+def require_process_memory(needed: int, what: str) -> None:
+    """Refuse to begin what would run out of memory in its middle."""
+    allowed = _memory_limit()
+    if needed > allowed:
+        raise ConfigError(
+            f"{what} needs {needed / 1e9:.1f} GB of memory, this process may have {allowed / 1e9:.1f} GB",
+            fix="use a larger machine, more aggregators, or --spill-above",
+        )
+
+
+def _memory_limit() -> int:
+    """Return the least of what the machine has, its control group allows, and `ulimit -v` allows."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")] if hasattr(os, "sysconf") else []
+    with contextlib.suppress(OSError, ValueError):  # "max", or no such group
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    with contextlib.suppress(ImportError):
+        import resource
+
+        if (virtual := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
+            limits.append(virtual)
+    return min(limits, default=sys.maxsize)
+
+
+def require_descriptors(needed: int, what: str) -> None:
+    """Refuse to begin what would run out of descriptors in its middle."""
+    try:
+        import resource
+    except ImportError:  # pragma: no cover - Windows has no such limit
+        return
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if allowed != resource.RLIM_INFINITY and needed > allowed:
+        raise ConfigError(
+            f"{what} needs {needed:,} file descriptors, this process may have {allowed:,}",
+            fix=f"raise the limit: ulimit -n {needed}",
+        )
