@@ -395,7 +395,7 @@ class Member:
         buffers = int(layout.buffers.sizes[manifest.shard])
         if published.values.size != expected or published.buffers.size != buffers:
             raise Refused(Reason.WRONG_SIZE, f"{published.values.size} values, expected {expected}", **where)
-        if not steps.possible(published.values, published.buffers, [plan.weights[k] for k in manifest.contributors]):
+        if not steps.possible(published.values, published.buffers, plan, manifest.contributors):
             raise Refused(Reason.OUT_OF_RANGE, "no contributors within the limit have such a sum", **where)
         if payload_hash(published.values, published.buffers) != manifest.hash:
             raise Refused(Reason.WRONG_DIGEST, "the payload is not what the manifest says", **where)

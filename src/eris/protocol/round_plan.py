@@ -121,7 +121,7 @@ class RoundPlan:
         wanted = math.ceil(2 * len(self.participants) / 3) if self.unmaskers else 1
         return max(self.min_contributors, wanted)
 
-    @property
+    @cached_property
     def weights(self) -> dict[int, np.float32]:
         """w_k of every member on the roster, participant or not; they sum to one up to rounding."""
         return Roster(self.roster).weights

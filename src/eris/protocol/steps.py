@@ -11,7 +11,7 @@ sends, stages or guesses is a driver; what a round *is* stands here, once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -187,7 +187,7 @@ def cut(
     if len(contributors) < plan.least_contributors:
         return Withheld(plan.digest, shard, aggregator, Reason.TOO_FEW, contributors)
     folded = fold()
-    if not possible(folded.values, folded.buffers, [plan.weights[member] for member in contributors]):
+    if not possible(folded.values, folded.buffers, plan, contributors):
         return Withheld(plan.digest, shard, aggregator, Reason.OUT_OF_RANGE, contributors)
     if not (all_finite(folded.values) and all_finite(folded.buffers)):  # finite parts may still overflow together
         return Withheld(plan.digest, shard, aggregator, Reason.NON_FINITE, contributors)
@@ -207,10 +207,11 @@ def cut(
     return Published(manifest, folded.values, folded.buffers)
 
 
-def possible(values: NDArray[Any], buffers: NDArray[Any], weights: Sequence[np.float32]) -> bool:
-    """Whether members of these weights can have caused a sum; of floats any may be. If not, somebody left the limit."""
+def possible(values: NDArray[Any], buffers: NDArray[Any], plan: RoundPlan, contributors: tuple[int, ...]) -> bool:
+    """Whether members of these weights can have caused a sum (of floats, any). If not, one of them left the limit."""
     if values.dtype != np.uint32:
         return True
+    weights = [plan.weights[member] for member in contributors]
     return RingScale.within(values, weights) and buffers_within(buffers, weights)
 
 
