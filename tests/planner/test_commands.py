@@ -140,8 +140,8 @@ def test_a_relay_is_counted(eris):
     assert rows["eris"]["waits_for"][0]["node"] == "relay"
     assert rows["fedavg"]["relayed"] == 0
     text = eris("plan", "1M", "-k", 10, "--relay-rate", "10MB/s")
-    assert "relayed at 10 MB/s" in text
-    assert "The relay takes in, and gives out again, in a round: ERIS 72 MB" in text
+    assert "relayed at 10.0 MB/s" in text
+    assert "The relay takes in, and gives out again, in a round: ERIS 72.0 MB" in text
 
 
 def test_partial_participation(eris):

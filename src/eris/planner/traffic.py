@@ -172,8 +172,15 @@ def _eris(method: str, scenario: Scenario) -> tuple[Phase, ...]:
     np.add.at(publish.sent, owners, down * (listens.sum() - listens[owners]))
     publish.received[:-1][listens] = down.sum()
     np.subtract.at(publish.received, owners, down * listens[owners])
-<<<<<<< HEAD
-    return (collect, *_unmasking(method, scenario, sizes.down), publish)
+    away = scenario.fleet.relayed  # who speaks to a peer dials it: the link is relayed where it cannot be dialled
+    answers = (
+        replace(phase, relayed=float(phase.sent[away].sum())) for phase in _unmasking(method, scenario, sizes.down)
+    )
+    return (
+        replace(collect, relayed=float(collect.received[away].sum())),
+        *answers,
+        replace(publish, relayed=float(publish.sent[away].sum())),
+    )
 
 
 def _unmasking(method: str, scenario: Scenario, down: Bytes) -> tuple[Phase, ...]:
@@ -189,13 +196,6 @@ def _unmasking(method: str, scenario: Scenario, down: Bytes) -> tuple[Phase, ...
         unmask.sent[helpers] += sizes[shard] * len(owners)
         unmask.received[owners] += sizes[shard] * len(helpers)
     return (unmask,)
-=======
-    away = scenario.fleet.relayed  # members dial, so a link is relayed where its aggregator cannot be dialled
-    return (
-        replace(collect, relayed=float(collect.received[away].sum())),
-        replace(publish, relayed=float(publish.sent[away].sum())),
-    )
->>>>>>> f4bbd3f (Planner: a relay is one more node a round may wait for; memory of coordinator and peers counted before a run)
 
 
 def _framed(scenario: Scenario, payload: Bytes) -> Bytes:
