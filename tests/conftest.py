@@ -12,3 +12,4 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What tests let go of their members' data is nobody's budget; a test of budgets names a folder.
 os.environ["ERIS_BUDGET"] = "none"
+os.environ["ERIS_REPORT"] = "0"  # of peers: a test of reports asks for one

@@ -71,6 +71,7 @@ def test_coordinator_and_peer_have_pages_and_a_member_its_budget(federation: Pat
     logs = {name: federation / f"{name}.log" for name in ("coordinator", *PEERS)}
     words = {name: ("join", "FEDERATION.toml", "--peer", name, "--credentials", f"ca/peers/{name}") for name in PEERS}
     words = {name: (*line, "--listen", "127.0.0.1:0", "--budget", "spent") for name, line in words.items()}
+    words["birch"] = (*words["birch"], "--report")
     serving = ("coordinator", "FEDERATION.toml", "--credentials", "ca/peers/coordinator", "--web")
     with (
         running(*serving, cwd=federation, log=logs["coordinator"]) as coordinator,
@@ -96,6 +97,8 @@ def test_coordinator_and_peer_have_pages_and_a_member_its_budget(federation: Pat
     assert own["run"]["accuracy"] > 0
     assert own["run"]["masking"] == "off"
     assert "3 of 3" in status
+    assert "over all runs: 1 run, " in logs["birch"].read_text()
+    assert next(federation.glob("runs/*/birch/report.html")).exists()
     kept = json.loads(eris("budget", "--budget", "spent", "--json", cwd=federation))
     assert set(kept) == set(PEERS)
     rounds = json.loads(next(federation.glob("runs/*/amber/summary.json")).read_text())["rounds"]

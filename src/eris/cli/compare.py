@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from eris.cli.auditing.interruption import resumable
 from eris.errors import ConfigError, MissingExtra
 from eris.simulate.stamped_folder import stamped_folder
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from eris.config import Config
     from eris.events import Event, Listener
     from eris.simulate.comparison import Arm, TrainingAudit, Watch
@@ -122,6 +123,8 @@ def _attending(audit: str) -> TrainingAudit | None:
 
 @contextmanager
 def _progress(arms: Sequence[Arm], folds: int, rounds: int, *, visible: bool) -> Iterator[Watch]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     from eris.simulate.comparison import nobody
 
     if not visible:

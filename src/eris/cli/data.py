@@ -23,9 +23,10 @@ def register(app: typer.Typer) -> None:
 
 
 def list_sets(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    sources: Annotated[bool, typer.Option("--sources", help="Say where each came from, or could come from.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead of a table.")] = False,
 ) -> None:
-    """Show every data set: what it is, whether it is here, and where it came from or could come from."""
+    """Show every data set, a line each: what it is and whether it is here."""
     rows = _rows()
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
@@ -35,7 +36,10 @@ def list_sets(
     from eris.data.cache import cache_folder
 
     console = Console()
-    console.print(_table(rows))
+    if sources:
+        console.print(_sources(rows))
+    else:
+        typer.echo(_table(rows, console.width))
     console.print(f"cache: {cache_folder()}  (set ERIS_DATA to move it)", style="dim", highlight=False)
 
 
@@ -140,17 +144,30 @@ def _facts(manifest: CacheManifest) -> dict[str, Any]:
     }
 
 
-def _table(rows: list[dict[str, Any]]) -> Any:
+def _table(rows: list[dict[str, Any]], width: int) -> str:
+    """Return a line for each; what there is too little room for is cut at its end."""
+    heads = ("name", "here", "samples", "size", "what")
+    lines = [heads, *(_line(row) for row in rows)]
+    name, here, samples, size = (max(len(line[place]) for line in lines) for place in range(4))
+    texts = [f"{a:<{name}}  {b:<{here}}  {c:>{samples}}  {d:>{size}}  {e}" for a, b, c, d, e in lines]
+    return "\n".join(text if len(text) <= width else f"{text[: width - 1]}…" for text in texts)
+
+
+def _line(row: dict[str, Any]) -> tuple[str, str, str, str, str]:
+    counts = " + ".join(f"{count:,}" for count in row.get("samples", {}).values())
+    size = _size(row["bytes"]) if "bytes" in row else ""
+    return row["name"], "yes" if row["present"] else "no", counts, size, row["about"]
+
+
+def _sources(rows: list[dict[str, Any]]) -> Any:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("name", "here", "samples", "size", "source", "what"):
-        table.add_column(heading, no_wrap=heading in ("name", "samples", "size"))
+    table.add_column("name", no_wrap=True)
+    table.add_column("source")
     for row in rows:
-        counts = " + ".join(f"{count:,}" for count in row.get("samples", {}).values())
-        here = "[green]yes[/]" if row["present"] else "no"
-        size = _size(row["bytes"]) if "bytes" in row else ""
-        table.add_row(row["name"], here, counts, size, row["source"], row["about"])
+        table.add_row(Text(row["name"]), Text(row["source"]))
     return table
 
 

@@ -99,6 +99,9 @@ def register(app: typer.Typer) -> None:
             bool, typer.Option("--reproducible", help="Derive all randomness from the seed: no privacy claim.")
         ] = False,
         evaluate: Annotated[bool, typer.Option(help="Evaluate the model on this peer's held-out data.")] = True,
+        report: Annotated[
+            bool, typer.Option(envvar="ERIS_REPORT", help="Write report.html at the end (extra `report`).")
+        ] = True,
         wait: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for the coordinator to come up.")] = 60.0,
         patience: Annotated[float, typer.Option(min=1.0, help="Seconds to go on without a word from it.")] = 300.0,
         budget: Annotated[
@@ -186,7 +189,7 @@ def register(app: typer.Typer) -> None:
             _warn(own, session, reproducible)
             with _shown(session, facts, page, own, as_json=as_json):
                 summary = _run(session, with_parent=with_parent)
-        _finish(summary, folder, as_json=as_json)
+        _finish(summary, folder, as_json=as_json, report=report)
 
 
 def _budget(folder: str | None, peer: str) -> MemberBudget | None:
@@ -353,14 +356,20 @@ def _run(session: Session, *, with_parent: bool) -> dict[str, Any]:
         return session.run()
 
 
-def _finish(summary: dict[str, Any], folder: Path, *, as_json: bool) -> None:
+def _finish(summary: dict[str, Any], folder: Path, *, as_json: bool, report: bool) -> None:
     from eris.cli.exit_code import ExitCode, code_of_end
     from eris.cli.networking.interruption import INTERRUPTED
+    from eris.cli.report import report_or_reason
 
+    written = report_or_reason(folder) if report and summary["rounds"] else None
     if not as_json:
         typer.echo(f"{printable(summary['ended'])} after {summary['rounds']} rounds; everything is in {folder}")
         for note in summary["notes"]:
             typer.echo(f"note: {printable(note)}")
+        if "budget" in summary:
+            typer.echo(f"over all runs: {summary['budget']['text']}")
+        if written is not None:
+            typer.echo(f"report: {written}")
         typer.echo(f"model_digest {summary['model_digest']}")
     if summary["ended"] == INTERRUPTED:
         raise typer.Exit(ExitCode.INTERRUPTED)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 if TYPE_CHECKING:
     from eris.registry import Registry
@@ -78,10 +80,14 @@ def _known(kind: str) -> str:
 
 
 def _print(kind: str, indent: str, *, options: bool) -> None:
-    lines = registry_of(kind).listed()
-    name = max((len(line.name) for line in lines), default=0)
-    about = max((len(line.about) for line in lines), default=0)
+    """Print a line for each, or more where one is too short; what is not built in says where it is from."""
+    from eris.registry import BUILT_IN
+
+    width, lines = Console().width, registry_of(kind).listed()
+    column = min(len(indent) + max((len(line.name) for line in lines), default=0) + 2, width // 2)
     for line in lines:
-        text = f"{indent}{line.name:<{name}}  {line.about:<{about}}  {line.origin}"
         more = line.problem or (line.options if options else "")
-        typer.echo(f"{text}  – {more}" if more else text)
+        words = [line.about, "" if line.origin == BUILT_IN else f"({line.origin})", f"– {more}" if more else ""]
+        first = f"{indent}{line.name:<{column - len(indent) - 2}}  "
+        text = " ".join(filter(None, words)) or "–"
+        typer.echo(fill(text, width, initial_indent=first, subsequent_indent=" " * column, break_on_hyphens=False))

@@ -61,16 +61,18 @@ def _head(run: Facts) -> Text:
 
 
 def _bar(run: Facts) -> list[RenderableType]:
-    rounds = run.get("rounds") or 0
-    return [ProgressBar(total=rounds, completed=run.get("round") or 0, width=60)] if rounds else []
+    rounds, line = run.get("rounds") or 0, Table.grid()  # a bar alone would not end its line
+    line.add_row(ProgressBar(total=rounds, completed=run.get("round") or 0, width=60))
+    return [line] if rounds else []
 
 
 def _figures(facts: Facts) -> Table:
     """Return names and values, two pairs a line."""
     table = Table.grid(padding=(0, 2))
-    for style in ("dim", "", "dim", ""):
-        table.add_column(style=style, no_wrap=not style, overflow="ellipsis")
     pairs = list(_pairs(facts))
+    for style in ("dim", "", "dim", ""):
+        width = max((len(name) for name, _ in pairs), default=0) if style else None
+        table.add_column(style=style, no_wrap=True, overflow="ellipsis", min_width=width)
     for left, right in zip(pairs[::2], [*pairs[1::2], ("", "")], strict=False):
         table.add_row(left[0], Text(left[1]), right[0], Text(right[1]))
     return table

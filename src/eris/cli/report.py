@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["register"]
+from eris.errors import InputError, MissingExtra
+
+__all__ = ["register", "report_or_reason"]
 
 
 def register(app: typer.Typer) -> None:
@@ -24,3 +26,13 @@ def register(app: typer.Typer) -> None:
         from eris.report import write_report
 
         typer.echo(str(write_report(directory, section or ())))
+
+
+def report_or_reason(directory: Path) -> Path | str:
+    """Write the report of a run that has just ended; return where, or why not: the run is over and whole either way."""
+    from eris.report import write_report
+
+    try:
+        return write_report(directory)
+    except (ImportError, MissingExtra, InputError, OSError) as error:
+        return f"not written ({error})"

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from eris.errors import ConfigError, InputError, MissingExtra, TaskError
+from eris.cli.report import report_or_reason
+from eris.errors import ConfigError, InputError, TaskError
 
 if TYPE_CHECKING:
     from eris.config import Config
@@ -69,7 +70,7 @@ def register(app: typer.Typer) -> None:
         options |= {"resume": resume} if resume else {"out": out, "replay": replay}
         with _tracking(track or [], resume or out, resolved) as tracking:
             result = _run(resolved, options, visible=not (as_json or quiet), tracking=tracking)
-            report = _report(result)
+            report = report_or_reason(result.path)
             if isinstance(report, Path) and tracking is not None:
                 tracking.artefact(report)
         if as_json:
@@ -175,13 +176,3 @@ def _show(result: RunResult, config: Config, report: Path | str) -> None:
         console.print(
             f"stopped; go on with: eris run --resume {result.path}", soft_wrap=True, highlight=False, markup=False
         )
-
-
-def _report(result: RunResult) -> Path | str:
-    """Write the report and return where, or why not."""
-    from eris.report import write_report
-
-    try:
-        return write_report(result.path)
-    except (ImportError, MissingExtra) as error:
-        return f"not written ({error})"

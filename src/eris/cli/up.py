@@ -45,6 +45,9 @@ def register(app: typer.Typer) -> None:
         out: Annotated[Path | None, typer.Option(help="The run's folder (default: runs/TIME-up-METHOD).")] = None,
         resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with a run that was stopped.")] = None,
         task: Annotated[str | None, typer.Option(metavar="MODULE:TASK", help="As for `eris join`.")] = None,
+        report: Annotated[
+            bool, typer.Option(envvar="ERIS_REPORT", help="Write the first peer's report.html (extra `report`).")
+        ] = True,
         as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, nothing else.")] = False,
     ) -> None:
         """Run a federation of real processes over TLS on this machine; it ends with the model of `eris run`."""
@@ -58,10 +61,10 @@ def register(app: typer.Typer) -> None:
             raise ConfigError("--resume goes on with the folder's own settings", fix="give --resume DIR without them")
         else:
             local = LocalFederation.open(resume)
-        _run(local, task, Console(quiet=as_json), as_json=as_json)
+        _run(local, task, Console(quiet=as_json), as_json=as_json, report=report)
 
 
-def _run(local: LocalFederation, task: str | None, console: Console, *, as_json: bool) -> None:
+def _run(local: LocalFederation, task: str | None, console: Console, *, as_json: bool, report: bool) -> None:
     """Run the processes to their end; after Ctrl-C or `eris stop` say what was reached, and how to go on."""
     from eris.cli.networking.children import Children
     from eris.cli.networking.live_view import LiveView
@@ -75,7 +78,7 @@ def _run(local: LocalFederation, task: str | None, console: Console, *, as_json:
                 _watch(children, view)
         except KeyboardInterrupt:
             code = ExitCode.INTERRUPTED
-    outcome = _conclude(local, children, console, as_json=as_json)
+    outcome = _conclude(local, children, console, as_json=as_json, report=report)
     if {peer.exit_code for peer in outcome.peers} in ({ExitCode.STOPPED_BY_HAND}, _STOPPED):
         code = ExitCode.STOPPED_BY_HAND
     if code:
@@ -144,7 +147,7 @@ def _start(local: LocalFederation, children: Children, task: str | None) -> None
 def _joining(local: LocalFederation, name: str, task: str | None) -> list[str]:
     words = ["join", str(local.file), "--peer", name, "--credentials", str(local.credentials(name))]
     words += ["--listen", "127.0.0.1:0", "--reproducible", "--budget", "none", "--out", str(local.folder(name))]
-    words += ["--min-contributors", str(local.config.server.min_contributors)]
+    words += ["--min-contributors", str(local.config.server.min_contributors), "--no-report"]
     if name != local.peers[0]:
         words.append("--no-evaluate")  # all have the same model: one evaluation is enough
     return words + (["--task", task] if task else [])
@@ -170,11 +173,12 @@ def _watch(children: Children, view: LiveView) -> None:
             return
 
 
-def _conclude(local: LocalFederation, children: Children, console: Console, *, as_json: bool) -> Outcome:
+def _conclude(local: LocalFederation, children: Children, console: Console, *, as_json: bool, report: bool) -> Outcome:
     """Write and show how every peer ended."""
     from eris.atomic_file import write_atomically
     from eris.cli.networking.local_federation import Outcome
     from eris.cli.networking.outcome_view import show_outcome
+    from eris.cli.report import report_or_reason
 
     codes = {child.name: child.exit_code for child in children}
     outcome = Outcome.read({name: local.folder(name) for name in local.peers}, codes)
@@ -183,4 +187,6 @@ def _conclude(local: LocalFederation, children: Children, console: Console, *, a
     if as_json:
         typer.echo(text)
     show_outcome(outcome, codes, local, console)
+    if report and outcome.peers[0].rounds:
+        console.print(f"report: {report_or_reason(local.folder(local.peers[0]))}", **_PLAIN)
     return outcome

@@ -43,9 +43,9 @@ def _figure(lines: Lines, folds: int, audit: Mapping[str, Any] | None) -> Figure
     panels = 4 if audit else 3
     figure = Figure(figsize=(_SIZE[0] * panels / 3, _SIZE[1] + 0.24 * rows))
     left, middle, right, *last = figure.subplots(1, panels, sharey=True)
-    titles = ("rounds", "bytes a member has sent", "largest share of an update any one saw in a round")
-    for axes, title in zip((left, middle, right), titles, strict=True):
-        _dress(axes, title)
+    _dress(left, "Accuracy, round by round", "rounds")
+    _dress(middle, "Accuracy for its bytes", "bytes a member has sent")
+    _dress(right, "Accuracy against exposure", "largest share of an update any one saw in a round")
     if audit:
         _draw_trade(last[0], lines, audit)
     for slot, line in enumerate(lines):
@@ -60,17 +60,18 @@ def _figure(lines: Lines, folds: int, audit: Mapping[str, Any] | None) -> Figure
         labelcolor=LIGHT["ink"], handlelength=3.2,
     )  # fmt: skip
     figure.subplots_adjust(
-        left=0.055, right=0.99, top=0.98, bottom=(0.62 + 0.24 * rows) / figure.get_figheight(), wspace=0.08
+        left=0.055, right=0.99, top=0.91, bottom=(0.62 + 0.24 * rows) / figure.get_figheight(), wspace=0.08
     )
     return figure
 
 
-def _dress(axes: Axes, title: str) -> None:
+def _dress(axes: Axes, title: str, below: str) -> None:
     plain_axes(axes)
+    axes.set_title(title, loc="left", color=LIGHT["ink"], fontweight="bold", pad=10)
     axes.set_facecolor(LIGHT["surface"])
     axes.grid(visible=True, axis="y", color=LIGHT["grid"])
     axes.tick_params(which="both", length=0, labelcolor=LIGHT["muted"])
-    axes.set_xlabel(title, color=LIGHT["ink"])
+    axes.set_xlabel(below, color=LIGHT["ink"])
     axes.yaxis.label.set_color(LIGHT["ink"])
 
 
@@ -114,7 +115,7 @@ def _draw_point(axes: Axes, slot: int, line: Mapping[str, Any]) -> None:
 
 def _draw_trade(axes: Axes, lines: Lines, audit: Mapping[str, Any]) -> None:
     """Draw accuracy against 1 − AUC of the membership attack, the front, and where chance is."""
-    _dress(axes, "1 − AUC of the membership attack (dashed: chance)")
+    _dress(axes, "Accuracy against leakage", "1 − AUC of the membership attack (dashed: chance)")
     front = sorted((audit["points"][label]["one_minus_leak"], audit["points"][label]["accuracy"])
                    for label in audit["front"])  # fmt: skip
     axes.plot(*zip(*front, strict=True), drawstyle="steps-pre", color=LIGHT["muted"], linewidth=1.2, zorder=1)

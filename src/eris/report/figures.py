@@ -109,7 +109,7 @@ def figures_of(result: MethodResult) -> MethodFigures:
         model_digest=str(summary.get("model_digest") or ""),
         curve=curve,
         bytes_per_role={way: _means_under(result.rounds, f"bytes_{way}") for way in ("up", "down")},
-        stage_seconds=_sums_under(result.rounds, "seconds"),
+        stage_seconds=_stages(_sums_under(result.rounds, "seconds")),
         per_class=_per_class(result.rounds),
         faults=faults_of(result.verdicts),
     )
@@ -167,6 +167,12 @@ def _means_under(rounds: tuple[Mapping[str, Any], ...], key: str) -> dict[str, f
 
 def _sums_under(rounds: tuple[Mapping[str, Any], ...], key: str) -> dict[str, float]:
     return {name: math.fsum(values) for name, values in _numbers_under(rounds, key).items()}
+
+
+def _stages(seconds: dict[str, float]) -> dict[str, float]:
+    """Return the stages without their sum, which a peer writes down beside them."""
+    stages = {name: took for name, took in seconds.items() if name != "round"}
+    return stages or seconds
 
 
 def _mean_of(rounds: tuple[Mapping[str, Any], ...], path: str) -> float | None:

@@ -162,7 +162,7 @@ def read_verdicts(path: Path) -> Rounds:
         raise InputError(f"the verdicts cannot be read: {error.strerror}", path=path) from None
     rounds = [_round(line, path, number) for number, line in enumerate(lines, start=1)]
     if not rounds:
-        raise InputError("no round has a verdict", path=path)
+        raise InputError("no round has a verdict", fix="give the verdicts.jsonl of a run that played one", path=path)
     return rounds
 
 

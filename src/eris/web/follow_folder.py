@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from eris.config import Config, load_config
-from eris.errors import InputError
+from eris.errors import ErisError, InputError
 from eris.events import Event, RoleBytes, RoundEnded, RoundTraffic, RunState, VerdictWritten
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
+from eris.report.results import number
 from eris.web.live_facts import LiveFacts
 from eris.wire.schema import read_plain
 
@@ -58,17 +60,18 @@ class FolderFollower:
         return all(run.end() is not None for run in self._runs)
 
     def _conclude(self, ends: list[dict[str, Any]]) -> None:
-        finished = all(end.get("finished") for end in ends)
-        states = [end.get("state") or (RunState.FINISHED if end.get("finished") else RunState.STOPPED) for end in ends]
-        why = next((str(end["ended"]) for end in ends if end.get("ended") not in (None, "finished")), "")
-        state = RunState.FINISHED if finished else next(s for s in states if s != RunState.FINISHED)
-        privacy = next((end["privacy"]["text"] for end in ends if end.get("privacy")), None)
-        exposure = [end["exposure"].get("union_over_rounds") for end in ends if end.get("exposure")]
-        known = [share for share in exposure if share is not None]
-        self.facts.note(state=str(state), why=why)
-        if privacy:
-            self.facts.note(privacy=privacy)
-        if known:
+        states = [
+            RunState.FINISHED if end.get("finished") is True else str(end.get("state") or RunState.STOPPED)
+            for end in ends
+        ]
+        state = next((state for state in states if state != RunState.FINISHED), RunState.FINISHED)
+        why = next((end["ended"] for end in ends if isinstance(end.get("ended"), str) and end["ended"] != state), "")
+        self.facts.note(state=str(state), why=why if state != RunState.FINISHED else "")
+        texts = [end["privacy"].get("text") for end in ends if isinstance(end.get("privacy"), dict)]
+        if texts:
+            self.facts.note(privacy=str(texts[0]))
+        unions = [number(end, "exposure.union_over_rounds") for end in ends]
+        if known := [union for union in unions if union is not None]:
             self.facts.note(union_over_rounds=max(known))
 
 
@@ -84,11 +87,13 @@ class _Run:
     def events(self) -> Iterator[Event]:
         for line in self._lines("verdicts.jsonl"):
             if self.config.members <= _MOST_PEERS:
-                plan, verdict = read_plain(RoundPlan, line["plan"]), read_plain(Verdict, line["verdict"])
-                yield VerdictWritten(verdict.round, plan, verdict)
+                with suppress(ErisError, KeyError, TypeError, ValueError):  # a damaged line is one that is not shown
+                    plan, verdict = read_plain(RoundPlan, line["plan"]), read_plain(Verdict, line["verdict"])
+                    yield VerdictWritten(verdict.round, plan, verdict)
         for line in self._lines("metrics.jsonl"):
-            self.rounds_done = max(self.rounds_done, int(line["round"]) + 1)
-            yield _round_ended(line)
+            if number(line, "round") is not None:
+                self.rounds_done = max(self.rounds_done, int(line["round"]) + 1)
+                yield _round_ended(line)
 
     def end(self) -> dict[str, Any] | None:
         """Return the summary, once there is one; it is written last."""
@@ -135,15 +140,15 @@ def _runs_in(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _round_ended(line: dict[str, Any]) -> RoundEnded:
-    up, down = line.get("bytes_up", {}), line.get("bytes_down", {})
-    other = next((role for role in up if role != "member"), "aggregator")
-    traffic = RoundTraffic(
-        RoleBytes(up.get("member", 0), down.get("member", 0)),
-        RoleBytes(up.get(other, 0), down.get(other, 0)),
-        total=line.get("bytes_total", 0),
-        seconds=math.nan,
-        round_seconds=math.nan,
-        aggregator_name=other,
+    ups = line.get("bytes_up")
+    other = next((role for role in ups if role != "member"), "aggregator") if isinstance(ups, dict) else "aggregator"
+    member, aggregator = (
+        RoleBytes(number(line, f"bytes_up.{role}") or 0, number(line, f"bytes_down.{role}") or 0)
+        for role in ("member", other)
     )
-    metrics = {key: line.get(key) for key in ("loss", "accuracy", "train_loss", "largest_share")}
-    return RoundEnded(int(line["round"]), metrics, traffic, dict(line.get("seconds", {})), line.get("lost_shards", 0))
+    total, nothing = int(number(line, "bytes_total") or 0), math.nan
+    traffic = RoundTraffic(member, aggregator, total, nothing, nothing, other)
+    metrics = {key: number(line, key) for key in ("loss", "accuracy", "train_loss", "largest_share")}
+    stages = line.get("seconds")
+    seconds = {name: float(took) for name, took in stages.items()} if isinstance(stages, dict) else {}
+    return RoundEnded(int(line["round"]), metrics, traffic, seconds, int(number(line, "lost_shards") or 0))

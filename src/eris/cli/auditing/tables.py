@@ -48,7 +48,8 @@ def membership_footnotes(entries: Sequence[dict[str, Any]], path: Path, picture:
     observers = {result["observer"] for entry in entries for result in entry["results"]}
     who = f"Observer: {observers.pop()}. " if len(observers) == 1 else ""
     return (
-        f"{who}Sees: the share of an update that is seen in a round, mean over rounds, members and views.\n"
+        f"{who}Sees: the share of an update that others see in a round, mean over rounds, members and views; a\n"
+        "member that aggregates keeps its own shard to itself (`eris plan` counts one that aggregates nothing).\n"
         "AUC: area under the ROC curve. Chance: the same on coins tossed again. ε: what the guesses at the\n"
         "last round from one view refute at 95 %, for one sample more or less (δ in the file); no guarantee.\n"
         f"results: {path}\npicture: {picture}"

@@ -156,9 +156,12 @@ class Outcome:
 
 def _read(name: str, folder: Path, exit_code: int | None) -> PeerOutcome:
     try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return _outcome(name, exit_code, json.loads((folder / "summary.json").read_text(encoding="utf-8")))
+    except (OSError, KeyError, TypeError, ValueError):  # it is not there, or damaged
         return PeerOutcome(name, exit_code)
+
+
+def _outcome(name: str, exit_code: int | None, summary: dict[str, Any]) -> PeerOutcome:
     links = [*summary["links"]["dialled"], *summary["links"]["accepted"]]
     return PeerOutcome(
         name,

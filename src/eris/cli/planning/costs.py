@@ -161,3 +161,9 @@ def _print_collusion(console: Console, round: Scenario, methods: list[str]) -> N
         seen = [(c, exposure(method, round, coalition=c).share) for c in coalitions(len(round.aggregators))]
         parts = ", ".join(f"{c} → {format_percent(share)}" for c, share in seen)
         console.print(f"Colluding aggregators see, {label_of(method)}: {parts}", soft_wrap=True)
+    if methods:
+        console.print(
+            "Counted is the share of an update that others see in a round, of a member that aggregates nothing; one "
+            "that does keeps its own shard to itself, and `eris audit` counts its update without it.",
+            soft_wrap=True,
+        )
