@@ -18,6 +18,12 @@ from eris.peer.node import Node
 from eris.protocol.coordinator import Coordinator
 from eris.protocol.messages import Published, Withheld, payload_hash
 from eris.protocol.round_plan import RoundPlan
+from eris.transport.bulletins import PlanBulletin, decode_bulletin
+from eris.transport.calls import NewsAnswer, NewsRequest
+from eris.transport.control_server import ControlServer
+from eris.transport.identity import PeerIdentity
+from eris.wire.schema import decode, encode
+from tests.peer.town import Town
 
 
 class LyingAggregator:
@@ -61,3 +67,32 @@ def forge_plans(patch: pytest.MonkeyPatch, forged: Callable[[RoundPlan], RoundPl
     """Let coordinators write other plans than their rules give; they are journalled, numbered and posted as any."""
     honest = Coordinator._next_plan
     patch.setattr(Coordinator, "_next_plan", lambda self: forged(honest(self)))
+
+
+class TwoFacedCoordinator:
+    """Tells some callers of other plans than the others; every one of them is signed as plans are."""
+
+    def __init__(
+        self, patch: pytest.MonkeyPatch, place: Town, deceived: set[str], other: Callable[[RoundPlan], RoundPlan]
+    ) -> None:
+        self._place, self._other = place, other
+        honest = ControlServer._next
+
+        def answer(server: ControlServer, caller: PeerIdentity, request: NewsRequest) -> bytes:
+            said = honest(server, caller, request)
+            return self._rewritten(said) if caller.name in deceived else said
+
+        patch.setattr(ControlServer, "_next", answer)
+
+    def _rewritten(self, said: bytes) -> bytes:
+        news = decode(NewsAnswer, said)
+        posted = tuple(replace(one, bulletin=self._bulletin(one.bulletin)) for one in news.posted)
+        return encode(replace(news, posted=posted))
+
+    def _bulletin(self, data: bytes) -> bytes:
+        run = self._place.coordinator._run
+        bulletin = decode_bulletin(data, run._journal.find_roster)
+        if isinstance(bulletin, PlanBulletin):
+            plan = self._other(bulletin.plan)
+            return encode(replace(bulletin, plan=plan, seal=run.sealed(plan)))
+        return data

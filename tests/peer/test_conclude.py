@@ -55,7 +55,9 @@ def following(member: Member, fetch: Fetch, *, connect: float) -> CatchUp:
     )
     federation: Any = SimpleNamespace(settings=SimpleNamespace(connect=connect), peers=["peer"] * 5)
     nothing, inbox = cast(Any, None), Inbox(NodeSettings("peer-3"))
-    return CatchUp(federation, member, nothing, nothing, inbox, clients, NoCheckpoints(), EventStream(), nothing)
+    return CatchUp(
+        federation, member, nothing, nothing, inbox, clients, NoCheckpoints(), EventStream(), nothing, nothing
+    )
 
 
 def silent_until(deadline: float) -> Published:

@@ -18,6 +18,7 @@ from eris.protocol.journal import Membership, Rewind
 from eris.protocol.messages import Disagreement, Equivocation, Idle, Wanted
 from eris.protocol.roster import Roster, WholeRoster, cited
 from eris.protocol.round_plan import RoundPlan
+from eris.protocol.seal import CertifiedSeal, Contradiction, EpochBegun, PlanName, Seal
 from eris.transport.bulletins import (
     PeerGone,
     PeerIdle,
@@ -31,6 +32,8 @@ from eris.transport.bulletins import (
 from eris.transport.calls import (
     BookAnswer,
     BookRequest,
+    CertificateAnswer,
+    CertificateRequest,
     ControlTraffic,
     DialAnswer,
     DialRequest,
@@ -61,6 +64,8 @@ SPEC = ModelSpec(
     (TensorSpec("weight", (2, 300), "float32", "trainable"), TensorSpec("mean", (2,), "float32", "buffer"))
 )
 RECORD = PeerRecord(300, "amber", ("2001:db8::1", 7443), b"\x30\x82", (("relay", 7445), ("10.0.0.1", 1)))
+SEAL = Seal("rün", 1, 3, A, B, PlanName(0, 70_000, C), "3045" + "cc" * 69)
+SEALED = CertifiedSeal(SEAL, b"\x30\x82")
 STATUS = PeerStatus("amber", True, False, "clinic", ROSTER[0], 0, 2e9)
 
 # One of each. A change of its bytes is a new version of the wire.
@@ -71,14 +76,19 @@ VALUES: list[Any] = [
     Disagreement(MANIFEST, MANIFEST),
     Membership(ROSTER, 3),
     Rewind(70_000),
-    JoinRequest(A, SPEC, 2.5, "clinic", ("host", 7443), B, True, C, 7, -1, (0, 5), (("relay", 7445),)),
-    JoinAnswer(2, False, PLAN.encoded, "finished", True, "board"),
+    EpochBegun(3, PlanName(2, 70_000, A)),
+    SEAL,
+    Contradiction(SEALED, CertifiedSeal(Seal("r", 0, 0, A), b"")),
+    CertificateRequest(),
+    CertificateAnswer(b"\x30\x82"),
+    JoinRequest(A, SPEC, 2.5, "clinic", ("host", 7443), B, True, C, 7, -1, (0, 5), (("relay", 7445),), SEALED),
+    JoinAnswer(2, False, PLAN.encoded, "finished", True, "board", SEAL, b"\x30\x82"),
     BookRequest("board", 3),
     BookAnswer("board", 9, (RECORD, PeerRecord(0, "b", None, b"")), (0, 300), more=True),
     RosterRequest(A, ""),
     RosterAnswer(CHANGE, b""),
     RoundsRequest(12),
-    RoundsAnswer((PlayedRound(PLAN.encoded, VERDICT.encoded),)),
+    RoundsAnswer((PlayedRound(PLAN.encoded, VERDICT.encoded, (SEAL, SEAL)),)),
     DialRequest(("127.0.0.1", 1)),
     DialAnswer(dialled=True),
     StatusRequest(),
@@ -97,19 +107,19 @@ VALUES: list[Any] = [
     Done(),
     NewsRequest("", -1, 5.0),
     NewsAnswer("board", (Posted(0, b"a"), Posted(70_000, encode(RunEnd("x")))), more=False),
-    PlanBulletin(PLAN, A, (0, 2), "board-3"),
-    VerdictBulletin(VERDICT),
+    PlanBulletin(PLAN, A, (0, 2), "board-3", SEAL),
+    VerdictBulletin(VERDICT, SEAL),
     PeerGone(2),
     PeerIdle(300),
     RunEnd("finished"),
     Revoked(b"list"),
-    RoundsDone(PLAN, "board-3"),
+    RoundsDone(PLAN, "board-3", SEAL),
     RunCourse("waiting", "for b"),
     framing.ManifestQuestion(A, 1, 2, 3),
     framing.HashQuestion(B),
     framing.SnapshotQuestion(),
     framing._SnapshotHead(3, C, {"model": 7, "momentum": 70_000}),
-    framing._Refusal(Reason.LATE, "the shard was cut"),
+    framing._Refusal(Reason.WRONG_PLAN, "another plan", SEALED),
 ]
 GOLDEN = {
     "Wanted": "f69ffc7534aa9573",
@@ -118,14 +128,19 @@ GOLDEN = {
     "Disagreement": "743cecab15147180",
     "Membership": "ddc95b7c6eaa011e",
     "Rewind": "1214d5488f874afa",
-    "JoinRequest": "cb5d0d3247f61ce2",
-    "JoinAnswer": "13bdad380472b345",
+    "EpochBegun": "69c0673bde8f57b5",
+    "Seal": "7dd5ff01f980cdfe",
+    "Contradiction": "d0cff509dd24d912",
+    "CertificateRequest": "36a3de2261aff15a",
+    "CertificateAnswer": "91c777ae43004e49",
+    "JoinRequest": "cd47e38ec0779b4d",
+    "JoinAnswer": "202c262704d37769",
     "BookRequest": "8949c0d79d44f85d",
     "BookAnswer": "f4875bcc4b442b23",
     "RosterRequest": "0963827a9939ed2d",
     "RosterAnswer": "2fe248b57f357199",
     "RoundsRequest": "b5edba074eb2ef02",
-    "RoundsAnswer": "830a853af5b04a76",
+    "RoundsAnswer": "ea8f890c455fed1d",
     "DialRequest": "1db851e5406b8f87",
     "DialAnswer": "aa518efdc581a0ee",
     "StatusRequest": "285eccdca45f6938",
@@ -135,19 +150,19 @@ GOLDEN = {
     "Done": "addb89d0532ed064",
     "NewsRequest": "965b5fcaf39741ec",
     "NewsAnswer": "3fc9db687bf9618a",
-    "PlanBulletin": "4248d1f40a80eeeb",
-    "VerdictBulletin": "7ec2e4bf4f1610e8",
+    "PlanBulletin": "45f7fb584911b864",
+    "VerdictBulletin": "34fe4db9deb32c90",
     "PeerGone": "44a87bd162b31c16",
     "PeerIdle": "ab2e305b037be09e",
     "RunEnd": "cc8a9ab12290dcad",
     "Revoked": "c1e646f44c1b09e2",
-    "RoundsDone": "4b08163bd1662e6b",
+    "RoundsDone": "4b10a8c356110b5a",
     "RunCourse": "bd94e79861349549",
     "ManifestQuestion": "57a8a505470b2436",
     "HashQuestion": "a9495a844adb1ca2",
     "SnapshotQuestion": "72870c96c43334ca",
     "_SnapshotHead": "0836dad9c511d41e",
-    "_Refusal": "3a4d88990eb0e714",
+    "_Refusal": "74620b0197a8adc1",
 }
 
 

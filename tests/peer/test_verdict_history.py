@@ -56,6 +56,15 @@ class Client:
         return RoundsAnswer(self._rounds)
 
 
+class Believer:
+    """Takes every seal for good: what seals are worth is tested in tests/adversary."""
+
+    def vouches_for(self, document: object, seal: object) -> object:
+        return seal
+
+    def compare(self, seal: object) -> None: ...
+
+
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdict_history, "_PAUSE", 0.01)
@@ -63,7 +72,7 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def asking(client: Client, patience: float = 300.0) -> tuple[VerdictHistory, Inbox]:
     inbox = Inbox(NodeSettings("amber", patience=patience))
-    return VerdictHistory(client, inbox, RosterCache(client)), inbox  # type: ignore[arg-type]
+    return VerdictHistory(client, inbox, RosterCache(client), Believer()), inbox  # type: ignore[arg-type]
 
 
 def test_it_is_asked_until_it_answers() -> None:

@@ -56,6 +56,24 @@ def issue(
     _show_all(made)
 
 
+@certs.command("check-proof")
+def check_proof(
+    proof: Annotated[Path, typer.Argument(metavar="PROOF.json", help="What a peer kept: coordinator-proof.json.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with the federation's ca.pem.")],
+) -> None:
+    """Check that a coordinator signed two stories; needs nothing but the CA's certificate."""
+    from functools import partial
+
+    from eris.transport.certificates import read_certificates
+    from eris.transport.credentials import ROOT, issued_to, read_file
+    from eris.transport.sealed import read_proof, require_proof
+
+    authorities = read_certificates(read_file(folder / ROOT), where=folder / ROOT)
+    found = read_proof(proof)
+    require_proof(found, partial(issued_to, authorities=authorities))
+    typer.echo(f"{found}. Both are signed by a coordinator of this CA.")
+
+
 @certs.command()
 def request(
     name: _Name,

@@ -14,6 +14,7 @@ from eris.peer.node_settings import NodeSettings, own_address
 from eris.peer.reporter import Reporter
 from eris.peer.roster_cache import RosterCache
 from eris.peer.shared_aggregator import SharedAggregator
+from eris.peer.witness import Witness
 from eris.protocol.member import NO_REFERENCE, Member
 from eris.protocol.round_plan import RoundPlan
 from eris.transport.calls import JoinRequest
@@ -40,13 +41,14 @@ class Admission:
         reporter: Reporter,
         catch_up: CatchUp,
         rosters: RosterCache,
+        witness: Witness,
         *,
         weight: float,
         initial: str,
     ) -> None:
         self._federation, self._settings, self._client, self._member = federation, settings, client, member
         self._aggregator, self._inbox, self._reporter, self._catch_up = aggregator, inbox, reporter, catch_up
-        self._rosters, self._weight, self._initial = rosters, weight, initial
+        self._rosters, self._witness, self._weight, self._initial = rosters, witness, weight, initial
         self._stopped = threading.Event()
         self.port: int | None = None  # where we listen, if we do
         self.joined, self.ended = False, ""
@@ -71,6 +73,8 @@ class Admission:
         answer = self._client.join(self._request(), seconds=self._federation.settings.connect)
         # Without the roster of the round under way we are not in yet: we could not say that we sit it out.
         under_way = RoundPlan.decode(answer.plan, self._rosters.find) if answer.plan else None
+        self._witness.learn(answer.certificate)
+        follows = under_way is not None and self._witness.hear(under_way, answer.seal)
         self.joined, self._inbox.heard = True, time.monotonic()
         if not answer.intact:
             self._forgotten = self._member.reference_epoch, self._member.round
@@ -81,7 +85,7 @@ class Admission:
                 "this peer is given no shard: %s cannot be dialled, or it is not meant to aggregate",
                 ", ".join(map(address_text, ways)),
             )
-        if under_way is not None:
+        if under_way is not None and follows:
             self._sit_out(under_way)
         self.ended = answer.ended or self.ended
 
@@ -146,6 +150,7 @@ class Admission:
             reference_epoch=member.reference_epoch,
             checkpoints=tuple(self._catch_up.checkpoints.rounds()),
             relays=self._settings.relays,
+            heard=self._witness.last,
         )
 
     def _sit_out(self, plan: RoundPlan) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,11 +20,12 @@ from eris.events import RoleBytes
 from eris.peer import framing
 from eris.peer.address_book import AddressBook
 from eris.peer.fault_points import FaultPoints
-from eris.peer.framing import HashQuestion, ManifestQuestion, SnapshotQuestion
+from eris.peer.framing import HashQuestion, ManifestQuestion, RefusedUnderPlan, SnapshotQuestion
 from eris.protocol.member import Snapshot
 from eris.protocol.messages import Manifest, Published, Upload
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
+from eris.protocol.seal import CertifiedSeal, Contradiction
 from eris.storage.buffer_pool import BufferPool
 from eris.transport.identity import PeerIdentity
 from eris.transport.link import LinkClosed, LinkError, LinkLimits, LinkTraffic
@@ -36,6 +38,7 @@ __all__ = ["AggregatorClient", "AggregatorClients", "Delivery", "ShardResult", "
 
 _LOG = logging.getLogger(__name__)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries to reach a peer
+_MOST_TOLD = 64  # peers that one peer shows a proof to
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,10 @@ class AggregatorClient:
         pool: BufferPool | None = None,
         under_way: UnderWay | None = None,
         proxy: Proxy | None = None,
+        compare: Callable[[CertifiedSeal], None] = lambda _: None,
     ) -> None:
+        """`compare` is shown the seals of those who refuse us because they have another plan."""
+        self._compare = compare
         self._proxy, self._way = proxy, ""  # that led there last
         self.peer, self._book, self._security, self._recipe = peer, book, security, recipe
         self._limits, self._deliver, self._fault_points = limits, deliver, fault_points or FaultPoints()
@@ -112,6 +118,13 @@ class AggregatorClient:
             link = self._connected()
             framing.ask(link, SnapshotQuestion(), deadline)
             return framing.receive_snapshot(link, sizes, deadline, pool=self._pool)
+
+    def accuse(self, proof: Contradiction, deadline: float) -> None:
+        """Show the other peer a proof against the coordinator."""
+        with self._turn, _Closing(self):
+            link = self._connected()
+            framing.ask(link, proof, deadline)
+            framing.receive_receipt(link, deadline)
 
     @property
     def account(self) -> LinkAccount:
@@ -157,6 +170,7 @@ class AggregatorClient:
             return False
         except Refused as error:
             _LOG.warning("round %d: peer %d: %s", delivery.plan.round, self.peer, error)
+            self._look_at(error)
         except Exception:  # noqa: BLE001 - a full disk, for one; without its thread every round would wait for it
             _LOG.exception("round %d: peer %d: the delivery failed", delivery.plan.round, self.peer)
             return False
@@ -193,6 +207,7 @@ class AggregatorClient:
             framing.receive_receipt(link, deadline)
         except Refused as refusal:
             _LOG.warning("round %d: peer %d refused our part: %s", upload.round, self.peer, refusal)
+            self._look_at(refusal)
             return refusal.reason
         self._fault_points("receipt", round=upload.round, shard=upload.shard)
         return None
@@ -211,8 +226,13 @@ class AggregatorClient:
         except Refused as refusal:
             if refusal.reason in (Reason.MALFORMED, Reason.WRONG_SIZE, Reason.WRONG_ROUND):
                 raise
+            self._look_at(refusal)
             return result(reason=refusal.reason)
         return result(published=published)
+
+    def _look_at(self, refusal: Refused) -> None:
+        if isinstance(refusal, RefusedUnderPlan):
+            self._compare(refusal.seal)
 
     def _connected(self) -> StreamLink:
         if self._link is not None and not self._link.worn and self._is_welcome(self._link.peer):
@@ -278,7 +298,9 @@ class AggregatorClients:
         fault_points: FaultPoints,
         pool: BufferPool,
         proxy: Proxy | None = None,
+        compare: Callable[[CertifiedSeal], None] = lambda _: None,
     ) -> None:
+        self._compare = compare
         self.book, self._security, self._recipe, self._proxy = book, security, recipe, proxy
         self._limits, self._fault_points, self._pool = limits, fault_points, pool
         self._clients: dict[int, AggregatorClient] = {}
@@ -299,8 +321,28 @@ class AggregatorClients:
                 self._pool,
                 self.under_way,
                 self._proxy,
+                self._compare,
             )
         return self._clients[peer]
+
+    def accuse(self, proof: Contradiction, but: int, seconds: float) -> None:
+        """Show a proof to all who can be dialled, at once and once; who has it passes it on."""
+        self.close()  # a client may be in the middle of a round that nobody will end
+        self._clients = {}
+        peers = self.book.dialable(but=but)
+        chosen = random.sample(peers, min(len(peers), _MOST_TOLD))
+        until = time.monotonic() + seconds
+        threads = [threading.Thread(target=self._accuse, args=(peer, proof, until), daemon=True) for peer in chosen]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def _accuse(self, peer: int, proof: Contradiction, until: float) -> None:
+        try:
+            self.to(peer).accuse(proof, until)
+        except (LinkError, Refused) as error:
+            _LOG.info("peer %d was not shown the proof: %s", peer, error)
 
     def accounts(self, names: Sequence[str]) -> list[LinkAccount]:
         """Return what went over links this peer dialled, for each aggregator."""

@@ -18,6 +18,7 @@ from eris.peer.inbox import Inbox
 from eris.peer.roster_cache import RosterCache
 from eris.peer.training import Training
 from eris.peer.verdict_history import VerdictHistory
+from eris.peer.witness import Witness
 from eris.protocol.member import Member, Missing, Snapshot
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import GENESIS, Verdict
@@ -80,9 +81,10 @@ class CatchUp:
         checkpoints: Checkpoints,
         emit: EventStream,
         rosters: RosterCache,
+        witness: Witness,
     ) -> None:
         self._federation, self._member, self._training = federation, member, training
-        self._history, self._inbox, self._clients = VerdictHistory(client, inbox, rosters), inbox, clients
+        self._history, self._inbox, self._clients = VerdictHistory(client, inbox, rosters, witness), inbox, clients
         self.checkpoints, self._emit = checkpoints, emit
         self.stepping, self.following = threading.Lock(), False
 

@@ -12,6 +12,7 @@ import math
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 
 from eris.compose import Composition, compose
@@ -35,6 +36,7 @@ from eris.peer.journal import Resumption, SqliteJournal, is_older
 from eris.protocol.coordinator import Coordinator
 from eris.protocol.roster import RosterEntry
 from eris.protocol.round_plan import RoundPlan
+from eris.protocol.seal import SEAL_PURPOSE, Seal
 from eris.protocol.verdict import Verdict
 from eris.transport.board import Board
 from eris.transport.bulletins import (
@@ -50,6 +52,7 @@ from eris.transport.bulletins import (
 )
 from eris.transport.calls import JoinRequest
 from eris.transport.credentials import REVOKED, Credentials
+from eris.transport.sealed import is_sealed
 from eris.wire.schema import encode
 
 __all__ = ["CoordinatorRun"]
@@ -140,10 +143,18 @@ class CoordinatorRun:
             if enough or self._has_model(request, self._last_verdict()):
                 self._begin()
             return True
+        self._note_heard(request)
         self.coordinator.join(entry)
         return self.coordinator.returned(
             entry.peer, private_round=request.private_round, reference_epoch=request.reference_epoch
         )
+
+    def _note_heard(self, request: JoinRequest) -> None:
+        """Go on behind the last plan that a member has heard: it is ours by our own signature, or does not count."""
+        if request.heard is not None and self.coordinator is not None:
+            run = self.composition.run if self.composition else ""
+            if request.heard.seal.run == run and is_sealed(request.heard, self._credentials.issued):
+                self.coordinator.overtaken(request.heard.seal.name)
 
     def leave(self, peer: int, *, for_good: bool) -> None:
         """Let a peer go: for good, or because the run is over for it."""
@@ -316,7 +327,7 @@ class CoordinatorRun:
     def _tell_of_last_round(self) -> None:
         """Say that all rounds are done: to all, and again when somebody comes without the model, or with it."""
         plan, _ = self._journal.since(self.federation.config.rounds - 1)[-1]
-        self._post(RoundsDone(plan, self._edition))
+        self._post(RoundsDone(plan, self._edition, self.sealed(plan)))
 
     def _end_when_all_have_the_model(self, coordinator: Coordinator) -> None:
         lacking = coordinator.roster.keys() - coordinator.excluded.keys() - self._have_model
@@ -344,6 +355,8 @@ class CoordinatorRun:
         verify = self.attendance.verify
         coordinator = Coordinator(self.composition.recipe, rules, roster, self._journal, verify=verify)
         self.coordinator = coordinator
+        for request in requests.values():
+            self._note_heard(request)
         if not self._goes_on_with_this_model(coordinator):
             return
         coordinator.restart_clock(time.monotonic())
@@ -466,7 +479,13 @@ class CoordinatorRun:
         self._planned, self._stood_still = time.monotonic(), 0
         self._fault_points("planned", round=plan.round)
         self._emit(RoundStarted(plan.round, plan.participants, plan.assignment, witnesses=plan.witnesses))
-        self._post(PlanBulletin(plan, self._initial(plan), tuple(sorted(coordinator.absent)), self._edition))
+        absent, seal = tuple(sorted(coordinator.absent)), self.sealed(plan)
+        self._post(PlanBulletin(plan, self._initial(plan), absent, self._edition, seal))
+
+    def sealed(self, document: RoundPlan | Verdict) -> Seal:
+        """Sign a plan or a verdict that is in the journal."""
+        seal = Seal.of(document, self._journal.superseded(document.epoch))
+        return replace(seal, signature=self._credentials.sign(SEAL_PURPOSE, seal.signed_bytes).hex())
 
     @property
     def _edition(self) -> str:
@@ -502,7 +521,7 @@ class CoordinatorRun:
         for entry in verdict.shards:
             if not entry.committed:
                 _LOG.warning("round %d: shard %d is lost: %s", verdict.round, entry.shard, entry.lost)
-        self._post(VerdictBulletin(verdict))
+        self._post(VerdictBulletin(verdict, self.sealed(verdict)))
 
     def _give_up_silent(self, coordinator: Coordinator) -> None:
         """Go on without peers whose connection stays broken: nobody waits for their contribution or their shard."""

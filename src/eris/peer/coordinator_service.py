@@ -30,6 +30,8 @@ from eris.protocol.roster import RosterEntry
 from eris.transport.board import Board
 from eris.transport.calls import (
     BookRequest,
+    CertificateAnswer,
+    CertificateRequest,
     DialAnswer,
     DialRequest,
     Done,
@@ -231,6 +233,8 @@ class CoordinatorService:
             ended=self._run.ended,
             dialled=entry.can_aggregate or (request.address is None and not request.relays),
             board=board,
+            seal=self._run.sealed(under_way) if under_way else None,
+            certificate=self._credentials.identity.certificate,
         )
 
     def report(self, caller: PeerIdentity, request: ReportRequest) -> Wanted:
@@ -269,11 +273,17 @@ class CoordinatorService:
             case BookRequest(board, edition):
                 with self._lock:
                     return self._attendance.book(self.board.identity, edition if board == self.board.identity else 0)
+            case CertificateRequest():
+                return CertificateAnswer(self._credentials.identity.certificate)
             case RosterRequest(digest, base):
                 return self._roster(digest, base)
             case RoundsRequest(since):
                 pairs = self._journal.since(since)[:16]
-                rounds = [PlayedRound(plan.encoded, verdict.encoded) for plan, verdict in pairs]
+                sealed = self._run.sealed
+                rounds = [
+                    PlayedRound(plan.encoded, verdict.encoded, (sealed(plan), sealed(verdict)))
+                    for plan, verdict in pairs
+                ]
                 return RoundsAnswer(a_page(rounds, lambda played: len(played.plan) + len(played.verdict)))
 
     def _roster(self, digest: str, base: str) -> RosterAnswer:

@@ -8,6 +8,7 @@ the answer to the last, if what it asks is short and it goes on to read them all
     FETCH ManifestQuestion                    → MANIFEST, for who only compares
     FETCH HashQuestion                        → MANIFEST + PUBLISHED, or REFUSAL
     FETCH SnapshotQuestion                    → SNAPSHOT (a document, then each vector), or REFUSAL
+    FETCH Contradiction                       → RECEIPT, or REFUSAL
 
 What is said in every round by everybody (receipts, the usual question) stands in the header alone.
 """
@@ -24,6 +25,7 @@ from eris.protocol.member import Snapshot
 from eris.protocol.messages import Manifest, Published, Receipt, Upload, UploadHeader
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
+from eris.protocol.seal import CertifiedSeal, Contradiction
 from eris.storage.buffer_pool import BufferPool, Bytes
 from eris.storage.mapped import release
 from eris.transport.link import Link
@@ -35,6 +37,7 @@ __all__ = [
     "HashQuestion",
     "ManifestQuestion",
     "Question",
+    "RefusedUnderPlan",
     "ShardQuestion",
     "SnapshotQuestion",
     "ask",
@@ -55,6 +58,7 @@ __all__ = [
 ]
 
 _LONGEST_WHAT = 1000  # characters of a refusal
+_OTHER_PLAN = {Reason.WRONG_EPOCH, Reason.WRONG_ROUND, Reason.WRONG_CHAIN, Reason.WRONG_PLAN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +108,19 @@ class _Refusal:
 
     reason: Reason
     what: Text
+    seal: CertifiedSeal | None = None  # of the plan that is in force here, if what came was of another one
 
 
-Question = ShardQuestion | ManifestQuestion | HashQuestion | SnapshotQuestion
+class RefusedUnderPlan(Refused):
+    """A refusal by who works under another plan, with the seal that its plan has."""
+
+    def __init__(self, reason: Reason, what: str, seal: CertifiedSeal, **where: object) -> None:
+        super().__init__(reason, what, **where)
+        self.seal = seal
+
+
+Question = ShardQuestion | ManifestQuestion | HashQuestion | SnapshotQuestion | Contradiction
+"""What a FETCH can hold; a proof against the coordinator asks to be believed."""
 
 
 def send_upload(
@@ -183,9 +197,13 @@ def send_receipt(link: Link, receipt: Receipt, deadline: float) -> None:
     link.send(frame.encode(), deadline=deadline)
 
 
-def send_refusal(link: Link, refusal: Refused, deadline: float) -> None:
-    """Say no, and why."""
-    said = _Refusal(refusal.reason, refusal.what.partition(": ")[2][:_LONGEST_WHAT])
+def send_refusal(link: Link, refusal: Refused, deadline: float, seal: CertifiedSeal | None = None) -> None:
+    """Say no, and why; if what came was of another plan than ours, with the seal of ours."""
+    said = _Refusal(
+        refusal.reason,
+        refusal.what.partition(": ")[2][:_LONGEST_WHAT],
+        seal if refusal.reason in _OTHER_PLAN else None,
+    )
     _send_document(link, Kind.REFUSAL, encode(said), deadline)
 
 
@@ -268,6 +286,8 @@ def _expect(link: Link, kind: Kind, deadline: float) -> Header:
     frame = receive_header(link, deadline)
     if frame.kind is Kind.REFUSAL:
         refusal = decode(_Refusal, _receive_document(link, frame, deadline))
+        if refusal.seal is not None:
+            raise RefusedUnderPlan(refusal.reason, refusal.what, refusal.seal, peer=link.peer.name)
         raise Refused(refusal.reason, refusal.what, peer=link.peer.name)
     if frame.kind is not kind:
         raise Refused(Reason.MALFORMED, f"{frame.kind.name} came, {kind.name} was expected", peer=link.peer.name)
@@ -303,6 +323,6 @@ def receive_question(link: Link, frame: Header, deadline: float) -> Question:
     """Return what a FETCH asks for."""
     if not frame.total:
         return ShardQuestion(frame.plan.hex(), frame.epoch, frame.round, frame.shard)
-    kinds = ManifestQuestion | HashQuestion | SnapshotQuestion
+    kinds = ManifestQuestion | HashQuestion | SnapshotQuestion | Contradiction
     question: Question = decode(kinds, _receive_document(link, frame, deadline))
     return question

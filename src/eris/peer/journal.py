@@ -18,6 +18,7 @@ from eris.protocol.journal import Entry, Membership, Rewind
 from eris.protocol.messages import Disagreement, Equivocation
 from eris.protocol.roster import Roster, RosterEntry, cited
 from eris.protocol.round_plan import RoundPlan
+from eris.protocol.seal import EpochBegun, PlanName
 from eris.protocol.verdict import GENESIS, Verdict
 from eris.transport.calls import JoinRequest
 from eris.wire.schema import decode, digest_of, encode
@@ -31,6 +32,7 @@ _KINDS: dict[type, str] = {
     Equivocation: "proof",
     Disagreement: "disagreement",
     Rewind: "rewind",
+    EpochBegun: "epoch",
 }
 
 
@@ -40,6 +42,7 @@ class SqliteJournal:
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, threading.Lock()
         self._known: dict[str, Roster] = {}
+        self._epochs: dict[int, PlanName] | None = None  # what each goes on from
         with self._explained():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
@@ -63,6 +66,8 @@ class SqliteJournal:
                 self._database.execute("INSERT OR IGNORE INTO rosters VALUES (?, ?)", (roster.digest, roster.encoded))
             self._database.execute("INSERT INTO entries (kind, round, document) VALUES (?, ?, ?)", row)
             self._database.execute("COMMIT")
+            if isinstance(entry, EpochBegun) and self._epochs is not None:
+                self._epochs[entry.epoch] = entry.supersedes
 
     def __iter__(self) -> Iterator[Entry]:
         """Return all entries in order."""
@@ -88,6 +93,15 @@ class SqliteJournal:
             elif isinstance(entry, Verdict) and plan is not None:
                 pairs.append((plan, entry))
         return pairs
+
+    def superseded(self, epoch: int) -> PlanName | None:
+        """Return the plan that an epoch goes on from; None for the first one."""
+        with self._lock:
+            if self._epochs is None:
+                rows = self._database.execute("SELECT document FROM entries WHERE kind = 'epoch' ORDER BY number")
+                begun = [decode(EpochBegun, document) for (document,) in rows.fetchall()]
+                self._epochs = {entry.epoch: entry.supersedes for entry in begun}
+            return self._epochs.get(epoch)
 
     def unknown(self, chains: set[str]) -> set[str]:
         """Return which of these are no verdict that was ever written here, in force or taken back."""

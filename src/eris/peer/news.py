@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from eris.errors import ErisError
+from eris.errors import ErisError, Refused
 from eris.events import EventStream, RunCourseChanged
 from eris.peer.address_book import AddressBook
 from eris.peer.admission import Admission
@@ -17,6 +17,7 @@ from eris.peer.inbox import Inbox
 from eris.peer.roster_cache import RosterCache
 from eris.peer.shard_server import ShardServer
 from eris.peer.shared_aggregator import SharedAggregator
+from eris.peer.witness import Witness
 from eris.protocol.round_plan import RoundPlan
 from eris.transport.bulletins import (
     Bulletin,
@@ -27,6 +28,7 @@ from eris.transport.bulletins import (
     RoundsDone,
     RunCourse,
     RunEnd,
+    VerdictBulletin,
     decode_bulletin,
     plan_order,
 )
@@ -58,8 +60,9 @@ class NewsReader:
         server: ShardServer,
         rosters: RosterCache,
         emit: EventStream,
+        witness: Witness,
     ) -> None:
-        self._emit = emit
+        self._emit, self._witness = emit, witness
         self._client, self._inbox, self._aggregator, self._book = client, inbox, aggregator, book
         self._credentials, self._admission, self._server, self._rosters = credentials, admission, server, rosters
         self._edition = ""  # of the address book
@@ -132,8 +135,23 @@ class NewsReader:
         while not self._inbox.closed.is_set():
             with contextlib.suppress(queue.Empty):
                 bulletin = self._read_bulletin(self._posted.get(timeout=1.0))
-                if bulletin is not None:
+                if bulletin is not None and self._is_to_be_followed(bulletin):
                     self.take_up(bulletin)
+
+    def _is_to_be_followed(self, bulletin: Bulletin) -> bool:
+        """Whether plans and verdicts are signed, and no plan goes back behind one that was heard before."""
+        try:
+            match bulletin:
+                case PlanBulletin(plan, seal=seal):
+                    return self._witness.hear(plan, seal)
+                case VerdictBulletin(verdict, seal=seal):
+                    return self._witness.hear(verdict, seal)
+                case RoundsDone(plan, seal=seal):
+                    self._witness.vouches_for(plan, seal)
+        except Refused as refusal:
+            self._inbox.failure = refusal
+            return False
+        return True
 
     def _read_bulletin(self, posted: Posted) -> Bulletin | None:
         """Read what was posted; the roster of a plan may have to be fetched first, however often that fails."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from eris.aggregate.staging import all_finite
 from eris.compose import compose
-from eris.errors import RunStopped
+from eris.errors import Reason, Refused, RunStopped
 from eris.events import (
     NO_PROGRESS,
     EventStream,
@@ -44,11 +44,14 @@ from eris.peer.roster_cache import RosterCache
 from eris.peer.shard_server import ShardServer
 from eris.peer.shared_aggregator import SharedAggregator
 from eris.peer.training import Training, initial_model
+from eris.peer.witness import Witness
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.member import Member
+from eris.protocol.seal import CertifiedSeal, Contradiction
 from eris.protocol.shown import SHOWN, Shown
 from eris.seeds import Seed
 from eris.transport.bulletins import Bulletin, PlanBulletin, RoundsDone, RunEnd
+from eris.transport.calls import CertificateAnswer, CertificateRequest
 from eris.transport.control_client import ControlClient
 from eris.transport.credentials import Credentials
 from eris.transport.link import LinkClosed, LinkTimeout
@@ -64,6 +67,7 @@ __all__ = ["NOISE_NOTE", "Node"]
 _LOG = logging.getLogger(__name__)
 NOISE_NOTE = "noise reproducible: no privacy claim"
 _NOTHING = RoleBytes(0, 0)
+_PASS_ON = 5.0  # seconds that others have to take a proof
 
 
 class Node:
@@ -119,11 +123,24 @@ class Node:
         self.training = Training(task, member, private, seed=config.seed, pool=pool)
         self.control = ControlClient(credentials, federation.coordinator, proxy=settings.proxy)
         rosters = RosterCache(self.control)
+        self.witness = witness = Witness(
+            credentials,
+            self.composition.run,
+            lambda: self.control.fetch(CertificateRequest(), CertificateAnswer).certificate,
+            settings.folder,
+        )
         self._reporter = Reporter(self.control, member, self._inbox, self.fault_points)
         aggregator = Aggregator(self.number, self.recipe, sign=book.sign, pool=pool, agreement=agreement)
         self._aggregator = SharedAggregator(aggregator, self._reporter.tell, self._emit)
         self.clients = AggregatorClients(
-            book, credentials, self.recipe, federation.link_limits, self.fault_points, pool, settings.proxy
+            book,
+            credentials,
+            self.recipe,
+            federation.link_limits,
+            self.fault_points,
+            pool,
+            settings.proxy,
+            self._compare,
         )
         self._catch_up = CatchUp(
             federation,
@@ -135,6 +152,7 @@ class Node:
             checkpoints or NoCheckpoints(),
             self._emit,
             rosters,
+            witness,
         )
         self.server = ShardServer(
             self._aggregator,
@@ -143,6 +161,8 @@ class Node:
             snapshot=self._catch_up.snapshot,
             fault_points=self.fault_points,
             under_way=self.clients.under_way,
+            sealed=lambda: witness.last,
+            accuse=self._accuse,
         )
         self._admission = Admission(
             federation,
@@ -154,6 +174,7 @@ class Node:
             self._reporter,
             self._catch_up,
             rosters,
+            witness,
             weight=self.composition.roster[self.number].weight,
             initial=initial,
         )
@@ -167,6 +188,7 @@ class Node:
             self.server,
             rosters,
             self._emit,
+            witness,
         )
         self._player = RoundPlayer(
             member,
@@ -234,10 +256,28 @@ class Node:
             return
         self._inbox.closed.set()
         self._aggregator.close()
+        if self.witness.proof is not None:
+            self.clients.accuse(self.witness.proof, self.number, _PASS_ON)
         self.clients.close()
         self.server.close()
         self._admission.leave()
         self.control.close()
+
+    def _compare(self, seal: CertifiedSeal) -> None:
+        """Look at the seal of another peer's plan; if the coordinator told the two of us different things, it ends."""
+        try:
+            self.witness.compare(seal)
+        except Refused as refusal:
+            self._inbox.failure = refusal
+
+    def _accuse(self, proof: Contradiction) -> None:
+        """Take a proof against the coordinator from another peer; refuse what is none."""
+        try:
+            self.witness.convict(proof)
+        except Refused as refusal:
+            if refusal.reason is not Reason.EQUIVOCATION:
+                raise
+            self._inbox.failure = refusal
 
     def model_digest(self) -> str:
         """Return the sha256 of the model in spec order."""

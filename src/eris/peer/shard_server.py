@@ -19,6 +19,7 @@ from eris.peer.framing import HashQuestion, ManifestQuestion, Question, ShardQue
 from eris.peer.shared_aggregator import SharedAggregator
 from eris.protocol.member import Snapshot
 from eris.protocol.messages import Published, Receipt, UploadHeader, Withheld
+from eris.protocol.seal import CertifiedSeal, Contradiction
 from eris.transport.credentials import Credentials
 from eris.transport.identity import PeerIdentity, Refusal
 from eris.transport.link import Link, LinkClosed, LinkError, LinkLimits, LinkTimeout, LinkTraffic
@@ -51,8 +52,11 @@ class ShardServer:
         snapshot: Callable[[], Snapshot],
         fault_points: FaultPoints | None = None,
         under_way: UnderWay | None = None,
+        sealed: Callable[[], CertifiedSeal | None] = lambda: None,
+        accuse: Callable[[Contradiction], None] = lambda _: None,
     ) -> None:
-        self._aggregator = aggregator
+        """`sealed` is the seal of the plan that is in force here; `accuse` takes a proof against the coordinator."""
+        self._aggregator, self._sealed, self._accuse = aggregator, sealed, accuse
         self._peer_of, self._find, self._snapshot = peer_of, find, snapshot
         self._fault_points, self._under_way = fault_points or FaultPoints(), under_way or UnderWay()
         self._links: set[StreamLink] = set()
@@ -233,7 +237,7 @@ class ShardServer:
             raise
         if isinstance(outcome, Refused):
             self._complain(link, "a contribution of %s: %s", outcome)
-            framing.send_refusal(link, outcome, deadline)
+            framing.send_refusal(link, outcome, deadline, self._sealed())
         else:
             framing.send_receipt(link, outcome, deadline)
 
@@ -281,6 +285,10 @@ class ShardServer:
     def _serve_question(self, link: Link, question: Question) -> None:
         deadline = self._deadline()
         try:
+            if isinstance(question, Contradiction):
+                self._accuse(question)
+                framing.send_receipt(link, Receipt("00" * 32, 0, 0, 0), deadline)
+                return
             if isinstance(question, SnapshotQuestion):
                 framing.send_snapshot(link, self._snapshot(), deadline)
                 return
@@ -293,7 +301,7 @@ class ShardServer:
                 framing.send_published(link, published, deadline)
             self._fault_points("served", round=published.manifest.round, shard=published.manifest.shard)
         except Refused as refusal:
-            framing.send_refusal(link, refusal, deadline)
+            framing.send_refusal(link, refusal, deadline, self._sealed())
 
     def _published(self, link: Link, question: ShardQuestion | HashQuestion, deadline: float) -> Published:
         if isinstance(question, HashQuestion):

@@ -6,9 +6,10 @@ import logging
 
 from eris.peer.inbox import Inbox
 from eris.peer.roster_cache import RosterCache
+from eris.peer.witness import Witness
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
-from eris.transport.calls import RoundsAnswer, RoundsRequest
+from eris.transport.calls import PlayedRound, RoundsAnswer, RoundsRequest
 from eris.transport.control_client import ControlClient
 from eris.transport.link import LinkClosed, LinkTimeout
 
@@ -21,18 +22,25 @@ _PAUSE = 0.5  # seconds
 class VerdictHistory:
     """Asks for past rounds; a coordinator that is away is waited for as long as for its bulletins."""
 
-    def __init__(self, client: ControlClient, inbox: Inbox, rosters: RosterCache) -> None:
-        self._client, self._inbox, self._rosters = client, inbox, rosters
+    def __init__(self, client: ControlClient, inbox: Inbox, rosters: RosterCache, witness: Witness) -> None:
+        self._client, self._inbox, self._rosters, self._witness = client, inbox, rosters, witness
 
     def since(self, round: int) -> list[tuple[RoundPlan, Verdict]]:
         """Return plan and verdict of the rounds from `round` on, as many as come at once; none if there are none."""
         while True:
             try:
                 played = self._client.fetch(RoundsRequest(round), RoundsAnswer).rounds
-                find = self._rosters.find
-                return [(RoundPlan.decode(one.plan, find), Verdict.decode(one.verdict)) for one in played]
+                return [self._vouched_for(one) for one in played]
             except (LinkClosed, LinkTimeout) as error:
                 self._inbox.require_patience(round)
                 if self._inbox.has_end() or self._inbox.closed.wait(_PAUSE):
                     raise
                 _LOG.info("the coordinator cannot be asked for round %d: %s", round, error)
+
+    def _vouched_for(self, played: PlayedRound) -> tuple[RoundPlan, Verdict]:
+        """Read a round; what the coordinator did not sign is refused, whatever it says now."""
+        plan, verdict = RoundPlan.decode(played.plan, self._rosters.find), Verdict.decode(played.verdict)
+        seals = (*played.seals, None, None)
+        for document, seal in ((plan, seals[0]), (verdict, seals[1])):
+            self._witness.compare(self._witness.vouches_for(document, seal))
+        return plan, verdict

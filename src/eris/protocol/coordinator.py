@@ -24,6 +24,7 @@ from eris.protocol.recipe import Recipe
 from eris.protocol.roster import Roster, RosterEntry
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.rules import Rules
+from eris.protocol.seal import EpochBegun, PlanName
 from eris.protocol.steps import Verify, trust_everybody
 from eris.protocol.verdict import GENESIS, Verdict
 
@@ -47,6 +48,9 @@ class Coordinator:
     ) -> None:
         self.recipe, self.rules, self._journal, self._verify = recipe, rules, journal, verify
         self.epoch, self.round, self.chain, self.reference_epoch = epoch, 0, GENESIS, 0
+        self._last_plan: PlanName | None = None  # ever written, in force or taken back
+        self._supersedes: PlanName | None = None  # the last plan of all epochs before this one
+        self._epoch_kept = False  # whether the journal knows what this epoch goes on from
         self._first_roster = {entry.peer: entry for entry in roster}
         self.roster = dict(self._first_roster)
         self.excluded: dict[int, Equivocation] = {}
@@ -140,8 +144,10 @@ class Coordinator:
     def plan(self, now: float) -> RoundPlan:
         """Return the plan of the round in flight, or open the next one."""
         if self._open is None:
+            self._keep_epoch()
             plan = self._next_plan()
             self._journal.append(plan)
+            self._last_plan = PlanName(*plan.when, plan.digest)
             self._attest = False
             self._changes.clear()
             self._planned_reference = (plan.reference_epoch, plan.reference_begins)
@@ -240,7 +246,28 @@ class Coordinator:
         """The plan of the round that has no verdict yet."""
         return self._open.plan if self._open else None
 
+    def overtaken(self, last: PlanName) -> None:
+        """Go on in an epoch behind a plan of ours that a member has heard and our journal has lost.
+
+        Nobody answers a lower epoch than the last one it heard: a journal restored from a copy takes nobody back.
+        """
+        if self._last_plan is None or last.when > self._last_plan.when:
+            self._last_plan = last
+            self._begin_epoch()
+
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _keep_epoch(self) -> None:
+        """Write down what this epoch goes on from, before its first plan is signed."""
+        if self._supersedes is not None and not self._epoch_kept:
+            self._journal.append(EpochBegun(self.epoch, self._supersedes))
+        self._epoch_kept = True
+
+    def _begin_epoch(self) -> None:
+        """Go on in an epoch behind the last plan."""
+        self._supersedes, self._epoch_kept = self._last_plan, False
+        if self._last_plan is not None:
+            self.epoch = max(self.epoch, self._last_plan.epoch + 1)
 
     def rewind(self, round: int) -> None:
         """Go back to the beginning of a round, in an epoch of its own; what came after it never counted."""
@@ -257,7 +284,10 @@ class Coordinator:
         """Go through the journal: the last plan without a verdict is still in flight."""
         last_plan: RoundPlan | None = None
         entries = list(self._journal)
-        self.epoch = max([self.epoch, *(entry.epoch + 1 for entry in entries if isinstance(entry, RoundPlan))])
+        names = [PlanName(*entry.when, entry.digest) for entry in entries if isinstance(entry, RoundPlan)]
+        names += [entry.supersedes for entry in entries if isinstance(entry, EpochBegun)]
+        self._last_plan = max(names, key=lambda name: name.when, default=self._last_plan)
+        self._begin_epoch()
         for entry in in_force(entries):
             if isinstance(entry, RoundPlan):
                 last_plan = entry

@@ -1,4 +1,4 @@
-"""What must survive the coordinator: plans, verdicts, who is a member, proofs and findings, and what was taken back."""
+"""What must survive the coordinator: plans, verdicts, members, proofs and findings, what was taken back, and epochs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Protocol
 from eris.protocol.messages import Disagreement, Equivocation
 from eris.protocol.roster import Cited, RosterEntry
 from eris.protocol.round_plan import RoundPlan
+from eris.protocol.seal import EpochBegun
 from eris.protocol.verdict import Verdict
 from eris.wire.schema import Number, document
 
@@ -32,7 +33,7 @@ class Rewind:
     round: Number
 
 
-Entry = RoundPlan | Verdict | Membership | Equivocation | Disagreement | Rewind
+Entry = RoundPlan | Verdict | Membership | Equivocation | Disagreement | Rewind | EpochBegun
 
 
 class Journal(Protocol):

@@ -16,6 +16,7 @@ from typing import Annotated
 from eris.errors import Refused
 from eris.protocol.roster import Roster
 from eris.protocol.round_plan import RoundPlan
+from eris.protocol.seal import Seal
 from eris.protocol.verdict import Verdict
 from eris.wire.schema import Binary, Digest, Number, Peers, Text, decode, document, peek, whole
 
@@ -43,6 +44,7 @@ class PlanBulletin:
     initial: Digest = ""  # digest of x⁰ that most peers computed, in the first round
     absent: Peers = ()  # who is on the roster and not here
     book: Text = ""  # edition of the address book: another one than last time is to be fetched
+    seal: Seal | None = None  # the coordinator's signature on the plan; nobody follows one without
 
 
 @document(65)
@@ -51,6 +53,7 @@ class VerdictBulletin:
     """A round has its verdict."""
 
     verdict: Annotated[Verdict, whole(Verdict)]
+    seal: Seal | None = None  # the coordinator's signature on it
 
 
 @document(66)
@@ -92,6 +95,7 @@ class RoundsDone:
 
     plan: Annotated[RoundPlan, whole(RoundPlan)]  # of the last round
     book: Text  # edition of the address book, as in a plan bulletin
+    seal: Seal | None = None  # on the plan
 
 
 @document(71)

@@ -2,8 +2,8 @@
 
     Join     JoinRequest                                             → JoinAnswer
     Report   Manifest | Withheld | BriefReport | FullReport | Idle   → Wanted
-    Fetch    BookRequest | RosterRequest | RoundsRequest | DialRequest
-                                                       → BookAnswer | RosterAnswer | RoundsAnswer | DialAnswer
+    Fetch    BookRequest | RosterRequest | RoundsRequest | DialRequest | CertificateRequest
+                                   → BookAnswer | RosterAnswer | RoundsAnswer | DialAnswer | CertificateAnswer
     Status   StatusRequest                                           → Overview
     Leave    LeaveRequest                                            → Done
     Stop     StopRequest                                             → Done
@@ -22,6 +22,7 @@ import msgspec
 from eris.local.spec import ModelSpec
 from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, Wanted, Withheld
 from eris.protocol.roster import Name, RosterChange, RosterEntry
+from eris.protocol.seal import CertifiedSeal, Seal
 from eris.wire.schema import Binary, Digest, Number, Numbers, Peers, Real, Text, document
 
 __all__ = [
@@ -30,6 +31,8 @@ __all__ = [
     "Address",
     "BookAnswer",
     "BookRequest",
+    "CertificateAnswer",
+    "CertificateRequest",
     "ControlTraffic",
     "DialAnswer",
     "DialRequest",
@@ -84,6 +87,7 @@ class JoinRequest:
     reference_epoch: OrBefore
     checkpoints: Numbers = ()  # rounds it could go back to
     relays: Relays = ()  # at which it waits to be called; with none and no address it only dials out
+    heard: CertifiedSeal | None = None  # the last plan it heard: it answers no lower one
 
 
 @document(33)
@@ -97,6 +101,8 @@ class JoinAnswer:
     ended: Text  # how the run ended; empty while it goes on
     dialled: bool  # it can be given shards, or never asked for any
     board: Text  # which one news are on
+    seal: Seal | None  # on the plan, if there is one
+    certificate: Binary = field(repr=False)  # the coordinator's own (DER), to check seals with
 
 
 # ── Report ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -176,6 +182,7 @@ class PlayedRound:
 
     plan: Binary
     verdict: Binary
+    seals: tuple[Seal, ...] = ()  # of the plan, and of the verdict
 
 
 @document(39)
@@ -203,8 +210,22 @@ class DialAnswer:
     dialled: bool
 
 
-FetchRequest = BookRequest | RosterRequest | RoundsRequest | DialRequest
-FetchAnswer = BookAnswer | RosterAnswer | RoundsAnswer | DialAnswer
+@document(49)
+@dataclass(frozen=True, slots=True)
+class CertificateRequest:
+    """Asks for the coordinator's certificate: a seal does not fit the one that is known, it may have a new one."""
+
+
+@document(50)
+@dataclass(frozen=True, slots=True)
+class CertificateAnswer:
+    """The certificate (DER) of the key that seals are signed with."""
+
+    certificate: Binary = field(repr=False)
+
+
+FetchRequest = BookRequest | RosterRequest | RoundsRequest | DialRequest | CertificateRequest
+FetchAnswer = BookAnswer | RosterAnswer | RoundsAnswer | DialAnswer | CertificateAnswer
 
 
 # ── Status, Leave, Stop ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -40,7 +40,17 @@ from eris.transport.signatures import sign_message
 if TYPE_CHECKING:
     from cryptography import x509
 
-__all__ = ["CERTIFICATE", "EXPIRY_WARNING_DAYS", "KEY", "REVOKED", "ROOT", "Credentials", "read_file", "read_private"]
+__all__ = [
+    "CERTIFICATE",
+    "EXPIRY_WARNING_DAYS",
+    "KEY",
+    "REVOKED",
+    "ROOT",
+    "Credentials",
+    "issued_to",
+    "read_file",
+    "read_private",
+]
 
 KEY, CERTIFICATE, ROOT, REVOKED = "key.pem", "certificate.pem", "ca.pem", "revoked.pem"
 EXPIRY_WARNING_DAYS = 30
@@ -128,11 +138,11 @@ class Credentials:
 
     def vouches_for(self, certificate: bytes, name: str) -> bool:
         """Return whether a CA we believe issued this certificate (DER) to that peer, and it is good now."""
-        try:
-            issued = is_issued_by(read_certificate(certificate, where="book"), *self._now.authorities)
-        except ConfigError:
-            return False
-        return issued and self.refusal(self.identify(certificate), expected=name) is None
+        return self.issued(name, certificate) and self.refusal(self.identify(certificate), expected=name) is None
+
+    def issued(self, name: str, certificate: bytes) -> bool:
+        """Return whether a CA we believe issued this certificate (DER) to that peer, now or before."""
+        return issued_to(name, certificate, self._now.authorities)
 
     def refusal(
         self, peer: PeerIdentity, *, expected: str | None = None, roster: Mapping[str, str] | None = None
@@ -184,6 +194,16 @@ class Credentials:
             _LOG.warning("the new revocation list holds until this process ends: %s", error)
         self.refresh()
         return True
+
+
+@lru_cache(maxsize=1024)
+def issued_to(name: str, certificate: bytes, authorities: tuple[x509.Certificate, ...]) -> bool:
+    """Return whether one of these CAs ever issued this certificate (DER) to a peer of that name."""
+    try:
+        issued = is_issued_by(read_certificate(certificate, where="book"), *authorities)
+        return issued and _identity(certificate, federation_of(authorities[0])).name == name
+    except ConfigError:
+        return False
 
 
 @lru_cache(maxsize=1024)  # the same few certificates are shown with every call

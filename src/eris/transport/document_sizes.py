@@ -8,13 +8,14 @@ True
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from eris.errors import ConfigError, InputError, Reason
 from eris.protocol.messages import BriefReport, FullReport, Manifest, Wanted
 from eris.protocol.roster import LONGEST_NAME, Roster, RosterEntry
 from eris.protocol.round_plan import RoundPlan
+from eris.protocol.seal import PlanName, Seal
 from eris.protocol.verdict import GENESIS, ShardVerdict, Verdict
 from eris.transport.board import KEPT_BULLETINS
 from eris.transport.bulletins import PlanBulletin, VerdictBulletin
@@ -156,7 +157,12 @@ def _verdict(plan: RoundPlan, sets: list[tuple[int, ...]], late: tuple[int, ...]
 
 def _news(plan: RoundPlan, verdict: Verdict) -> int:
     """Return the bytes of what everybody hears between two rounds: how one ended, and the plan of the next."""
-    bulletins = [VerdictBulletin(verdict), PlanBulletin(plan, _DIGEST, plan.participants, f"{_BOARD}-{_LARGE}")]
+    last = PlanName(_LARGE, _LARGE, _DIGEST)
+    seals = [replace(Seal.of(document, last), signature=_SIGNATURE) for document in (verdict, plan)]
+    bulletins = [
+        VerdictBulletin(verdict, seals[0]),
+        PlanBulletin(plan, _DIGEST, plan.participants, f"{_BOARD}-{_LARGE}", seals[1]),
+    ]
     posted = tuple(Posted(_LARGE, encode(bulletin)) for bulletin in bulletins)
     return len(encode(NewsAnswer(_BOARD, posted, more=False)))
 

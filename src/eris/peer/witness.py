@@ -1,0 +1,135 @@
+"""What this peer has heard the coordinator sign, and what it makes of it.
+
+Every plan and every verdict comes with a seal. The last plan's is kept on disk before anything is done under it: no
+lower one is answered, whatever is restarted. A seal that contradicts another, heard here or shown by another peer, is
+a proof: it is kept, passed on, and ends the run for whoever has it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from eris.atomic_file import write_atomically
+from eris.errors import Reason, Refused
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.seal import CertifiedSeal, Contradiction, Seal
+from eris.protocol.verdict import Verdict
+from eris.transport.credentials import Credentials
+from eris.transport.sealed import is_sealed, require_proof, write_proof
+from eris.wire.schema import plain, read_plain
+
+__all__ = ["HEARD", "PROOF", "Witness"]
+
+_LOG = logging.getLogger(__name__)
+HEARD, PROOF = "heard.json", "coordinator-proof.json"  # in a peer's folder
+_KEEP = 64  # seals that others' are compared with
+
+
+class Witness:
+    """Remembers seals; safe to use from many threads."""
+
+    def __init__(
+        self, credentials: Credentials, run: str, fetch_certificate: Callable[[], bytes], folder: Path | None = None
+    ) -> None:
+        self._credentials, self._run, self._fetch, self._folder = credentials, run, fetch_certificate, folder
+        self._lock = threading.RLock()
+        self._certificate = b""  # the coordinator's
+        self._seals: deque[CertifiedSeal] = deque(maxlen=_KEEP)
+        self.proof: Contradiction | None = None
+        self.last = self._read()  # of the plan that was heard last
+
+    def learn(self, certificate: bytes) -> None:
+        """Take the coordinator's certificate; seals alone decide whether it is one."""
+        self._certificate = certificate
+
+    def vouches_for(self, document: RoundPlan | Verdict, seal: Seal | None) -> CertifiedSeal:
+        """Return a document's seal with the certificate that it fits; refuse a document without a good one."""
+        what = "plan" if isinstance(document, RoundPlan) else "verdict"
+        if seal is not None and seal.is_of(document):
+            for certificate in (lambda: self._certificate, self._fetch):  # it may have been renewed
+                certified = CertifiedSeal(seal, certificate())
+                if is_sealed(certified, self._credentials.issued):
+                    self._certificate = certified.certificate
+                    return certified
+        raise Refused(
+            Reason.BAD_SIGNATURE,
+            f"the {what} is not signed by the coordinator",
+            fix="compare the coordinator's certificate with the CA's list",
+            round=document.round,
+        )
+
+    def hear(self, document: RoundPlan | Verdict, seal: Seal | None) -> bool:
+        """Check what the coordinator says; whether to follow it. A plan that is lower than one heard before is not."""
+        certified = self.vouches_for(document, seal)
+        with self._lock:
+            self.compare(certified)
+            if isinstance(document, Verdict):
+                self._seals.append(certified)
+                return True
+            if self._goes_back(certified.seal):
+                return False
+            if self.last is None or certified.seal.when > self.last.seal.when:
+                self._keep(certified)
+            return True
+
+    def compare(self, certified: CertifiedSeal) -> None:
+        """Hold a seal, whoever showed it, against those heard here; raise if together they prove foul play."""
+        with self._lock:
+            known = [*self._seals, *([self.last] if self.last is not None else [])]
+            found = next((one for one in known if one.seal.contradicts(certified.seal)), None)
+        if found is not None and is_sealed(certified, self._credentials.issued):
+            self.convict(Contradiction(found, certified))
+
+    def convict(self, proof: Contradiction) -> None:
+        """Check a proof; if it is one keep it, and end here by raising it."""
+        require_proof(proof, self._credentials.issued)
+        with self._lock:
+            if proof.first.seal.run != self._run:
+                raise Refused(Reason.WRONG_RUN, "a proof about another run")
+            if self.proof is None:
+                self.proof = proof
+                _LOG.error("%s", proof)
+                if self._folder is not None:
+                    write_proof(proof, self._folder / PROOF)
+        where = f": {self._folder / PROOF}" if self._folder is not None else ""
+        raise Refused(
+            Reason.EQUIVOCATION,
+            f"{proof}; the proof is kept{where}",
+            fix="check it with `eris certs check-proof`, and find another coordinator",
+        )
+
+    def _goes_back(self, seal: Seal) -> bool:
+        """Whether a plan is lower than the last one heard, or of an epoch that leaves that one out."""
+        if self.last is None:
+            return False
+        hides = seal.epoch > self.last.seal.epoch and (
+            seal.supersedes is None or seal.supersedes.when < self.last.seal.when
+        )
+        if hides or seal.when < self.last.seal.when:
+            _LOG.error(
+                "the plan of epoch %d, round %d is not answered: one of epoch %d, round %d was heard here",
+                *(*seal.when, *self.last.seal.when),
+            )
+            return True
+        return False
+
+    def _keep(self, certified: CertifiedSeal) -> None:
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._folder / HEARD, json.dumps(plain(certified)).encode())
+        self.last = certified
+        self._seals.append(certified)
+
+    def _read(self) -> CertifiedSeal | None:
+        if self._folder is None or not (self._folder / HEARD).exists():
+            return None
+        try:
+            kept = read_plain(CertifiedSeal, json.loads((self._folder / HEARD).read_bytes()))
+        except (OSError, ValueError):
+            return None
+        return kept if kept.seal.run == self._run and is_sealed(kept, self._credentials.issued) else None
