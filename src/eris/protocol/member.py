@@ -41,7 +41,7 @@ from eris.protocol.replica import Replica, copy_over, initial_state
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.shown import Shown
 from eris.protocol.unmasker import masked
-from eris.protocol.verdict import GENESIS, Verdict
+from eris.protocol.verdict import GENESIS, ShardVerdict, Verdict
 from eris.seeds import Seed
 from eris.step.optimizer import State
 from eris.storage.buffer_pool import BufferPool
@@ -273,7 +273,11 @@ class Member:
         plan = self._open_plan()
         if verdict.plan != plan.digest or verdict.previous != self.chain:
             raise Refused(Reason.WRONG_CHAIN, "the verdict is about another plan", peer=self.peer, round=verdict.round)
-        lacking = {e.shard: e.hash for e in verdict.shards if e.committed and self._hash(e.shard) != e.hash}
+        if len(verdict.shards) != plan.shards:
+            raise Refused(
+                Reason.MALFORMED, f"a verdict on {len(verdict.shards)} shards", peer=self.peer, round=plan.round
+            )
+        lacking = {e.shard: e.hash for e in verdict.shards if e.committed and not self._holds(e)}
         if lacking:
             return Missing(verdict.round, lacking)
         self.last_scale = self.replica.scale
@@ -295,12 +299,17 @@ class Member:
         return current.get(digest) or self._last_held.get(digest)
 
     def accept_fetched(self, published: Published, verdict: Verdict) -> None:
-        """Take a committed shard from any peer: the verdict's hash proves it, whoever sent it."""
+        """Take a committed shard from any peer: the manifest that the verdict names proves it, whoever sent it."""
         entry = verdict.shards[published.manifest.shard]
-        if payload_hash(published.values, published.buffers) != entry.hash:
+        if published.manifest.digest != entry.manifest:
             raise Refused(Reason.WRONG_DIGEST, "not what the verdict committed", peer=self.peer, shard=entry.shard)
-        self._held.pop(entry.shard, None)
-        self.receive(published)
+        earlier = self._held.pop(entry.shard, None)
+        try:
+            self.receive(published)
+        except Refused:
+            if earlier is not None:
+                self._held[entry.shard] = earlier
+            raise
 
     def snapshot(self) -> Snapshot:
         """Return a copy of the public state, for a newcomer. Private references are not part of it."""
@@ -351,8 +360,23 @@ class Member:
             raise Refused(Reason.WRONG_ROUND, "no round is open", fix="begin(plan) first", peer=self.peer)
         return self.plan
 
-    def _hash(self, shard: int) -> str:
-        return self._held[shard].manifest.hash if shard in self._held else ""
+    def _holds(self, entry: ShardVerdict) -> bool:
+        """Whether the manifest that a verdict names is here; refuse a verdict that says other than its aggregator did.
+
+        References are settled by the contributors of a verdict: they must be those that the aggregator signed.
+        """
+        manifest = self.manifest(entry.shard)
+        if manifest is None or manifest.digest != entry.manifest:
+            return False
+        if (manifest.hash, manifest.contributors) != (entry.hash, entry.contributors):
+            raise Refused(
+                Reason.WRONG_DIGEST,
+                "the verdict has another hash, or other contributors, than the manifest that it names",
+                fix="the coordinator is not honest: its signature is on the verdict, the aggregator's on the manifest",
+                peer=self.peer,
+                shard=entry.shard,
+            )
+        return True
 
     def _check_manifest(self, manifest: Manifest, owners: tuple[int, ...]) -> None:
         plan = self._open_plan()
