@@ -83,6 +83,8 @@ class TwoFacedCoordinator:
             return self._rewritten(said) if caller.name in deceived else said
 
         patch.setattr(ControlServer, "_next", answer)
+        place.coordinator.close()
+        place.coordinator = place.open_coordinator()
 
     def _rewritten(self, said: bytes) -> bytes:
         news = decode(NewsAnswer, said)

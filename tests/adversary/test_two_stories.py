@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from eris.cli import app
+from eris.cli import certs
 from eris.errors import Reason, Refused
 from eris.peer.coordinator_run import CoordinatorRun
 from eris.peer.witness import HEARD, PROOF, Witness
@@ -38,7 +38,7 @@ def test_detected_two_plans_for_one_round(tmp_path: Path, monkeypatch: pytest.Mo
             assert ended.value.reason is Reason.EQUIVOCATION
             proof = tmp_path / "peers" / name / PROOF
             require_proof(read_proof(proof), nodes[name]._credentials.issued)
-            checked = CliRunner().invoke(app, ["certs", "check-proof", str(proof), str(tmp_path / "ca")])
+            checked = CliRunner().invoke(certs.certs, ["check-proof", str(proof), str(tmp_path / "ca")])
             assert checked.exit_code == 0, checked.output
             assert "signed by a coordinator of this CA" in checked.output
         stranger = Authority.create(tmp_path / "other", "town").issue("amber")
@@ -173,7 +173,7 @@ def test_prevented_nobody_frames_an_honest_coordinator(signer: Signer, tmp_path:
             witness.convict(Contradiction(*pair))
     assert witness.proof is None
     write_proof(Contradiction(*honest), tmp_path / "no.json")
-    checked = CliRunner().invoke(app, ["certs", "check-proof", str(tmp_path / "no.json"), str(tmp_path / "ca")])
+    checked = CliRunner().invoke(certs.certs, ["check-proof", str(tmp_path / "no.json"), str(tmp_path / "ca")])
     assert checked.exit_code != 0
 
 

@@ -19,10 +19,12 @@ from eris.peer.federation_file import FederationFile
 from eris.peer.journal import SqliteJournal
 from eris.protocol.journal import Rewind
 from eris.protocol.messages import Equivocation, Manifest
-from eris.protocol.roster import RosterEntry
+from eris.protocol.roster import ROSTER_PURPOSE, RosterClaim, RosterEntry
 from eris.protocol.round_plan import RoundPlan
 from eris.transport.calls import JoinRequest, LeaveRequest, RoundsAnswer, RoundsRequest
+from eris.transport.credentials import Credentials
 from eris.transport.identity import PeerIdentity
+from eris.wire.schema import encode
 from tests.peer.test_attendance import NoCredentials
 from tests.peer.town import NAMES, after_rounds, settings, town
 
@@ -53,14 +55,14 @@ class Resumed:
 
     def _open(self) -> CoordinatorRun:
         self.journal = SqliteJournal(self.folder / "coordinator.sqlite")
-        made: Any = CoordinatorRun(self.federation, Credentials(), self.journal)  # type: ignore[arg-type]
+        made: Any = CoordinatorRun(self.federation, Keyless(), self.journal)  # type: ignore[arg-type]
         made.spec = ModelSpec.flat(10)
         return made
 
     def enter(self, number: int, **changes: Any) -> None:
         """Let a peer join; unless told otherwise it stands at the beginning of the run."""
         entry = RosterEntry(number, NAMES[number], 1.0, f"{number}" * 64)
-        request = JoinRequest("", ModelSpec.flat(10), 1.0, "", ("127.0.0.1", 1), "", False, "0" * 64, 0, 0)
+        request = JoinRequest("", ModelSpec.flat(10), 1.0, "", 0, "", ("127.0.0.1", 1), "", False, "0" * 64, 0, 0)
         present = Present(entry, ("127.0.0.1", 1), b"", replace(request, **changes))
         self.run.attendance.enter(present)
 
@@ -74,7 +76,7 @@ class Resumed:
         return plan
 
 
-class Credentials(NoCredentials):
+class Keyless(NoCredentials):
     """Nobody's certificate has expired either."""
 
     def identify(self, certificate: bytes) -> None:
@@ -197,7 +199,6 @@ def test_a_round_is_not_drawn_out_for_ever_by_a_slow_clock(run: Resumed) -> None
 def test_the_first_gathering_ends_too_and_names_who_did_not_come(tmp_path: Path) -> None:
     with town(tmp_path, settings("members=3")) as place:
         place.coordinator.close()
-        from eris.transport.credentials import Credentials
 
         node = CoordinatorService(
             place.federation(("127.0.0.1", 1)),
@@ -238,15 +239,18 @@ def test_a_peer_with_another_model_that_came_first_and_left_is_forgotten(tmp_pat
     config = settings("members=2")
     with town(tmp_path, config) as place:
         node, digest = place.coordinator, place.federation().digest
-        caller = {name: PeerIdentity(name, fingerprint=name[0].encode().hex() * 32) for name in place.names}
+        credentials = {name: Credentials(place.credentials[name]) for name in place.names}
 
-        def request(n: int) -> JoinRequest:
-            return JoinRequest(digest, ModelSpec.flat(n), 1.0, "", None, "", True, "0" * 64, 0, 0)
+        def join(name: str, n: int) -> None:
+            claim = encode(RosterClaim(digest, name, 1.0, "", 0))
+            signed = credentials[name].sign(ROSTER_PURPOSE, claim).hex()
+            request = JoinRequest(digest, ModelSpec.flat(n), 1.0, "", 0, signed, None, "", True, "0" * 64, 0, 0)
+            node.join(credentials[name].identity, request)
 
-        node.join(caller["amber"], request(7))
-        node.leave(caller["amber"], LeaveRequest())
-        node.join(caller["birch"], request(10))
-        node.join(caller["amber"], request(10))
+        join("amber", 7)
+        node.leave(credentials["amber"].identity, LeaveRequest())
+        join("birch", 10)
+        join("amber", 10)
         assert node.coordinator is not None or node.wait(0.0)
 
 

@@ -14,9 +14,9 @@ import eris
 from eris.errors import Reason, Refused
 from eris.local.spec import ModelSpec, TensorSpec
 from eris.peer import framing
-from eris.protocol.journal import Membership, Rewind
+from eris.protocol.journal import Departure, Membership, Rewind
 from eris.protocol.messages import Disagreement, Equivocation, Idle, Wanted
-from eris.protocol.roster import Roster, WholeRoster, cited
+from eris.protocol.roster import LeaveClaim, Roster, RosterClaim, SignedLeave, WholeRoster, cited
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import CertifiedSeal, Contradiction, EpochBegun, PlanName, Seal
 from eris.transport.bulletins import (
@@ -35,6 +35,8 @@ from eris.transport.calls import (
     CertificateAnswer,
     CertificateRequest,
     ControlTraffic,
+    DepartureAnswer,
+    DepartureRequest,
     DialAnswer,
     DialRequest,
     Done,
@@ -64,6 +66,7 @@ SPEC = ModelSpec(
     (TensorSpec("weight", (2, 300), "float32", "trainable"), TensorSpec("mean", (2,), "float32", "buffer"))
 )
 RECORD = PeerRecord(300, "amber", ("2001:db8::1", 7443), b"\x30\x82", (("relay", 7445), ("10.0.0.1", 1)))
+LEAVE = SignedLeave(LeaveClaim("town", "amber", 70_000), "3045" + "cc" * 69, b"\x30\x82")
 SEAL = Seal("rün", 1, 3, A, B, PlanName(0, 70_000, C), "3045" + "cc" * 69)
 SEALED = CertifiedSeal(SEAL, b"\x30\x82")
 STATUS = PeerStatus("amber", True, False, "clinic", ROSTER[0], 0, 2e9)
@@ -81,7 +84,14 @@ VALUES: list[Any] = [
     Contradiction(SEALED, CertifiedSeal(Seal("r", 0, 0, A), b"")),
     CertificateRequest(),
     CertificateAnswer(b"\x30\x82"),
-    JoinRequest(A, SPEC, 2.5, "clinic", ("host", 7443), B, True, C, 7, -1, (0, 5), (("relay", 7445),), SEALED),
+    RosterClaim(A, "amber", 2.5, "clinic", 70_000),
+    LEAVE.claim,
+    Departure(2, LEAVE),
+    DepartureRequest((0, 2)),
+    DepartureAnswer((LEAVE,)),
+    JoinRequest(
+        A, SPEC, 2.5, "clinic", 7, "3045", ("host", 7443), B, True, C, 7, -1, (0, 5), (("relay", 7445),), SEALED
+    ),
     JoinAnswer(2, False, PLAN.encoded, "finished", True, "board", SEAL, b"\x30\x82"),
     BookRequest("board", 3),
     BookAnswer("board", 9, (RECORD, PeerRecord(0, "b", None, b"")), (0, 300), more=True),
@@ -102,7 +112,7 @@ VALUES: list[Any] = [
         why="waiting for b (for 60 s)",
         expires=2e9,
     ),
-    LeaveRequest(for_good=True),
+    LeaveRequest(LEAVE),
     StopRequest(),
     Done(),
     NewsRequest("", -1, 5.0),
@@ -124,45 +134,50 @@ VALUES: list[Any] = [
 GOLDEN = {
     "Wanted": "f69ffc7534aa9573",
     "Idle": "13978a7715c1ee13",
-    "Equivocation": "90a50100339b12fe",
-    "Disagreement": "743cecab15147180",
-    "Membership": "ddc95b7c6eaa011e",
+    "Equivocation": "c33b6a39414b09aa",
+    "Disagreement": "33d5412dd9943e04",
+    "Membership": "0659a127a54e3ba0",
     "Rewind": "1214d5488f874afa",
     "EpochBegun": "69c0673bde8f57b5",
     "Seal": "7dd5ff01f980cdfe",
     "Contradiction": "d0cff509dd24d912",
     "CertificateRequest": "36a3de2261aff15a",
     "CertificateAnswer": "91c777ae43004e49",
-    "JoinRequest": "cd47e38ec0779b4d",
-    "JoinAnswer": "202c262704d37769",
+    "JoinRequest": "c2dba8b0edfea252",
+    "JoinAnswer": "bd9df51959daa8a8",
     "BookRequest": "8949c0d79d44f85d",
     "BookAnswer": "f4875bcc4b442b23",
     "RosterRequest": "0963827a9939ed2d",
-    "RosterAnswer": "2fe248b57f357199",
+    "RosterAnswer": "215b9a5e2fc26039",
     "RoundsRequest": "b5edba074eb2ef02",
-    "RoundsAnswer": "ea8f890c455fed1d",
+    "RoundsAnswer": "b5e421effa9a0796",
     "DialRequest": "1db851e5406b8f87",
     "DialAnswer": "aa518efdc581a0ee",
     "StatusRequest": "285eccdca45f6938",
-    "Overview": "8116622b957bb76b",
-    "LeaveRequest": "57345cf1f78db32b",
+    "Overview": "cbc3f61a2f8fd975",
+    "LeaveRequest": "480e4b7aa481ba52",
     "StopRequest": "b400908a5f21d0db",
     "Done": "addb89d0532ed064",
     "NewsRequest": "965b5fcaf39741ec",
     "NewsAnswer": "3fc9db687bf9618a",
-    "PlanBulletin": "45f7fb584911b864",
-    "VerdictBulletin": "34fe4db9deb32c90",
+    "PlanBulletin": "9213b9c76f627dff",
+    "VerdictBulletin": "6cc7f2a6c16b4e19",
     "PeerGone": "44a87bd162b31c16",
     "PeerIdle": "ab2e305b037be09e",
     "RunEnd": "cc8a9ab12290dcad",
     "Revoked": "c1e646f44c1b09e2",
-    "RoundsDone": "4b10a8c356110b5a",
+    "RoundsDone": "eb38b70bde35254e",
     "RunCourse": "bd94e79861349549",
     "ManifestQuestion": "57a8a505470b2436",
     "HashQuestion": "a9495a844adb1ca2",
     "SnapshotQuestion": "72870c96c43334ca",
     "_SnapshotHead": "0836dad9c511d41e",
     "_Refusal": "74620b0197a8adc1",
+    "RosterClaim": "1475eac47ab5db44",
+    "LeaveClaim": "983702d0384f2737",
+    "Departure": "1ebda1501c2675be",
+    "DepartureRequest": "4ddb5ab9beb51033",
+    "DepartureAnswer": "ccaf4cfbcb552340",
 }
 
 

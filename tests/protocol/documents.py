@@ -15,7 +15,7 @@ from eris.wire.schema import decode
 A, B, C = ("aa" * 32, "bb" * 32, "cc" * 32)
 ROSTER = Roster(
     [
-        RosterEntry(0, "Köln\n", 1.0, A, "clinic", can_aggregate=False),
+        RosterEntry(0, "Köln\n", 1.0, A, "clinic", False, 70_000, "3045" + "cc" * 69),
         RosterEntry(2, 'a "b"', 2.5, B),
         RosterEntry(300, "c", 2.0**53, C),
     ]
@@ -87,11 +87,11 @@ def _of(kind: type) -> Callable[[bytes], Any]:
 
 CHANGE = ROSTER.change_to(Roster([ROSTER[0], RosterEntry(2, 'a "b"', 3.0, B), RosterEntry(7, "d", 1.0)]))
 SAMPLES = {
-    "roster": Sample(ROSTER, _listed, 169, "a80592d5438b8822a45718ad79c8000e"),
-    "roster change": Sample(CHANGE, _of(RosterChange), 183, "fddae7769f8cb009655fb6507b41ea9a"),
-    "round plan": Sample(PLAN, _planned, 224, "a70086921833e295f89d0b8e52f4c4d3"),
-    "verdict": Sample(VERDICT, Verdict.decode, 434, "e3a4a4a03a1695741f0f9fa988bc70c1"),
-    "manifest": Sample(MANIFEST, Manifest.decode, 206, "223316db4fac68416612fa63824d690b"),
+    "roster": Sample(ROSTER, _listed, 253, "18e88cd3582cc5be0eb045d3b850f7ed"),
+    "roster change": Sample(CHANGE, _of(RosterChange), 189, "63733d2ca0ccc87148d883a1dc0630da"),
+    "round plan": Sample(PLAN, _planned, 213, "7deebb8be70e82a647f5c253bed5d87f"),
+    "verdict": Sample(VERDICT, Verdict.decode, 434, "06995455a8aaae39b777dffe1fb08a5c"),
+    "manifest": Sample(MANIFEST, Manifest.decode, 206, "88198dd452bef859d55961b6f3250295"),
     "withheld": Sample(Withheld(A, 1, 2, Reason.TOO_FEW, (0,)), _of(Withheld), 51, "5e8991a82ee7af43043906c4f575b596"),
     "brief report": Sample(
         BriefReport(A, (0, 1, 3), B, True, C), _of(BriefReport), 112, "c376dac52ba5d9195562bfa95aa95813"

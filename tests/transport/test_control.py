@@ -45,7 +45,7 @@ from eris.wire.schema import LONGEST_DOCUMENT, encode
 from eris.wire.version import VERSION
 
 LOCAL = ("127.0.0.1", 0)
-JOIN = JoinRequest("", ModelSpec.flat(10), 1.0, "", ("127.0.0.1", 1), "", False, "0" * 64, 0, -1, (0, 4))
+JOIN = JoinRequest("", ModelSpec.flat(10), 1.0, "", 0, "", ("127.0.0.1", 1), "", False, "0" * 64, 0, -1, (0, 4))
 REFUSE, FAIL = Idle("01" * 32), Idle("02" * 32)
 
 
@@ -134,8 +134,10 @@ def test_every_call_reaches_the_service_with_its_caller(client: ControlClient, s
     client.leave(for_good=True)
     client.stop()
     said = [("join", JOIN), ("report", notice), ("fetch", RoundsRequest(0)), ("status", StatusRequest())]
-    said += [("leave", LeaveRequest(for_good=True)), ("stop", StopRequest())]
-    assert service.asked == [(call, "alice", request) for call, request in said]
+    said += [("stop", StopRequest())]
+    [left] = [request for call, _, request in service.asked if call == "leave"]
+    assert left.leave.claim.name == "alice"  # signed by her
+    assert [one for one in service.asked if one[0] != "leave"] == [(call, "alice", request) for call, request in said]
 
 
 def test_an_answer_to_another_question_is_refused(client: ControlClient) -> None:

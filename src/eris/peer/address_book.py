@@ -26,6 +26,7 @@ class AddressBook:
         self._credentials = credentials
         self._lock = threading.Lock()
         self._records: dict[int, PeerRecord] = {}
+        self._certificates: dict[str, bytes] = {}  # by fingerprint, also of who has gone since
         self._edition = "", 0  # of which board, and up to where
         self._roster: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
@@ -37,6 +38,9 @@ class AddressBook:
             answer = fetch(BookRequest(*self._edition))
             good = [r for r in answer.records if self._credentials.vouches_for(r.certificate, r.name)]
             with self._lock:
+                self._certificates |= {
+                    self._credentials.identify(r.certificate).fingerprint: r.certificate for r in good
+                }
                 known = self._records if answer.board == self._edition[0] else {}
                 records = known | {record.peer: record for record in good}
                 self._records = {peer: record for peer, record in records.items() if peer in answer.present}
@@ -54,6 +58,11 @@ class AddressBook:
         """Return what is known of a peer."""
         with self._lock:
             return self._records.get(peer)
+
+    def certificate(self, fingerprint: str) -> bytes | None:
+        """Return the certificate with this key that the CA gave to a peer, if it was ever in the book."""
+        with self._lock:
+            return self._certificates.get(fingerprint)
 
     def lacks(self, plan: RoundPlan) -> bool:
         """Whether somebody on the roster is not in the book, or is there with another key."""

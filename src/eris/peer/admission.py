@@ -16,11 +16,14 @@ from eris.peer.roster_cache import RosterCache
 from eris.peer.shared_aggregator import SharedAggregator
 from eris.peer.witness import Witness
 from eris.protocol.member import NO_REFERENCE, Member
+from eris.protocol.roster import ROSTER_PURPOSE, RosterClaim
 from eris.protocol.round_plan import RoundPlan
 from eris.transport.calls import JoinRequest
 from eris.transport.control_client import ControlClient
+from eris.transport.credentials import Credentials
 from eris.transport.link import LinkClosed, LinkTimeout
 from eris.transport.route import address_text
+from eris.wire.schema import encode
 
 __all__ = ["Admission"]
 
@@ -34,6 +37,7 @@ class Admission:
         self,
         federation: FederationFile,
         settings: NodeSettings,
+        credentials: Credentials,
         client: ControlClient,
         member: Member,
         aggregator: SharedAggregator,
@@ -47,6 +51,7 @@ class Admission:
         initial: str,
     ) -> None:
         self._federation, self._settings, self._client, self._member = federation, settings, client, member
+        self._credentials, self._signed = credentials, ("", 0, "")  # key, counter and signature of our entry
         self._aggregator, self._inbox, self._reporter, self._catch_up = aggregator, inbox, reporter, catch_up
         self._rosters, self._witness, self._weight, self._initial = rosters, witness, weight, initial
         self._stopped = threading.Event()
@@ -134,13 +139,29 @@ class Admission:
         """Whether we take part in the open round; one that we only follow changes nothing of our own."""
         return self._member.plan is not None and not self._catch_up.following
 
+    def _claim(self) -> tuple[int, str]:
+        """Sign our own entry, once: a later signature would be another entry."""
+        key = self._credentials.identity.fingerprint
+        if self._signed[0] != key:
+            counter = int(time.time())
+            own = self._settings.name, self._weight, self._organisation
+            claim = RosterClaim(self._federation.digest, *own, counter)
+            self._signed = key, counter, self._credentials.sign(ROSTER_PURPOSE, encode(claim)).hex()
+        return self._signed[1:]
+
+    @property
+    def _organisation(self) -> str:
+        return self._settings.organisation or self._federation.organisations.get(self._member.peer, "")
+
     def _request(self) -> JoinRequest:
-        member = self._member
+        member, (counter, signature) = self._member, self._claim()
         return JoinRequest(
             federation=self._federation.digest,
             spec=member.recipe.spec,
             weight=self._weight,
-            organisation=self._settings.organisation,
+            organisation=self._organisation,
+            counter=counter,
+            signature=signature,
             address=self._address(),
             initial=self._initial,
             fresh=self._aggregator.plan is None,

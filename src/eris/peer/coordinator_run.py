@@ -34,7 +34,7 @@ from eris.peer.fault_points import FaultPoints
 from eris.peer.federation_file import FederationFile
 from eris.peer.journal import Resumption, SqliteJournal, is_older
 from eris.protocol.coordinator import Coordinator
-from eris.protocol.roster import RosterEntry
+from eris.protocol.roster import RosterEntry, SignedLeave
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import SEAL_PURPOSE, Seal
 from eris.protocol.verdict import Verdict
@@ -156,13 +156,13 @@ class CoordinatorRun:
             if request.heard.seal.run == run and is_sealed(request.heard, self._credentials.issued):
                 self.coordinator.overtaken(request.heard.seal.name)
 
-    def leave(self, peer: int, *, for_good: bool) -> None:
-        """Let a peer go: for good, or because the run is over for it."""
+    def leave(self, peer: int, leave: SignedLeave | None = None) -> None:
+        """Let a peer go: for good, if it signed that, or because the run is over for it."""
         self.attendance.leave(peer)
         if self.coordinator is None or self.ended:
             return
-        if for_good:
-            self.coordinator.leave(peer)
+        if leave is not None:
+            self.coordinator.leave(peer, leave)
         else:
             self._gone(self.coordinator, peer)
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -26,12 +27,14 @@ from eris.peer.folder_claim import FolderClaim
 from eris.peer.journal import SqliteJournal
 from eris.protocol.coordinator import Coordinator
 from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, Wanted, Withheld
-from eris.protocol.roster import RosterEntry
+from eris.protocol.roster import ROSTER_PURPOSE, RosterEntry
 from eris.transport.board import Board
 from eris.transport.calls import (
     BookRequest,
     CertificateAnswer,
     CertificateRequest,
+    DepartureAnswer,
+    DepartureRequest,
     DialAnswer,
     DialRequest,
     Done,
@@ -63,6 +66,8 @@ from eris.transport.process_limits import (
     require_process_memory,
 )
 from eris.transport.route import address_text
+from eris.transport.signatures import verify_message
+from eris.wire.schema import encode
 
 __all__ = ["CoordinatorService"]
 
@@ -275,6 +280,8 @@ class CoordinatorService:
                     return self._attendance.book(self.board.identity, edition if board == self.board.identity else 0)
             case CertificateRequest():
                 return CertificateAnswer(self._credentials.identity.certificate)
+            case DepartureRequest(peers):
+                return DepartureAnswer(self._journal.leaves(peers))
             case RosterRequest(digest, base):
                 return self._roster(digest, base)
             case RoundsRequest(since):
@@ -302,9 +309,11 @@ class CoordinatorService:
 
     def leave(self, caller: PeerIdentity, request: LeaveRequest) -> Done:
         """Let a peer go: for good, or because the run is over for it."""
-        number = self._number(caller)
+        number, leave = self._number(caller), request.leave
+        if leave is not None and leave.claim.name != caller.name:
+            raise Refused(Reason.NOT_A_MEMBER, f"{caller.name} cannot leave for {leave.claim.name}")
         with self._deciding():
-            self._run.leave(number, for_good=request.for_good)
+            self._run.leave(number, leave)
         return Done()
 
     def stop(self, caller: PeerIdentity, request: StopRequest) -> Done:
@@ -390,14 +399,26 @@ class CoordinatorService:
                 f"{caller.name} wants the weight {request.weight:g}, agreed is at most {1 if uniform else most:g}",
                 fix="raise federation.max_weight, in everybody's file, or count fewer samples",
             )
-        return RosterEntry(
+        agreed = self.federation.organisations
+        if agreed and request.organisation != agreed.get(number, ""):
+            raise Refused(
+                Reason.MALFORMED,
+                f"{caller.name} is of {request.organisation or 'none'}: federation.organisations says otherwise",
+                fix="leave --organisation out, or change the file, everybody's",
+            )
+        entry = RosterEntry(
             peer=number,
             name=caller.name,
             weight=request.weight,
             fingerprint=caller.fingerprint,
             organisation=request.organisation,
-            can_aggregate=self._may_aggregate(caller.name, request),
+            counter=request.counter,
+            signature=request.signature,
         )
+        claim, signature = encode(entry.claim(self.federation.digest)), bytes.fromhex(request.signature)
+        if not verify_message(caller.certificate, ROSTER_PURPOSE, claim, signature):
+            raise Refused(Reason.BAD_SIGNATURE, f"{caller.name} did not sign its own entry", peer=caller.name)
+        return replace(entry, can_aggregate=self._may_aggregate(caller.name, request))
 
     def _may_aggregate(self, name: str, request: JoinRequest) -> bool:
         """Whether a peer may be given shards: it is meant to have some, and others can reach it."""
@@ -420,7 +441,7 @@ class CoordinatorService:
             here=present is not None and not absent,
             aggregates=bool(present and present.entry.can_aggregate and not unreached),
             organisation=present.entry.organisation if present else "",
-            entry=present.entry if present else None,
+            entry=replace(present.entry, counter=0, signature="") if present else None,
             way=ways.index(present.reached) if present and present.reached in ways else -1,
             expires=self._credentials.identify(present.certificate).not_after if present else 0.0,
         )

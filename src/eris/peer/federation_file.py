@@ -70,6 +70,9 @@ class _Settings(BaseModel):
     max_weight: Annotated[float, Field(gt=0, le=2.0**53)] = Field(
         default=2.0**53, description="most samples that a member may count for"
     )
+    organisations: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="organisation → its peers; with it, nobody may say otherwise"
+    )
     checkpoint_every: Annotated[int, Field(ge=1)] = Field(default=10, description="rounds between checkpoints")
 
 
@@ -126,6 +129,13 @@ class FederationFile:
                 fix=f"call none of them {COORDINATOR!r}, and no operator as a peer",
                 key="federation.peers",
             )
+        named = [name for names in settings.organisations.values() for name in names]
+        if len(set(named)) != len(named) or not set(named) <= set(settings.peers):
+            raise ConfigError(
+                "an organisation has somebody who is no peer, or two have the same",
+                fix="list peers, each once",
+                key="federation.organisations",
+            )
         if strangers := set(settings.aggregators) - set(settings.peers):
             raise ConfigError(
                 f"{', '.join(sorted(strangers))} may aggregate, but is no peer", key="federation.aggregators"
@@ -140,6 +150,15 @@ class FederationFile:
     def peers(self) -> tuple[str, ...]:
         """All members; a member's number is its place here."""
         return self.settings.peers
+
+    @property
+    def organisations(self) -> dict[int, str]:
+        """Peer's number → organisation, as agreed; empty if each says so itself."""
+        return {
+            self.number(name): organisation
+            for organisation, names in self.settings.organisations.items()
+            for name in names
+        }
 
     @property
     def coordinator(self) -> tuple[str, int]:
@@ -214,6 +233,7 @@ class FederationFile:
             normalisation=config.server.normalisation,
             min_contributors=config.server.min_contributors,
             uniform=config.server.weights == "uniform",
+            organisations=self.organisations or None,
             heaviest=self.settings.max_weight,
             min_effective=Floor(min_contributors=config.server.min_contributors).effective,
             deadlines=self.deadlines,
@@ -233,7 +253,7 @@ class FederationFile:
 
     def dump(self) -> str:
         """Return the file's text."""
-        settings = {key: value for key, value in self.settings.model_dump().items() if value not in ((), None)}
+        settings = {key: value for key, value in self.settings.model_dump().items() if value not in ((), None, {})}
         table = tomli_w.dumps({"federation": {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}})
         return dump_config(self.config) + "\n" + table
 

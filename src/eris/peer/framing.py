@@ -114,8 +114,8 @@ class _Refusal:
 class RefusedUnderPlan(Refused):
     """A refusal by who works under another plan, with the seal that its plan has."""
 
-    def __init__(self, reason: Reason, what: str, seal: CertifiedSeal, **where: object) -> None:
-        super().__init__(reason, what, **where)
+    def __init__(self, reason: Reason, what: str, seal: CertifiedSeal, peer: str) -> None:
+        super().__init__(reason, what, peer=peer)
         self.seal = seal
 
 

@@ -56,8 +56,8 @@ class Inbox:
             )
 
     def is_over(self, plan: RoundPlan) -> bool:
-        """Whether the round's verdict, or the end of the run, is here."""
-        return self._holds(
+        """Whether the round's verdict, or the end of the run, is here; or nothing more will come."""
+        return self.failure is not None or self._holds(
             lambda one: (
                 isinstance(one, RunEnd | RoundsDone)
                 or (isinstance(one, VerdictBulletin) and one.verdict.plan == plan.digest)

@@ -8,15 +8,15 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
 from eris.errors import DiskError, Reason, Refused
-from eris.protocol.journal import Entry, Membership, Rewind
+from eris.protocol.journal import Departure, Entry, Membership, Rewind
 from eris.protocol.messages import Disagreement, Equivocation
-from eris.protocol.roster import Roster, RosterEntry, cited
+from eris.protocol.roster import Roster, RosterEntry, SignedLeave, cited
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import EpochBegun, PlanName
 from eris.protocol.verdict import GENESIS, Verdict
@@ -33,6 +33,7 @@ _KINDS: dict[type, str] = {
     Disagreement: "disagreement",
     Rewind: "rewind",
     EpochBegun: "epoch",
+    Departure: "departure",
 }
 
 
@@ -102,6 +103,13 @@ class SqliteJournal:
                 begun = [decode(EpochBegun, document) for (document,) in rows.fetchall()]
                 self._epochs = {entry.epoch: entry.supersedes for entry in begun}
             return self._epochs.get(epoch)
+
+    def leaves(self, peers: Collection[int]) -> tuple[SignedLeave, ...]:
+        """Return what these members signed when they left, each the last time."""
+        with self._lock:
+            rows = self._database.execute("SELECT document FROM entries WHERE kind = 'departure' ORDER BY number")
+            left = [decode(Departure, document) for (document,) in rows.fetchall()]
+        return tuple({entry.peer: entry.leave for entry in left if entry.peer in peers}.values())
 
     def unknown(self, chains: set[str]) -> set[str]:
         """Return which of these are no verdict that was ever written here, in force or taken back."""

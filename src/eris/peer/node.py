@@ -41,6 +41,7 @@ from eris.peer.node_settings import NodeSettings
 from eris.peer.play_round import ConcludedRound, RoundPlayer
 from eris.peer.reporter import Reporter
 from eris.peer.roster_cache import RosterCache
+from eris.peer.roster_check import roster_watch
 from eris.peer.shard_server import ShardServer
 from eris.peer.shared_aggregator import SharedAggregator
 from eris.peer.training import Training, initial_model
@@ -167,6 +168,7 @@ class Node:
         self._admission = Admission(
             federation,
             settings,
+            credentials,
             self.control,
             member,
             self._aggregator,
@@ -189,6 +191,7 @@ class Node:
             rosters,
             self._emit,
             witness,
+            roster_watch(federation.digest, book, credentials, self.control),
         )
         self._player = RoundPlayer(
             member,
@@ -268,7 +271,7 @@ class Node:
         try:
             self.witness.compare(seal)
         except Refused as refusal:
-            self._inbox.failure = refusal
+            self._give_up(refusal)
 
     def _accuse(self, proof: Contradiction) -> None:
         """Take a proof against the coordinator from another peer; refuse what is none."""
@@ -277,7 +280,12 @@ class Node:
         except Refused as refusal:
             if refusal.reason is not Reason.EQUIVOCATION:
                 raise
-            self._inbox.failure = refusal
+            self._give_up(refusal)
+
+    def _give_up(self, refusal: Refused) -> None:
+        """End here: nothing that this coordinator says is worth waiting for, nor a round that it planned."""
+        self._inbox.failure = refusal
+        self._aggregator.close()
 
     def model_digest(self) -> str:
         """Return the sha256 of the model in spec order."""

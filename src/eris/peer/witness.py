@@ -51,11 +51,12 @@ class Witness:
         """Return a document's seal with the certificate that it fits; refuse a document without a good one."""
         what = "plan" if isinstance(document, RoundPlan) else "verdict"
         if seal is not None and seal.is_of(document):
-            for certificate in (lambda: self._certificate, self._fetch):  # it may have been renewed
-                certified = CertifiedSeal(seal, certificate())
-                if is_sealed(certified, self._credentials.issued):
-                    self._certificate = certified.certificate
-                    return certified
+            certified = CertifiedSeal(seal, self._certificate)
+            if not is_sealed(certified, self._credentials.issued):  # the certificate may have been renewed
+                self._certificate = self._fetch()
+                certified = CertifiedSeal(seal, self._certificate)
+            if is_sealed(certified, self._credentials.issued):
+                return certified
         raise Refused(
             Reason.BAD_SIGNATURE,
             f"the {what} is not signed by the coordinator",

@@ -7,7 +7,7 @@ What is not known beforehand (others' weights and keys, who is there) the floor 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,7 @@ class Agreement:
     min_contributors: int = 3
     uniform: bool = False  # every member weighs 1
     heaviest: float = math.inf  # weight that a member may have
+    organisations: Mapping[int, str] | None = None  # of those who have one; None: each says so itself
     min_effective: float = 1.0  # contributors that weigh alike, of which a published mean is at least worth
     deadlines: Deadlines = field(default_factory=Deadlines)
 
@@ -77,6 +78,9 @@ class Agreement:
         for entry in plan.roster:
             if entry.peer >= len(self.names) or entry.name != self.names[entry.peer]:
                 raise _violation(plan, "roster", f"has {entry.name!r} as peer {entry.peer}, who is not listed so")
+            agreed = entry.organisation if self.organisations is None else self.organisations.get(entry.peer, "")
+            if entry.organisation != agreed:
+                raise _violation(plan, "roster", f"has {entry.name} in {entry.organisation!r}, agreed was {agreed!r}")
             if self.uniform and entry.weight != 1:
                 raise _violation(plan, "roster", f"gives {entry.name} the weight {entry.weight:g}, agreed was 1")
             if entry.weight > self.heaviest:

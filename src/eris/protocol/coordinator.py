@@ -14,14 +14,14 @@ from collections import Counter
 from collections.abc import Iterable
 
 from eris.errors import Reason, Refused, RunStopped
-from eris.protocol.journal import Journal, Membership, Rewind, in_force
+from eris.protocol.journal import Departure, Journal, Membership, Rewind, in_force
 from eris.protocol.messages import BriefReport, Disagreement, Equivocation, Manifest, Report, Wanted, Withheld
 from eris.protocol.open_round import OpenRound
 from eris.protocol.pairs import choose_unmaskers
 from eris.protocol.participation import draw_participants
 from eris.protocol.placement import Placement
 from eris.protocol.recipe import Recipe
-from eris.protocol.roster import Roster, RosterEntry
+from eris.protocol.roster import Roster, RosterEntry, SignedLeave
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.rules import Rules
 from eris.protocol.seal import EpochBegun, PlanName
@@ -73,7 +73,7 @@ class Coordinator:
     def join(self, entry: RosterEntry) -> None:
         """Add a member, or change its weight, from the next plan on: a reference epoch begins."""
         self.require_honest(entry.peer)
-        if changes := self.roster.get(entry.peer) != entry:
+        if changes := not entry.says_the_same(self.roster.get(entry.peer)):
             self._count_change(entry)
         self.absent.discard(entry.peer)
         self.unreached.pop(entry.peer, None)
@@ -82,6 +82,13 @@ class Coordinator:
 
     def _count_change(self, entry: RosterEntry) -> None:
         """Refuse a peer that is another one every moment: each time is written down, and the disk is everybody's."""
+        if entry.peer in self.roster and entry.counter < self.roster[entry.peer].counter:
+            raise Refused(
+                Reason.DUPLICATE,
+                f"{entry.name} signed another entry later than this one",
+                fix="set its clock: entries are numbered by it",
+                peer=entry.peer,
+            )
         self._changes[entry.peer] += 1
         if self._changes[entry.peer] > _MOST_CHANGES:
             raise Refused(
@@ -96,10 +103,12 @@ class Coordinator:
         if peer in self.excluded:
             raise Refused(Reason.EQUIVOCATION, "this peer signed two manifests for one shard", peer=peer)
 
-    def leave(self, peer: int) -> None:
-        """Remove a member for good, from the next plan on: a reference epoch begins."""
+    def leave(self, peer: int, leave: SignedLeave | None = None) -> None:
+        """Remove a member for good, from the next plan on: a reference epoch begins. Others ask for what it signed."""
         self.absent.discard(peer)
         if peer in self.roster:
+            if leave is not None:
+                self._journal.append(Departure(peer, leave))
             self._change({other: entry for other, entry in self.roster.items() if other != peer})
 
     def show_key(self, peer: int, key: bytes) -> None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from eris.protocol.messages import Disagreement, Equivocation
-from eris.protocol.roster import Cited, RosterEntry
+from eris.protocol.roster import Cited, RosterEntry, SignedLeave
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import EpochBegun
 from eris.protocol.verdict import Verdict
 from eris.wire.schema import Number, document
 
-__all__ = ["Entry", "Journal", "Membership", "Rewind", "in_force"]
+__all__ = ["Departure", "Entry", "Journal", "Membership", "Rewind", "in_force"]
 
 
 @document(13)
@@ -25,6 +25,15 @@ class Membership:
     reference_epoch: Number
 
 
+@document(20)
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A member left for good, and signed that: who misses it on the roster is shown this."""
+
+    peer: Number
+    leave: SignedLeave
+
+
 @document(14)
 @dataclass(frozen=True, slots=True)
 class Rewind:
@@ -33,7 +42,7 @@ class Rewind:
     round: Number
 
 
-Entry = RoundPlan | Verdict | Membership | Equivocation | Disagreement | Rewind | EpochBegun
+Entry = RoundPlan | Verdict | Membership | Equivocation | Disagreement | Rewind | EpochBegun | Departure
 
 
 class Journal(Protocol):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated
 
@@ -24,10 +24,12 @@ from numpy.typing import NDArray
 from eris.errors import InputError, Reason, Refused
 from eris.wire.schema import (
     MOST_PEERS,
+    Binary,
     Digest,
     Number,
     Peers,
     Real,
+    Signature,
     Spelling,
     decode,
     digest_of,
@@ -35,11 +37,58 @@ from eris.wire.schema import (
     encode,
 )
 
-__all__ = ["LONGEST_NAME", "Cited", "Name", "Roster", "RosterChange", "RosterEntry", "cited", "roster_weights"]
+__all__ = [
+    "LEAVE_PURPOSE",
+    "LONGEST_NAME",
+    "ROSTER_PURPOSE",
+    "Cited",
+    "LeaveClaim",
+    "Name",
+    "Roster",
+    "RosterChange",
+    "RosterClaim",
+    "RosterEntry",
+    "SignedLeave",
+    "cited",
+    "roster_weights",
+]
+
+ROSTER_PURPOSE, LEAVE_PURPOSE = "roster", "leave"  # what a signature is for stands in what is signed
 
 _HEAVIEST = 2.0**53
 LONGEST_NAME = 64  # characters; a certificate has room for 63
 Name = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
+
+
+@document(18)
+@dataclass(frozen=True, slots=True)
+class RosterClaim:
+    """What a member signs of its entry: nobody else says how much it weighs and whom it belongs to."""
+
+    federation: Digest  # of the file that all peers share
+    name: Name
+    weight: Real
+    organisation: Name
+    counter: Number  # seconds since 1970 when it was signed: a later one replaces it
+
+
+@document(19)
+@dataclass(frozen=True, slots=True)
+class LeaveClaim:
+    """What a member signs when it leaves for good."""
+
+    federation: Name  # as certificates have it
+    name: Name
+    counter: Number  # seconds since 1970: a later entry of the same member counts again
+
+
+@dataclass(frozen=True, slots=True)
+class SignedLeave:
+    """That a member left, for whoever misses it on the roster."""
+
+    claim: LeaveClaim
+    signature: Signature
+    certificate: Binary = field(repr=False)  # of the member, DER
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +101,16 @@ class RosterEntry:
     fingerprint: Digest = ""
     organisation: Name = ""
     can_aggregate: bool = True
+    counter: Number = 0  # of the claim that its member signed
+    signature: Signature = ""  # of its member, on its claim
+
+    def claim(self, federation: str) -> RosterClaim:
+        """Return what its member signs of it, in the federation whose file has this digest."""
+        return RosterClaim(federation, self.name, self.weight, self.organisation, self.counter)
+
+    def says_the_same(self, other: RosterEntry | None) -> bool:
+        """Whether another entry differs in nothing but when it was signed."""
+        return other is not None and replace(other, counter=self.counter, signature=self.signature) == self
 
     def __post_init__(self) -> None:
         weight = self.weight

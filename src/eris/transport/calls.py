@@ -2,8 +2,8 @@
 
     Join     JoinRequest                                             → JoinAnswer
     Report   Manifest | Withheld | BriefReport | FullReport | Idle   → Wanted
-    Fetch    BookRequest | RosterRequest | RoundsRequest | DialRequest | CertificateRequest
-                                   → BookAnswer | RosterAnswer | RoundsAnswer | DialAnswer | CertificateAnswer
+    Fetch    BookRequest | RosterRequest | RoundsRequest | DialRequest | CertificateRequest | DepartureRequest
+                 → BookAnswer | RosterAnswer | RoundsAnswer | DialAnswer | CertificateAnswer | DepartureAnswer
     Status   StatusRequest                                           → Overview
     Leave    LeaveRequest                                            → Done
     Stop     StopRequest                                             → Done
@@ -21,9 +21,9 @@ import msgspec
 
 from eris.local.spec import ModelSpec
 from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, Wanted, Withheld
-from eris.protocol.roster import Name, RosterChange, RosterEntry
+from eris.protocol.roster import Name, RosterChange, RosterEntry, SignedLeave
 from eris.protocol.seal import CertifiedSeal, Seal
-from eris.wire.schema import Binary, Digest, Number, Numbers, Peers, Real, Text, document
+from eris.wire.schema import MOST_PEERS, Binary, Digest, Number, Numbers, Peers, Real, Signature, Text, document
 
 __all__ = [
     "CALLS",
@@ -34,6 +34,8 @@ __all__ = [
     "CertificateAnswer",
     "CertificateRequest",
     "ControlTraffic",
+    "DepartureAnswer",
+    "DepartureRequest",
     "DialAnswer",
     "DialRequest",
     "Done",
@@ -79,6 +81,8 @@ class JoinRequest:
     spec: ModelSpec
     weight: Real
     organisation: Name
+    counter: Number  # of the claim to weight and organisation that it signs
+    signature: Signature
     address: Address | None  # where it can be dialled straight
     initial: Digest  # digest of x⁰
     fresh: bool  # it was started, and has heard of no round since: all it knows is what it kept
@@ -224,8 +228,24 @@ class CertificateAnswer:
     certificate: Binary = field(repr=False)
 
 
-FetchRequest = BookRequest | RosterRequest | RoundsRequest | DialRequest | CertificateRequest
-FetchAnswer = BookAnswer | RosterAnswer | RoundsAnswer | DialAnswer | CertificateAnswer
+@document(51)
+@dataclass(frozen=True, slots=True)
+class DepartureRequest:
+    """Asks for what members signed who are not on the roster any more."""
+
+    peers: Peers
+
+
+@document(52)
+@dataclass(frozen=True, slots=True)
+class DepartureAnswer:
+    """What they signed, as far as they did."""
+
+    leaves: Annotated[tuple[SignedLeave, ...], msgspec.Meta(max_length=MOST_PEERS)]
+
+
+FetchRequest = BookRequest | RosterRequest | RoundsRequest | DialRequest | CertificateRequest | DepartureRequest
+FetchAnswer = BookAnswer | RosterAnswer | RoundsAnswer | DialAnswer | CertificateAnswer | DepartureAnswer
 
 
 # ── Status, Leave, Stop ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -289,7 +309,7 @@ class Overview:
 class LeaveRequest:
     """A peer says goodbye."""
 
-    for_good: bool = False  # it will not come back: a reference epoch begins without it
+    leave: SignedLeave | None = None  # signed if it will not come back: a reference epoch begins without it
 
 
 @document(45)

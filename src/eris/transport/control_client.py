@@ -34,6 +34,7 @@ from eris.transport.control import (
     load_grpc,
 )
 from eris.transport.credentials import CERTIFICATE, KEY, ROOT, Credentials
+from eris.transport.departures import sign_leave
 from eris.transport.identity import Refusal
 from eris.transport.link import LinkClosed, LinkError, LinkRefused, LinkTimeout
 from eris.transport.names import full_name
@@ -101,8 +102,8 @@ class ControlClient:
         return overview
 
     def leave(self, *, for_good: bool = False, seconds: float = _CALL) -> None:
-        """Say goodbye to the run."""
-        self._call("Leave", LeaveRequest(for_good), seconds)
+        """Say goodbye to the run; if it is for good, signed."""
+        self._call("Leave", LeaveRequest(sign_leave(self._credentials) if for_good else None), seconds)
 
     def stop(self, *, seconds: float = _CALL) -> None:
         """Ask the coordinator to end the run."""

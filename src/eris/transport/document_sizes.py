@@ -97,7 +97,9 @@ def document_sizes(members: int, shards: int, *, names: tuple[str, ...] = (), re
     longest = "n" * LONGEST_NAME
     names = names or (longest,) * members
     everybody = tuple(range(members))
-    roster = Roster(RosterEntry(peer, name, 2.0**53, _DIGEST, longest) for peer, name in enumerate(names))
+    roster = Roster(
+        RosterEntry(peer, name, 2.0**53, _DIGEST, longest, True, _LARGE, _SIGNATURE) for peer, name in enumerate(names)
+    )
     owners = tuple(members - 1 - shard % members for shard in range(shards))
     plan = RoundPlan(
         run=longest,
@@ -168,7 +170,8 @@ def _news(plan: RoundPlan, verdict: Verdict) -> int:
 
 
 def _overview(roster: Roster) -> Overview:
-    peers = tuple(PeerStatus(entry.name, True, True, entry.organisation, entry, 1, 1e9) for entry in roster)
+    plain = [replace(entry, counter=0, signature="") for entry in roster]
+    peers = tuple(PeerStatus(entry.name, True, True, entry.organisation, entry, 1, 1e9) for entry in plain)
     return Overview(
         federation="n" * LONGEST_NAME,
         digest=_DIGEST,

@@ -1,0 +1,83 @@
+"""Whether a roster is what its members said: a coordinator lists them, and can neither speak for them nor drop them.
+
+A member signs its own entry. Nobody is taken off a roster but by its own signed leave, by the CA (its certificate was
+withdrawn or has expired), or by proof that it lied. So nobody's weight can be shifted, and the draw of participants
+cannot be steered by dropping people until it falls right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from enum import Enum
+
+from eris.errors import Reason, Refused
+from eris.protocol.roster import Roster, RosterEntry, SignedLeave
+from eris.protocol.round_plan import RoundPlan
+
+__all__ = ["EntryCheck", "RosterWatch"]
+
+
+class EntryCheck(Enum):
+    """What comes of holding an entry against its member's certificate."""
+
+    GOOD = "good"
+    FORGED = "forged"
+    UNKNOWN = "unknown"  # the certificate is not at hand: a member that was gone before we came
+
+
+class RosterWatch:
+    """Follows the rosters of one run, plan by plan.
+
+    `check` looks at an entry, `gone` says whether the CA wants a member gone, `leaves` asks the coordinator for what
+    members signed when they left, and `is_leave` checks such a signature.
+    """
+
+    def __init__(
+        self,
+        check: Callable[[RosterEntry], EntryCheck],
+        gone: Callable[[RosterEntry], bool],
+        leaves: Callable[[Collection[int]], Collection[SignedLeave]],
+        is_leave: Callable[[SignedLeave, RosterEntry], bool],
+    ) -> None:
+        self._check, self._gone, self._leaves, self._is_leave = check, gone, leaves, is_leave
+        self._last = Roster()
+        self._counters: dict[int, int] = {}  # of the newest entry of each member
+
+    def follow(self, plan: RoundPlan, *, absent: Collection[int], complete: bool = True) -> None:
+        """Check the roster of the next plan, or refuse it; without a `complete` address book who is new may wait."""
+        roster = Roster(plan.roster)
+        if roster.digest == self._last.digest:
+            return
+        known = {entry.peer: entry for entry in self._last}
+        for entry in roster:
+            if entry.peer not in known or known[entry.peer] != entry:
+                self._require_own(entry, plan, waits=entry.peer in absent or not complete)
+        self._require_left([entry for entry in self._last if entry.peer not in roster.peers], plan)
+        self._last = roster
+        self._counters |= {entry.peer: entry.counter for entry in roster}
+
+    def _require_own(self, entry: RosterEntry, plan: RoundPlan, *, waits: bool) -> None:
+        if entry.counter < self._counters.get(entry.peer, 0):
+            raise _violation(plan, f"has an entry of {entry.name} that it has replaced since")
+        found = self._check(entry)
+        if found is EntryCheck.FORGED or (found is EntryCheck.UNKNOWN and not waits):
+            raise _violation(plan, f"has an entry of {entry.name} that {entry.name} did not sign")
+
+    def _require_left(self, dropped: list[RosterEntry], plan: RoundPlan) -> None:
+        unexplained = [entry for entry in dropped if not self._gone(entry)]
+        if not unexplained:
+            return
+        leaves = self._leaves([entry.peer for entry in unexplained])
+        for entry in unexplained:
+            if not any(self._is_leave(leave, entry) for leave in leaves):
+                raise _violation(plan, f"lacks {entry.name}, who did not leave")
+
+
+def _violation(plan: RoundPlan, what: str) -> Refused:
+    return Refused(
+        Reason.WRONG_PLAN,
+        f"the plan's roster {what}",
+        fix="the coordinator is not honest, or its journal is not this run's",
+        round=plan.round,
+        field="roster",
+    )
