@@ -151,7 +151,7 @@ def test_prevented_an_older_entry_of_a_member_again(tmp_path: Path) -> None:
     def plan(counter: int) -> RoundPlan:
         return replace(PLAN, roster=Roster(replace(entry, counter=counter) for entry in PLAN.roster))
 
-    watch.follow(plan(1), absent=())
-    watch.follow(plan(5), absent=())
+    watch.follow(plan(1))
+    watch.follow(plan(5))
     with pytest.raises(Refused, match="replaced since"):
-        watch.follow(plan(4), absent=())
+        watch.follow(plan(4))

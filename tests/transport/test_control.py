@@ -63,7 +63,7 @@ class Echo:
 
     def join(self, caller: PeerIdentity, request: JoinRequest) -> JoinAnswer:
         self._note("join", caller, request)
-        return JoinAnswer(0, True, b"", "", True, "")
+        return JoinAnswer(0, True, b"", "", True, "", None, b"")
 
     def report(self, caller: PeerIdentity, request: ReportRequest) -> Wanted:
         if request == REFUSE:

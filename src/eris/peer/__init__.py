@@ -4,7 +4,8 @@ To read it, begin with `node` (what a peer is made of) and `play_round` (one rou
 
 its rounds         training · shared_aggregator · catch_up · verdict_history · round_events
 other peers        address_book · aggregator_client (we dial) · shard_server (they dial) · framing (messages ⇄ frames)
-the coordinator    news (how we hear it) · inbox · roster_cache · reporter (what we say) · admission
+the coordinator    news (how we hear it) · inbox · witness (what it signed) · roster_cache · roster_check
+                   reporter (what we say) · admission
 its own process    coordinator_service (what peers call) · coordinator_run (the course) · attendance · journal
 the folder         session · peer_folder · peer_summary · folder_claim · footprint
 settings, checks   federation_file · node_settings · own_task · preflight · gauges

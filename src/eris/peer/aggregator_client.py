@@ -159,6 +159,8 @@ class AggregatorClient:
             del (
                 delivery
             )  # its parts are as long as our update: the next round wants that memory before the next delivery
+        with self._turn:
+            self._drop()  # it may have been dialled while we were being closed
 
     def _try(self, delivery: Delivery, open_shards: dict[int, None], arrived: set[int]) -> bool:
         """Go once; a link that breaks is dialled anew, and what has arrived before is not sent twice in vain."""
@@ -343,6 +345,8 @@ class AggregatorClients:
             self.to(peer).accuse(proof, until)
         except (LinkError, Refused) as error:
             _LOG.info("peer %d was not shown the proof: %s", peer, error)
+        finally:
+            self._clients[peer].close()
 
     def accounts(self, names: Sequence[str]) -> list[LinkAccount]:
         """Return what went over links this peer dialled, for each aggregator."""

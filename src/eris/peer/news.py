@@ -7,7 +7,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from eris.errors import ErisError, Refused
 from eris.events import EventStream, RunCourseChanged
@@ -79,7 +79,7 @@ class NewsReader:
         """Do at once what cannot wait for the thread that plays; then let it hear."""
         match bulletin:
             case PlanBulletin(plan, absent=absent, book=edition):
-                self._open_round(plan, edition, absent)
+                self._open_round(plan, edition)
                 self._inbox.gone = set(absent)
                 self._aggregator.without(self._inbox.gone)
             case PeerGone(peer):
@@ -168,22 +168,18 @@ class NewsReader:
                 return None
         return None
 
-    def _learn_addresses(self, plan: RoundPlan, edition: str) -> bool:
-        """Bring the address book up to date; whether it is."""
-        fetched = True
+    def _learn_addresses(self, plan: RoundPlan, edition: str) -> None:
         if self._book.lacks(plan) or edition != self._edition:
             try:
                 self._book.learn(lambda request: self._client.fetch(request, BookAnswer))
                 self._edition = edition
             except ErisError as error:
                 _LOG.warning("the address book could not be fetched: %s", error)
-                fetched = False
         self._book.follow(plan)
-        return fetched
 
-    def _open_round(self, plan: RoundPlan, edition: str, absent: Collection[int]) -> None:
-        complete = self._learn_addresses(plan, edition)
-        self._watch.follow(plan, absent=absent, complete=complete)
+    def _open_round(self, plan: RoundPlan, edition: str) -> None:
+        self._learn_addresses(plan, edition)
+        self._watch.follow(plan)
         self._credentials.refresh()
         self._server.review(lambda peer: self._credentials.refusal(peer, roster=self._book.roster()))
         if self._aggregator.plan is None or plan.when > self._aggregator.plan.when:  # newcomers are shown old plans

@@ -22,7 +22,7 @@ class EntryCheck(Enum):
 
     GOOD = "good"
     FORGED = "forged"
-    UNKNOWN = "unknown"  # the certificate is not at hand: a member that was gone before we came
+    UNKNOWN = "unknown"  # the certificate is not at hand: a member that was gone before we asked for it
 
 
 class RosterWatch:
@@ -41,27 +41,29 @@ class RosterWatch:
     ) -> None:
         self._check, self._gone, self._leaves, self._is_leave = check, gone, leaves, is_leave
         self._last = Roster()
+        self._unknown: set[int] = set()  # members of it whose entries could not be checked yet
         self._counters: dict[int, int] = {}  # of the newest entry of each member
 
-    def follow(self, plan: RoundPlan, *, absent: Collection[int], complete: bool = True) -> None:
-        """Check the roster of the next plan, or refuse it; without a `complete` address book who is new may wait."""
+    def follow(self, plan: RoundPlan) -> None:
+        """Check the roster of the next plan, or refuse it; who is not known yet is looked at again with the next."""
         roster = Roster(plan.roster)
-        if roster.digest == self._last.digest:
+        if roster.digest == self._last.digest and not self._unknown:
             return
-        known = {entry.peer: entry for entry in self._last}
-        for entry in roster:
-            if entry.peer not in known or known[entry.peer] != entry:
-                self._require_own(entry, plan, waits=entry.peer in absent or not complete)
+        known = {entry.peer: entry for entry in self._last if entry.peer not in self._unknown}
+        new = [entry for entry in roster if known.get(entry.peer) != entry]
+        unknown = {entry.peer for entry in new if not self._is_own(entry, plan)}
         self._require_left([entry for entry in self._last if entry.peer not in roster.peers], plan)
-        self._last = roster
+        self._last, self._unknown = roster, unknown
         self._counters |= {entry.peer: entry.counter for entry in roster}
 
-    def _require_own(self, entry: RosterEntry, plan: RoundPlan, *, waits: bool) -> None:
+    def _is_own(self, entry: RosterEntry, plan: RoundPlan) -> bool:
+        """Whether a member is known to have signed its entry; refuse one that it did not sign, or has replaced."""
         if entry.counter < self._counters.get(entry.peer, 0):
             raise _violation(plan, f"has an entry of {entry.name} that it has replaced since")
         found = self._check(entry)
-        if found is EntryCheck.FORGED or (found is EntryCheck.UNKNOWN and not waits):
+        if found is EntryCheck.FORGED:
             raise _violation(plan, f"has an entry of {entry.name} that {entry.name} did not sign")
+        return found is EntryCheck.GOOD
 
     def _require_left(self, dropped: list[RosterEntry], plan: RoundPlan) -> None:
         unexplained = [entry for entry in dropped if not self._gone(entry)]
