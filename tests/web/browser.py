@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-MISSING = [program for program in ("chromium", "chromedriver") if shutil.which(program) is None]
-WHY_NOT = f"{', '.join(MISSING)} not installed (Debian: chromium, chromium-driver)"
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chromium-browser"))), None)
+MISSING = BROWSER is None or shutil.which("chromedriver") is None
+WHY_NOT = "no chromium with its chromedriver here (Debian: chromium, chromium-driver)"
 _ARGUMENTS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-proxy-server"]
 
 
@@ -24,7 +25,7 @@ class Browser:
     def __init__(self, server: str, profile: Path, size: tuple[int, int], *, dark: bool) -> None:
         arguments = [*_ARGUMENTS, f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}"]
         arguments += ["--force-dark-mode"] if dark else []
-        wanted = {"goog:chromeOptions": {"args": arguments}, "goog:loggingPrefs": {"browser": "ALL"}}
+        wanted = {"goog:chromeOptions": {"args": arguments, "binary": BROWSER}, "goog:loggingPrefs": {"browser": "ALL"}}
         session = _call("POST", f"{server}/session", {"capabilities": {"alwaysMatch": wanted}})
         self._session = f"{server}/session/{session['sessionId']}"
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
+import pty
 import re
 import socket
+import struct
+import subprocess
+import sys
+import termios
 import time
 from pathlib import Path
 from typing import Any
@@ -147,3 +155,29 @@ def test_a_folder_is_followed_line_by_line(tmp_path: Path) -> None:
         assert follower.ended
         assert whole(served.address)["run"]["state"] == "finished"
         assert fetch(served.address)[0] == 200
+
+
+def test_in_a_terminal_the_same_facts_are_a_table(tmp_path: Path) -> None:
+    options = ("--set", "rounds=6", "--set", "data.name=synthetic-clouds", "--set", "members=5", "--set", "workers=1")
+    eris("run", *options, "--set", "method=eris", "--out", "run", "--quiet", cwd=tmp_path)
+    (tmp_path / "run" / "summary.json").rename(tmp_path / "summary.json")
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+    words = [sys.executable, "-m", "eris", "watch", "run", "--no-web"]
+    with subprocess.Popen(words, cwd=tmp_path, env=environment, stdin=theirs, stdout=theirs, stderr=theirs) as child:
+        os.close(theirs)
+        shown, moved = "", False
+        with contextlib.suppress(OSError):  # the terminal is gone when its last process is
+            while piece := os.read(ours, 65536):
+                shown += piece.decode(errors="replace")
+                if "6/6" in shown and not moved:  # it is drawn while the run goes on; now the run ends
+                    (tmp_path / "summary.json").rename(tmp_path / "run" / "summary.json")
+                    moved = True
+        os.close(ours)
+        assert child.wait(60) == 0, shown
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    assert "training" in plain
+    assert "finished" in plain
+    assert "exposure" in plain
+    assert "Traceback" not in plain

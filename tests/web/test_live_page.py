@@ -19,7 +19,7 @@ from eris.web.live_facts import LiveFacts
 from eris.web.live_page import LivePage, page
 from tests.web.browser import MISSING, WHY_NOT, browser
 
-needs_browser = pytest.mark.skipif(bool(MISSING), reason=WHY_NOT)
+needs_browser = pytest.mark.skipif(MISSING, reason=WHY_NOT)
 
 
 def a_round(number: int, loss: float = 1.0) -> RoundEnded:

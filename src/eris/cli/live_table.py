@@ -119,7 +119,7 @@ def _peers(rows: Mapping[str, Facts], room: int) -> Table:
     shown = rows.items() if len(rows) <= room else ordered[: room - 1]
     for name, row in shown:
         here = row.get("here")
-        state = MISSING if here is None else "here" if here else "gone"
+        state = str(row.get("state") or MISSING) if here is None else "here" if here else "gone"
         aggregates = "yes" if row.get("aggregates") else "no"
         cells = Text(state, style="red" if here is False else ""), aggregates, str(row.get("late") or 0)
         table.add_row(Text(name), *cells, Text(str(row.get("organisation") or "")))

@@ -156,15 +156,18 @@ class LiveFacts:
         self._run["lost"] = dict(self._lost)
         self._run["committed"] += lost < plan.shards
         self._run |= {"round": verdict.round + 1, "shards": plan.shards, "late": len(late)}
+        seen = {peer: "late" if peer in late else "in time" for peer in names}
         if self._run.get("kind") == "coordinator":  # which takes no part in the round that it times
             took = {"round": time.time() - self._run["began"]} if "began" in self._run else {}
-            self._grow("rounds", {"round": verdict.round, "seconds": took, "lost": lost})
+            self._grow("rounds", {"round": verdict.round, "seconds": took, "lost": lost, "late": len(late)})
+            seen = {}
         aggregating = plan.aggregators
         self.note_peers({
             names[entry.peer]: {
                 "late": self._peers.get(names[entry.peer], {}).get("late", 0) + (entry.peer in late),
                 "aggregates": entry.peer in aggregating,
                 "organisation": entry.organisation,
+                **({"state": seen[entry.peer]} if seen else {}),  # a coordinator knows better who is here
             }
             for entry in plan.roster
         })  # fmt: skip

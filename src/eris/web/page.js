@@ -201,11 +201,18 @@ function drawCurves() {
     if (isNumber(row.up)) { up.points.push([row.round + 1, row.up]); down.points.push([row.round + 1, row.down]); }
   }
   curves("bytes", up.points.length ? [up, down] : [], bytes, { fromZero: true });
-  const coordinator = known.run.kind === "coordinator", folder = known.run.kind === "folder";
-  const note = coordinator ? "members keep theirs to themselves" : folder ? "on held-out data" : "measured here, sent to nobody";
+  const coordinator = known.run.kind === "coordinator", note = known.run.kind === "folder" ? "on held-out data" : "measured here, sent to nobody";
+  for (const id of ["accuracy-box", "loss-figure", "bytes-box"]) $(id).hidden = coordinator;
+  $("troubles-box").hidden = !coordinator;
   $("accuracy-note").textContent = note;
   $("loss-note").textContent = note;
-  $("bytes-note").textContent = coordinator ? "go from peer to peer, not through here" : "sent and received";
+  if (coordinator) drawTroubles();
+}
+function drawTroubles() {
+  const rows = known.rounds.slice(-400), of = (field) => rows.map((row) => [row.round + 1, row[field] || 0]);
+  const series = [{ name: "lost shards", colour: 2, points: of("lost") }, { name: "late peers", colour: 5, points: of("late"), dash: "6 3" }];
+  for (const one of series) one.last = one.points.length ? count(one.points.at(-1)[1]) : "";
+  curves("troubles", rows.length ? series : [], (value) => (Number.isInteger(value) ? count(value) : ""), { fromZero: true });
 }
 function mainRounds() {
   const last = known.rounds.at(-1);
@@ -248,8 +255,7 @@ const columns = [
     show: (value) => (value ? `${count(Math.floor((value - Date.now() / 1000) / 86400))} days` : "–") },
 ];
 function stateOf(row) {
-  if (row.state) return row.state;
-  return row.here === undefined ? "–" : row.here ? "here" : "gone";
+  return row.here === undefined ? row.state || "–" : row.here ? "here" : "gone";
 }
 function shownColumns() {
   const rows = Object.values(known.peers);
@@ -283,7 +289,7 @@ function drawPeers() {
   $("peers-note").textContent = `${count(rows.length)} of ${count(names.length)} shown${gone ? `, ${count(gone)} not here` : ""}`;
   $("matrix").replaceChildren(...(names.length > 1 ? names : []).map((name) => {
     const row = known.peers[name];
-    return make("i", null, { title: `${name}: ${stateOf(row)}${row.late ? `, late ${row.late} times` : ""}`, class: row.here === false ? "gone" : row.late ? "late" : "" });
+    return make("i", null, { title: `${name}: ${stateOf(row)}${row.late ? `, late ${row.late} times` : ""}`, class: row.here === false ? "gone" : row.state === "late" || (!row.state && row.late) ? "late" : "" });
   }));
   $("peers").hidden = !names.length;
 }
