@@ -38,6 +38,7 @@ METHODS = {
 MORE_METHODS = {
     "dsc": ["method=eris+dsc"],  # an optimizer that divides by its own length hides the last bits
     "replicas": ["method=eris", "shards.replicas=2"],
+    "masked": ["method=eris+dsc+masked", "server.optimizer=fedadam", "server.optimizer_options.lr=0.01"],
 }
 ROUND = 60.0  # far longer than any of these runs may take: nobody may wait for it
 

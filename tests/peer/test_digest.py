@@ -48,3 +48,36 @@ def test_the_network_ends_with_the_model_of_the_simulator(changes: list[str], tm
         assert place.coordinator.wait(5.0) == "finished"
     assert {node.model_digest() for node in nodes} == {simulated(config, tmp_path / "run")}
     assert {node.member.replica.digest() for node in nodes} == {nodes[0].member.replica.digest()}
+
+
+MASKED = {
+    "one aggregator": ["aggregators=1"],
+    "two aggregators": ["method=eris+dsc+masked", "aggregators=2", *FEDADAM],
+    "everybody aggregates": ["participation=0.5", "server.min_contributors=1", "members=6"],
+}
+MASKED_MORE = {
+    "two aggregators, both of each shard": ["aggregators=2", "shards.replicas=2"],
+    "two unmaskers": ["privacy.unmaskers=2", "method=eris+dsc+masked"],
+    "two aggregators a shard": ["shards.replicas=2", "method=eris+dsc+masked"],
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [*MASKED.values(), *(pytest.param(case, marks=pytest.mark.slow) for case in MASKED_MORE.values())],
+    ids=[*MASKED, *MASKED_MORE],
+)
+def test_masked_shards_end_with_the_bits_of_plain_fixed_point(changes: list[str], tmp_path: Path) -> None:
+    config = settings("members=4", "rounds=3", "method=eris+masked", *changes)
+    with town(tmp_path, config) as place:
+        nodes = [place.node(name) for name in place.names]
+        for node in nodes:
+            place.start(node.settings.name, node.run)
+        place.wait()
+        assert place.coordinator.wait(5.0) == "finished"
+        assert place.coordinator.coordinator.lost_reasons == {}
+    dropped = {"method=eris+masked", "method=eris+dsc+masked", "privacy.unmaskers=2"}
+    method = "method=eris+dsc" if "method=eris+dsc+masked" in changes else "method=eris"
+    rest = [change for change in changes if change not in dropped]
+    plain = settings("members=4", "rounds=3", method, "server.encoding=fixed", *rest)
+    assert {node.model_digest() for node in nodes} == {simulated(plain, tmp_path / "run")}

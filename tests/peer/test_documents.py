@@ -15,10 +15,11 @@ from eris.errors import Reason, Refused
 from eris.local.spec import ModelSpec, TensorSpec
 from eris.peer import framing
 from eris.protocol.journal import Departure, Membership, Rewind
-from eris.protocol.messages import Disagreement, Equivocation, Idle, Wanted
+from eris.protocol.messages import Disagreement, Equivocation, Idle, ShownKey, Wanted
 from eris.protocol.roster import LeaveClaim, Roster, RosterClaim, SignedLeave, WholeRoster, cited
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import CertifiedSeal, Contradiction, EpochBegun, PlanName, Seal
+from eris.protocol.unmasker import Cut
 from eris.transport.bulletins import (
     PeerGone,
     PeerIdle,
@@ -69,6 +70,7 @@ RECORD = PeerRecord(300, "amber", ("2001:db8::1", 7443), b"\x30\x82", (("relay",
 LEAVE = SignedLeave(LeaveClaim("town", "amber", 70_000), "3045" + "cc" * 69, b"\x30\x82")
 SEAL = Seal("rün", 1, 3, A, B, PlanName(0, 70_000, C), "3045" + "cc" * 69)
 SEALED = CertifiedSeal(SEAL, b"\x30\x82")
+KEY = ShownKey(B, 70_000, "3045" + "cc" * 69)
 STATUS = PeerStatus("amber", True, False, "clinic", ROSTER[0], 0, 2e9)
 
 # One of each. A change of its bytes is a new version of the wire.
@@ -90,7 +92,7 @@ VALUES: list[Any] = [
     DepartureRequest((0, 2)),
     DepartureAnswer((LEAVE,)),
     JoinRequest(
-        A, SPEC, 2.5, "clinic", 7, "3045", ("host", 7443), B, True, C, 7, -1, (0, 5), (("relay", 7445),), SEALED
+        A, SPEC, 2.5, "clinic", 7, "3045", ("host", 7443), B, True, C, 7, -1, (0, 5), (("relay", 7445),), SEALED, KEY
     ),
     JoinAnswer(2, False, PLAN.encoded, "finished", True, "board", SEAL, b"\x30\x82"),
     BookRequest("board", 3),
@@ -130,12 +132,14 @@ VALUES: list[Any] = [
     framing.SnapshotQuestion(),
     framing._SnapshotHead(3, C, {"model": 7, "momentum": 70_000}),
     framing._Refusal(Reason.WRONG_PLAN, "another plan", SEALED),
+    Cut(A, 1, 2, (0, 2), (bytes(16), b"n" * 16), "3045" + "cc" * 69),
+    framing._UnmaskingHead(B, 300, "3045" + "cc" * 69),
 ]
 GOLDEN = {
     "Wanted": "f69ffc7534aa9573",
     "Idle": "13978a7715c1ee13",
-    "Equivocation": "49fb5f8292a0d0f1",
-    "Disagreement": "c6c5a69d4e3e2e74",
+    "Equivocation": "e8f2d85a920c6d2f",
+    "Disagreement": "4acfed047bc41207",
     "Membership": "0659a127a54e3ba0",
     "Rewind": "1214d5488f874afa",
     "EpochBegun": "69c0673bde8f57b5",
@@ -143,14 +147,14 @@ GOLDEN = {
     "Contradiction": "d0cff509dd24d912",
     "CertificateRequest": "36a3de2261aff15a",
     "CertificateAnswer": "91c777ae43004e49",
-    "JoinRequest": "c2dba8b0edfea252",
-    "JoinAnswer": "178ce1b9c21528d4",
+    "JoinRequest": "ea3742c48e1e1163",
+    "JoinAnswer": "2c44ce3ff739e8b8",
     "BookRequest": "8949c0d79d44f85d",
-    "BookAnswer": "f4875bcc4b442b23",
+    "BookAnswer": "92eb311b06ac86ca",
     "RosterRequest": "0963827a9939ed2d",
     "RosterAnswer": "215b9a5e2fc26039",
     "RoundsRequest": "b5edba074eb2ef02",
-    "RoundsAnswer": "8845454623b0ce71",
+    "RoundsAnswer": "2f084ec4f47e9247",
     "DialRequest": "1db851e5406b8f87",
     "DialAnswer": "aa518efdc581a0ee",
     "StatusRequest": "285eccdca45f6938",
@@ -160,13 +164,13 @@ GOLDEN = {
     "Done": "addb89d0532ed064",
     "NewsRequest": "965b5fcaf39741ec",
     "NewsAnswer": "3fc9db687bf9618a",
-    "PlanBulletin": "9cf9569db9dff60d",
-    "VerdictBulletin": "1af06046782be8ca",
+    "PlanBulletin": "fdf4dd6c350825b6",
+    "VerdictBulletin": "553c73881ae5b6e8",
     "PeerGone": "44a87bd162b31c16",
     "PeerIdle": "ab2e305b037be09e",
     "RunEnd": "cc8a9ab12290dcad",
     "Revoked": "c1e646f44c1b09e2",
-    "RoundsDone": "b825ba9016f29707",
+    "RoundsDone": "9731ab9a59223345",
     "RunCourse": "bd94e79861349549",
     "ManifestQuestion": "57a8a505470b2436",
     "HashQuestion": "a9495a844adb1ca2",
@@ -178,6 +182,8 @@ GOLDEN = {
     "Departure": "1ebda1501c2675be",
     "DepartureRequest": "4ddb5ab9beb51033",
     "DepartureAnswer": "ccaf4cfbcb552340",
+    "Cut": "fe8f9cd95197b50e",
+    "_UnmaskingHead": "66bdb082e27f3959",
 }
 
 

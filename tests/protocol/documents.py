@@ -39,6 +39,8 @@ PLAN = RoundPlan(
     checkpoint=True,
     attest=False,
     deadlines=Deadlines(60.0, 0.1),
+    unmaskers=(0, 0),
+    mask_keys=(A, "", B),
 )
 MANIFEST = Manifest(PLAN.digest, 3, 1, 2, (0, 2, 300), c=0.1 + 0.2, steps=1e-7, hash=B, signature="3045" + "cc" * 69)
 VERDICT = Verdict(
@@ -89,9 +91,9 @@ CHANGE = ROSTER.change_to(Roster([ROSTER[0], RosterEntry(2, 'a "b"', 3.0, B), Ro
 SAMPLES = {
     "roster": Sample(ROSTER, _listed, 253, "18e88cd3582cc5be0eb045d3b850f7ed"),
     "roster change": Sample(CHANGE, _of(RosterChange), 189, "63733d2ca0ccc87148d883a1dc0630da"),
-    "round plan": Sample(PLAN, _planned, 224, "4a8b7460e5bb2feea75c40c9c9d75711"),
-    "verdict": Sample(VERDICT, Verdict.decode, 434, "0cedc0974ceba4338a8593986903bd03"),
-    "manifest": Sample(MANIFEST, Manifest.decode, 206, "cd1deddcd2d3d4a0d78b903d9482b2be"),
+    "round plan": Sample(PLAN, _planned, 296, "6ad815d90a7513c62e218db794fbf8c9"),
+    "verdict": Sample(VERDICT, Verdict.decode, 434, "c9d66b424d4c4e75d8ddc17df67d72ef"),
+    "manifest": Sample(MANIFEST, Manifest.decode, 206, "93d090768eed6ff057b278b9dcf07a9e"),
     "withheld": Sample(Withheld(A, 1, 2, Reason.TOO_FEW, (0,)), _of(Withheld), 51, "5e8991a82ee7af43043906c4f575b596"),
     "brief report": Sample(
         BriefReport(A, (0, 1, 3), B, True, C), _of(BriefReport), 112, "c376dac52ba5d9195562bfa95aa95813"

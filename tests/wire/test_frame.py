@@ -62,8 +62,8 @@ def test_every_field_is_where_the_document_says() -> None:
     [
         pytest.param(0, b"HTTP", id="magic"),
         pytest.param(6, b"\x00", id="kind 0"),
-        pytest.param(6, b"\x09", id="kind 9"),
-        pytest.param(7, b"\x08", id="unknown flag"),
+        pytest.param(6, b"\x0b", id="kind 11"),
+        pytest.param(7, b"\x10", id="unknown flag"),
         pytest.param(7, b"\x01", id="key without its flag"),
         pytest.param(24, struct.pack("<d", float("nan")), id="nan steps"),
         pytest.param(24, struct.pack("<d", float("inf")), id="infinite steps"),

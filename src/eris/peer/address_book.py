@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from eris.privacy.masking import MaskKey, key_statement
+from eris.protocol.messages import ShownKey
 from eris.protocol.round_plan import RoundPlan
 from eris.transport.calls import BookAnswer, BookRequest, PeerRecord
 from eris.transport.credentials import Credentials
@@ -17,13 +19,15 @@ from eris.transport.signatures import verify_message
 __all__ = ["MANIFEST_PURPOSE", "AddressBook"]
 
 MANIFEST_PURPOSE = "manifest"  # what a signature is for stands in what is signed
+MASK_PURPOSE = "mask-key"
 
 
 class AddressBook:
     """What this peer knows of the others; safe to use from many threads."""
 
-    def __init__(self, credentials: Credentials) -> None:
-        self._credentials = credentials
+    def __init__(self, credentials: Credentials, run: str = "") -> None:
+        self._credentials, self.run = credentials, run
+        self._keys: set[tuple[int, bytes]] = set()  # mask keys that were signed by whose they are
         self._lock = threading.Lock()
         self._records: dict[int, PeerRecord] = {}
         self._certificates: dict[str, bytes] = {}  # by fingerprint, also of who has gone since
@@ -47,6 +51,33 @@ class AddressBook:
                 if len(good) == len(answer.records):  # else the same are asked for again next time
                     self._edition = answer.board, answer.edition
             more = answer.more and len(good) == len(answer.records)
+
+    def knows_key(self, peer: int, key: bytes) -> bool:
+        """Return whether a peer, under the certificate that we have of it, signed this mask key as its own."""
+        with self._lock:
+            if (peer, key) in self._keys:
+                return True
+            record = self._records.get(peer)
+            known = record is not None and (shown := record.mask_key) is not None and self._signed(record, shown, key)
+            self._keys |= {(peer, key)} if known else set()  # what was signed once stays signed: others may restart
+            return known
+
+    def _signed(self, record: PeerRecord, shown: ShownKey, key: bytes) -> bool:
+        if bytes.fromhex(shown.key) != key:
+            return False
+        fingerprint = self._credentials.identify(record.certificate).fingerprint
+        statement = key_statement(self.run, record.peer, fingerprint, key, shown.counter)
+        return verify_message(record.certificate, MASK_PURPOSE, statement, bytes.fromhex(shown.signature))
+
+    def shown(self, peer: int, key: MaskKey) -> ShownKey:
+        """Return this peer's own mask key, signed."""
+        statement = key_statement(self.run, peer, self._credentials.identity.fingerprint, key.public, key.counter)
+        signature = self._credentials.sign(MASK_PURPOSE, statement).hex()
+        return ShownKey(key.public.hex(), key.counter, signature)
+
+    def lacks_keys(self, plan: RoundPlan) -> bool:
+        """Whether the plan shows a mask key that nobody signed, as far as this book knows."""
+        return not all(self.knows_key(peer, key) for peer, key in plan.keys.items())
 
     def follow(self, plan: RoundPlan) -> None:
         """Take the roster of a round: whose links are welcome, and under which key."""

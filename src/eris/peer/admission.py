@@ -14,8 +14,10 @@ from eris.peer.node_settings import NodeSettings, own_address
 from eris.peer.reporter import Reporter
 from eris.peer.roster_cache import RosterCache
 from eris.peer.shared_aggregator import SharedAggregator
+from eris.peer.shared_unmasker import SharedUnmasker
 from eris.peer.witness import Witness
 from eris.protocol.member import NO_REFERENCE, Member
+from eris.protocol.messages import ShownKey
 from eris.protocol.roster import ROSTER_PURPOSE, RosterClaim
 from eris.protocol.round_plan import RoundPlan
 from eris.transport.calls import JoinRequest
@@ -49,7 +51,10 @@ class Admission:
         *,
         weight: float,
         initial: str,
+        key: ShownKey | None = None,
+        unmasker: SharedUnmasker | None = None,
     ) -> None:
+        self._key, self._unmasker = key, unmasker
         self._federation, self._settings, self._client, self._member = federation, settings, client, member
         self._credentials, self._signed = credentials, ("", 0, "")  # key, counter and signature of our entry
         self._aggregator, self._inbox, self._reporter, self._catch_up = aggregator, inbox, reporter, catch_up
@@ -172,11 +177,14 @@ class Admission:
             checkpoints=tuple(self._catch_up.checkpoints.rounds()),
             relays=self._settings.relays,
             heard=self._witness.last,
+            mask_key=self._key,
         )
 
     def _sit_out(self, plan: RoundPlan) -> None:
         """Publish nothing in a round we came into the middle of: what we published before is forgotten."""
         if self._aggregator.plan is None or plan.when > self._aggregator.plan.when:
+            if self._unmasker is not None:
+                self._unmasker.abstain(plan)
             for notice in self._aggregator.abstain(plan):
                 self._reporter.tell(notice, plan.round)
 

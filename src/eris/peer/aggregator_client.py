@@ -26,6 +26,7 @@ from eris.protocol.messages import Manifest, Published, Upload
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import CertifiedSeal, Contradiction
+from eris.protocol.unmasker import Cut, Unmasking
 from eris.storage.buffer_pool import BufferPool
 from eris.transport.identity import PeerIdentity
 from eris.transport.link import LinkClosed, LinkError, LinkLimits, LinkTraffic
@@ -37,6 +38,7 @@ from eris.transport.tls_link import Plaintext, Security, dial
 __all__ = ["AggregatorClient", "AggregatorClients", "Delivery", "ShardResult", "UnderWay"]
 
 _LOG = logging.getLogger(__name__)
+Unmask = Callable[[Cut, float], Unmasking]
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries to reach a peer
 _MOST_TOLD = 64  # peers that one peer shows a proof to
 
@@ -87,9 +89,10 @@ class AggregatorClient:
         under_way: UnderWay | None = None,
         proxy: Proxy | None = None,
         compare: Callable[[CertifiedSeal], None] = lambda _: None,
+        unmask: Unmask | None = None,
     ) -> None:
         """`compare` is shown the seals of those who refuse us because they have another plan."""
-        self._compare = compare
+        self._compare, self._unmask = compare, unmask
         self._proxy, self._way = proxy, ""  # that led there last
         self.peer, self._book, self._security, self._recipe = peer, book, security, recipe
         self._limits, self._deliver, self._fault_points = limits, deliver, fault_points or FaultPoints()
@@ -186,12 +189,17 @@ class AggregatorClient:
         shards = list(open_shards)
         for upload in parts:
             framing.send_upload(link, upload, self._recipe, delivery.deadline, self._fault_points, more=True)
-        for shard in shards:  # asked at once: the answer leaves the moment it is known, with no word between
-            self._ask(link, delivery, shard, more=shard != shards[-1])
+        # Asked at once: the answer leaves the moment it is known, with no word between. Not so for masked shards, of
+        # which we may be asked something ourselves before the next answer.
+        at_once = shards[:1] if delivery.plan.unmaskers else shards
+        for shard in at_once:
+            self._ask(link, delivery, shard, more=shard != at_once[-1])
         refused = {upload.shard: self._hear_receipt(link, upload, delivery.deadline) for upload in parts}
         arrived.update(shard for shard, reason in refused.items() if reason is None)
         self._under_way.arrived(delivery.plan.digest, self.peer)
         for shard in shards:
+            if shard not in at_once:
+                self._ask(link, delivery, shard, more=False)
             result = self._collect(link, delivery, shard, refused.get(shard), arrived=shard in arrived)
             open_shards.pop(shard)
             self._deliver(result)
@@ -219,11 +227,12 @@ class AggregatorClient:
     ) -> ShardResult:
         place = delivery.plan.digest, shard, self.peer
         result = partial(ShardResult, *place, refused_upload=refused, arrived=arrived)
+        deadline, round, on_cut = delivery.deadline, delivery.plan.round, partial(self._answer_cut, link, delivery)
         try:
             if delivery.plan.assignment[shard] != self.peer:
-                return result(manifest=framing.receive_manifest(link, delivery.deadline, round=delivery.plan.round))
+                return result(manifest=framing.receive_manifest(link, deadline, round=round, on_cut=on_cut))
             published = framing.receive_published(
-                link, self._recipe, delivery.deadline, round=delivery.plan.round, pool=self._pool
+                link, self._recipe, deadline, round=round, pool=self._pool, on_cut=on_cut
             )
         except Refused as refusal:
             if refusal.reason in (Reason.MALFORMED, Reason.WRONG_SIZE, Reason.WRONG_ROUND):
@@ -235,6 +244,16 @@ class AggregatorClient:
     def _look_at(self, refusal: Refused) -> None:
         if isinstance(refusal, RefusedUnderPlan):
             self._compare(refusal.seal)
+
+    def _answer_cut(self, link: StreamLink, delivery: Delivery, cut: Cut) -> None:
+        """Take off the pads that we know, or say why not."""
+        try:
+            if self._unmask is None or cut.aggregator != self.peer:
+                raise Refused(Reason.WRONG_SHARD, "this peer unmasks nothing", shard=cut.shard)
+            framing.send_unmasking(link, self._unmask(cut, delivery.deadline), delivery.deadline)
+        except Refused as refusal:
+            _LOG.warning("round %d: peer %d: a cut is not answered: %s", delivery.plan.round, self.peer, refusal)
+            framing.send_refusal(link, refusal, delivery.deadline)
 
     def _connected(self) -> StreamLink:
         if self._link is not None and not self._link.worn and self._is_welcome(self._link.peer):
@@ -301,8 +320,9 @@ class AggregatorClients:
         pool: BufferPool,
         proxy: Proxy | None = None,
         compare: Callable[[CertifiedSeal], None] = lambda _: None,
+        unmask: Unmask | None = None,
     ) -> None:
-        self._compare = compare
+        self._compare, self._unmask = compare, unmask
         self.book, self._security, self._recipe, self._proxy = book, security, recipe, proxy
         self._limits, self._fault_points, self._pool = limits, fault_points, pool
         self._clients: dict[int, AggregatorClient] = {}
@@ -324,6 +344,7 @@ class AggregatorClients:
                 self.under_way,
                 self._proxy,
                 self._compare,
+                self._unmask,
             )
         return self._clients[peer]
 

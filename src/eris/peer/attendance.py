@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from eris.peer.address_book import MANIFEST_PURPOSE
+from eris.protocol.messages import ShownKey
 from eris.protocol.roster import RosterEntry
 from eris.transport.calls import BookAnswer, JoinRequest, PeerRecord
 from eris.transport.control_server import a_page
@@ -36,6 +37,7 @@ class Present:
     certificate: bytes
     request: JoinRequest
     relays: tuple[tuple[str, int], ...] = ()  # at which it waits to be called
+    mask_key: ShownKey | None = None
     joined: float = field(default_factory=time.monotonic)
     calls: int = 0  # for news, that it waits in; the next may come before the end of the last is noticed
     heard: float = field(default_factory=time.monotonic)
@@ -49,7 +51,13 @@ class Present:
 
     def record(self) -> PeerRecord:
         """Return its record in the address book."""
-        return PeerRecord(self.entry.peer, self.entry.name, self.address, self.certificate, self.relays)
+        place = self.entry.peer, self.entry.name, self.address
+        return PeerRecord(*place, *self.shown)
+
+    @property
+    def shown(self) -> tuple[bytes, tuple[tuple[str, int], ...], ShownKey | None]:
+        """What others must hear anew if it changes: certificate, relays, and mask key."""
+        return self.certificate, self.relays, self.mask_key
 
     def record_bytes(self) -> int:
         """Return how long its record is at most."""
@@ -83,7 +91,7 @@ class Attendance:
             present.address,
             present.relays,
         )
-        changed = moved or known is None or known.certificate != present.certificate
+        changed = moved or known is None or known.shown != present.shown
         self.edition += changed
         present.edition = self.edition if known is None or changed else known.edition
         present.calls = known.calls if known is not None else 0

@@ -145,6 +145,8 @@ class CoordinatorRun:
             return True
         self._note_heard(request)
         self.coordinator.join(entry)
+        if request.mask_key is not None:
+            self.coordinator.show_key(entry.peer, bytes.fromhex(request.mask_key.key))
         return self.coordinator.returned(
             entry.peer, private_round=request.private_round, reference_epoch=request.reference_epoch
         )

@@ -228,7 +228,7 @@ class CoordinatorService:
             )
         entry = self._entry(number, caller, request)
         with self._deciding():
-            present = Present(entry, request.address, caller.certificate, request, request.relays)
+            present = Present(entry, request.address, caller.certificate, request, request.relays, request.mask_key)
             intact, under_way, board = self._run.join(present)
         _LOG.info("%s is here: %d of %d", caller.name, len(self._attendance.present), len(self.federation.peers))
         return JoinAnswer(

@@ -7,6 +7,7 @@ manifest    the coordinator has the manifest                served     a member 
 reported    a member has said what it holds                 stepped    a member has moved on the verdict
 written     the coordinator's verdict is durable, unannounced
 planned     the coordinator's plan is durable, unannounced   noted      the coordinator has heard a manifest or a report
+shown       an unmasker has been shown a cut                 unmasked   it has added the pads up, and not yet answered
 """
 
 from __future__ import annotations

@@ -10,6 +10,11 @@ the answer to the last, if what it asks is short and it goes on to read them all
     FETCH SnapshotQuestion                    → SNAPSHOT (a document, then each vector), or REFUSAL
     FETCH Contradiction                       → RECEIPT, or REFUSAL
 
+The unmasker of a masked shard is asked something itself before it is answered, over the link on which it waits:
+
+    FETCH of the shard                        → CUT
+    UNMASKING + the sum of pads, or REFUSAL   → MANIFEST + PUBLISHED, or REFUSAL
+
 What is said in every round by everybody (receipts, the usual question) stands in the header alone.
 """
 
@@ -21,21 +26,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from eris.errors import Reason, Refused
+from eris.privacy.masking import CHECK_WORDS
 from eris.protocol.member import Snapshot
 from eris.protocol.messages import Manifest, Published, Receipt, Upload, UploadHeader
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import CertifiedSeal, Contradiction
+from eris.protocol.unmasker import Cut, Pads, Unmasking
 from eris.storage.buffer_pool import BufferPool, Bytes
 from eris.storage.mapped import release
 from eris.transport.link import Link
 from eris.wire import Header, Kind, encode_published, encode_upload, frames, run_tag
-from eris.wire.codec import decode_published
-from eris.wire.schema import LONGEST_DOCUMENT, Digest, Number, Text, decode, document, encode
+from eris.wire.codec import CHECK_TYPE, decode_published, native
+from eris.wire.schema import LONGEST_DOCUMENT, Digest, Number, Signature, Text, decode, document, encode
 
 __all__ = [
     "HashQuestion",
     "ManifestQuestion",
+    "OnCut",
     "Question",
     "RefusedUnderPlan",
     "ShardQuestion",
@@ -48,11 +56,14 @@ __all__ = [
     "receive_question",
     "receive_receipt",
     "receive_snapshot",
+    "receive_unmasking",
+    "send_cut",
     "send_manifest",
     "send_published",
     "send_receipt",
     "send_refusal",
     "send_snapshot",
+    "send_unmasking",
     "send_upload",
     "upload_header",
 ]
@@ -111,6 +122,16 @@ class _Refusal:
     seal: CertifiedSeal | None = None  # of the plan that is in force here, if what came was of another one
 
 
+@document(101)
+@dataclass(frozen=True, slots=True)
+class _UnmaskingHead:
+    """What stands before the sums of pads."""
+
+    cut: Digest
+    unmasker: Number
+    signature: Signature
+
+
 class RefusedUnderPlan(Refused):
     """A refusal by who works under another plan, with the seal that its plan has."""
 
@@ -119,6 +140,7 @@ class RefusedUnderPlan(Refused):
         self.seal = seal
 
 
+OnCut = Callable[[Cut], None]
 Question = ShardQuestion | ManifestQuestion | HashQuestion | SnapshotQuestion | Contradiction
 """What a FETCH can hold; a proof against the coordinator asks to be believed."""
 
@@ -144,11 +166,12 @@ def send_upload(
         steps=header.steps,
         explicit=header.explicit,
         mask_key=header.mask_key,
+        nonce=header.nonce,
         run=run_tag(header.run),
         plan=bytes.fromhex(header.plan),
         chain=bytes.fromhex(header.chain),
     )
-    payload = encode_upload(upload.part, upload.buffers, recipe.layout(upload.round).trainable)
+    payload = encode_upload(upload.part, upload.buffers, recipe.layout(upload.round).trainable, upload.checks)
     for number, (head, pieces) in enumerate(frames(frame, payload)):
         link.send(head, *pieces, deadline=deadline, more=more)
         if passed is not None:
@@ -171,6 +194,7 @@ def upload_header(frame: Header, plan: RoundPlan | None) -> UploadHeader:
         steps=frame.steps,
         explicit=frame.explicit,
         mask_key=frame.mask_key,
+        nonce=frame.nonce,
     )
 
 
@@ -220,9 +244,13 @@ def send_manifest(link: Link, published: Published, deadline: float, *, more: bo
     _send_document(link, Kind.MANIFEST, published.manifest.encoded, deadline, more=more)
 
 
-def receive_manifest(link: Link, deadline: float, *, round: int) -> Manifest:
-    """Return what an aggregator signed in a round."""
-    manifest = Manifest.decode(_receive_document(link, _expect(link, Kind.MANIFEST, deadline), deadline))
+def receive_manifest(link: Link, deadline: float, *, round: int, on_cut: OnCut | None = None) -> Manifest:
+    """Return what an aggregator signed in a round; a cut that it shows us before is answered by `on_cut`."""
+    frame = receive_header(link, deadline)
+    while frame.kind is Kind.CUT and on_cut is not None:
+        on_cut(decode(Cut, _receive_document(link, frame, deadline)))
+        frame = receive_header(link, deadline)
+    manifest = Manifest.decode(_receive_document(link, _expected(link, frame, Kind.MANIFEST, deadline), deadline))
     if manifest.round != round:  # the other side does not choose which layout we spend time on
         raise Refused(Reason.WRONG_ROUND, f"published in round {manifest.round}, not {round}", peer=link.peer.name)
     return manifest
@@ -238,10 +266,16 @@ def send_published(link: Link, published: Published, deadline: float) -> None:
 
 
 def receive_published(
-    link: Link, recipe: Recipe, deadline: float, *, round: int, pool: BufferPool | None = None
+    link: Link,
+    recipe: Recipe,
+    deadline: float,
+    *,
+    round: int,
+    pool: BufferPool | None = None,
+    on_cut: OnCut | None = None,
 ) -> Published:
     """Return a published shard of a round, received straight into the array it stays in."""
-    manifest = receive_manifest(link, deadline, round=round)
+    manifest = receive_manifest(link, deadline, round=round, on_cut=on_cut)
     count, buffers = _published_size(manifest, recipe)
     payload = (pool or BufferPool()).take(recipe.words.payload(count, buffers))
     _receive_payload(link, Kind.PUBLISHED, payload, deadline)
@@ -282,8 +316,39 @@ def _published_size(manifest: Manifest, recipe: Recipe) -> tuple[int, int]:
     return count, int(layout.buffers.sizes[manifest.shard])
 
 
+def send_cut(link: Link, cut: Cut, deadline: float) -> None:
+    """Show an unmasker whose contributions a sum holds."""
+    _send_document(link, Kind.CUT, encode(cut), deadline)
+
+
+def send_unmasking(link: Link, answer: Unmasking, deadline: float) -> None:
+    """Answer a cut: what was signed, then the pads' sums."""
+    head = _UnmaskingHead(answer.cut, answer.unmasker, answer.signature)
+    _send_document(link, Kind.UNMASKING, encode(head), deadline, more=True)
+    payload = [array.view(np.uint8).data for array in answer.pads if array.size]
+    for first, pieces in frames(Header(kind=Kind.UNMASKING, symbols=answer.pads.values.size), payload):
+        link.send(first, *pieces, deadline=deadline)
+
+
+def receive_unmasking(
+    link: Link, recipe: Recipe, cut: Cut, round: int, deadline: float, pool: BufferPool | None = None
+) -> Unmasking:
+    """Return the answer to a cut; a refusal becomes the error it is."""
+    frame = _expect(link, Kind.UNMASKING, deadline)
+    head = decode(_UnmaskingHead, _receive_document(link, frame, deadline))
+    count, buffers = recipe.published_sizes(round, cut.shard)
+    words = recipe.words.payload(count, buffers)
+    payload = (pool or BufferPool()).take(words + 4 * CHECK_WORDS)
+    _receive_payload(link, Kind.UNMASKING, payload, deadline)
+    values, rest = decode_published(payload[:words], count=count, buffers=buffers, words=recipe.words)
+    return Unmasking(head.cut, head.unmasker, Pads(values, rest, native(payload[words:], CHECK_TYPE)), head.signature)
+
+
 def _expect(link: Link, kind: Kind, deadline: float) -> Header:
-    frame = receive_header(link, deadline)
+    return _expected(link, receive_header(link, deadline), kind, deadline)
+
+
+def _expected(link: Link, frame: Header, kind: Kind, deadline: float) -> Header:
     if frame.kind is Kind.REFUSAL:
         refusal = decode(_Refusal, _receive_document(link, frame, deadline))
         if refusal.seal is not None:

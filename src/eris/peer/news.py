@@ -17,6 +17,7 @@ from eris.peer.inbox import Inbox
 from eris.peer.roster_cache import RosterCache
 from eris.peer.shard_server import ShardServer
 from eris.peer.shared_aggregator import SharedAggregator
+from eris.peer.shared_unmasker import SharedUnmasker
 from eris.peer.witness import Witness
 from eris.protocol.roster_watch import RosterWatch
 from eris.protocol.round_plan import RoundPlan
@@ -63,8 +64,9 @@ class NewsReader:
         emit: EventStream,
         witness: Witness,
         watch: RosterWatch,
+        unmasker: SharedUnmasker | None = None,
     ) -> None:
-        self._emit, self._witness, self._watch = emit, witness, watch
+        self._emit, self._witness, self._watch, self._unmasker = emit, witness, watch, unmasker
         self._client, self._inbox, self._aggregator, self._book = client, inbox, aggregator, book
         self._credentials, self._admission, self._server, self._rosters = credentials, admission, server, rosters
         self._edition = ""  # of the address book
@@ -81,12 +83,12 @@ class NewsReader:
             case PlanBulletin(plan, absent=absent, book=edition):
                 self._open_round(plan, edition)
                 self._inbox.gone = set(absent)
-                self._aggregator.without(self._inbox.gone)
+                self._go_on_without(self._inbox.gone)
             case PeerGone(peer):
                 self._inbox.gone.add(peer)
-                self._aggregator.without(self._inbox.gone)
+                self._go_on_without(self._inbox.gone)
             case PeerIdle(peer):
-                self._aggregator.without({peer})
+                self._go_on_without({peer}, away=False)
             case RunEnd():
                 self._aggregator.close()  # who waits for a shard of ours, we among them, waits in vain
             case Revoked(certificates):
@@ -168,8 +170,13 @@ class NewsReader:
                 return None
         return None
 
+    def _go_on_without(self, peers: set[int], *, away: bool = True) -> None:
+        if self._unmasker is not None:
+            self._unmasker.without(peers)
+        self._aggregator.without(peers, away=away)
+
     def _learn_addresses(self, plan: RoundPlan, edition: str) -> None:
-        if self._book.lacks(plan) or edition != self._edition:
+        if self._book.lacks(plan) or edition != self._edition or self._book.lacks_keys(plan):
             try:
                 self._book.learn(lambda request: self._client.fetch(request, BookAnswer))
                 self._edition = edition
@@ -183,4 +190,6 @@ class NewsReader:
         self._credentials.refresh()
         self._server.review(lambda peer: self._credentials.refusal(peer, roster=self._book.roster()))
         if self._aggregator.plan is None or plan.when > self._aggregator.plan.when:  # newcomers are shown old plans
+            if self._unmasker is not None:
+                self._unmasker.begin(plan)
             self._aggregator.begin(plan)

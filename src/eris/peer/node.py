@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from eris.aggregate.staging import all_finite
 from eris.compose import compose
@@ -44,12 +45,15 @@ from eris.peer.roster_cache import RosterCache
 from eris.peer.roster_check import roster_watch
 from eris.peer.shard_server import ShardServer
 from eris.peer.shared_aggregator import SharedAggregator
+from eris.peer.shared_unmasker import SharedUnmasker
 from eris.peer.training import Training, initial_model
 from eris.peer.witness import Witness
+from eris.privacy.masking import MaskKey
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.member import Member
 from eris.protocol.seal import CertifiedSeal, Contradiction
 from eris.protocol.shown import SHOWN, Shown
+from eris.protocol.unmasker import Unmasker
 from eris.seeds import Seed
 from eris.transport.bulletins import Bulletin, PlanBulletin, RoundsDone, RunEnd
 from eris.transport.calls import CertificateAnswer, CertificateRequest
@@ -107,7 +111,9 @@ class Node:
         links = link_memory(members, aggregators, aggregates=settings.reachable)
         require_process_memory(links + sum(vectors.values()), f"{crowd} of {self.recipe.spec.n:,} values")
         pool = pool_for(self.recipe, settings, members=config.members, in_blocks=in_blocks)
-        self._book = book = AddressBook(credentials)
+        self._book = book = AddressBook(credentials, self.composition.run)
+        signed: dict[str, Any] = {"sign": book.sign, "verify": book.verify}
+        key = MaskKey(int(time.time())) if self.recipe.unmaskers else None
         agreement = federation.agreement(self.composition.run)
         self.member = member = Member(
             self.number,
@@ -119,7 +125,14 @@ class Node:
             shown=Shown(self.recipe, settings.folder / SHOWN if settings.folder is not None else None),
             verify=book.verify,
             pool=pool,
+            key=key,
+            knows_key=book.knows_key,
         )
+        unmasker = None
+        if key is not None:
+            least = max(2.0, agreement.min_effective)
+            role = Unmasker(self.number, self.recipe, key, **signed, knows_key=book.knows_key, least_effective=least)
+            unmasker = SharedUnmasker(role, self.fault_points)
         initial = self.model_digest()
         self.training = Training(task, member, private, seed=config.seed, pool=pool)
         self.control = ControlClient(credentials, federation.coordinator, proxy=settings.proxy)
@@ -131,7 +144,7 @@ class Node:
             settings.folder,
         )
         self._reporter = Reporter(self.control, member, self._inbox, self.fault_points)
-        aggregator = Aggregator(self.number, self.recipe, sign=book.sign, pool=pool, agreement=agreement)
+        aggregator = Aggregator(self.number, self.recipe, pool=pool, agreement=agreement, **signed)
         self._aggregator = SharedAggregator(aggregator, self._reporter.tell, self._emit)
         self.clients = AggregatorClients(
             book,
@@ -142,6 +155,7 @@ class Node:
             pool,
             settings.proxy,
             self._compare,
+            unmasker.unmask if unmasker is not None else None,
         )
         self._catch_up = CatchUp(
             federation,
@@ -179,6 +193,8 @@ class Node:
             witness,
             weight=self.composition.roster[self.number].weight,
             initial=initial,
+            key=book.shown(self.number, key) if key is not None else None,
+            unmasker=unmasker,
         )
         self._news = NewsReader(
             self.control,
@@ -192,6 +208,7 @@ class Node:
             self._emit,
             witness,
             roster_watch(federation.digest, book, credentials, self.control),
+            unmasker,
         )
         self._player = RoundPlayer(
             member,

@@ -132,7 +132,7 @@ class RoundPlayer:
         self._member.begin(plan)
         self._fault_points("plan", round=plan.round)
         who, model = (plan.participants, plan.assignment), self._member.replica.model
-        self._emit(RoundStarted(plan.round, *who, model, witnesses=plan.witnesses))
+        self._emit(RoundStarted(plan.round, *who, model, witnesses=plan.witnesses, unmaskers=plan.unmaskers))
         if self._member.lost_reference:  # asked here only: a plan that begins an epoch may be there with the verdict
             self._admission.ask_for_reference()
 

@@ -109,8 +109,11 @@ def published_events(verdict: Verdict, member: Member) -> Iterator[ShardPublishe
 
 
 def largest_share(plan: RoundPlan, recipe: Recipe, member: int) -> float:
-    """Return the largest part of a member's update that a plan lets any other peer receive; 0 if it sends none."""
-    if member not in plan.participants:
+    """Return the largest part of a member's update that a plan lets any other peer see; 0 if it sends none.
+
+    Of masked parts no peer sees anything alone.
+    """
+    if member not in plan.participants or plan.unmaskers:
         return 0.0
     return max((share for peer, share in shares(plan, recipe).items() if peer != member), default=0.0)
 

@@ -313,7 +313,25 @@ class ShardServer:
         self._aggregator.wait_for_plan(
             plan, (question.epoch, question.round), time.monotonic() + _BEHIND, lambda: link.closed
         )
+        self._have_unmasked(link, plan, shard, deadline)
         outcome = self._aggregator.outcome(plan, shard, deadline, lambda: link.closed)
         if isinstance(outcome, Withheld):
             raise Refused(outcome.reason, "the shard is not published in this round", shard=shard)
         return outcome
+
+    def _have_unmasked(self, link: Link, digest: str, shard: int, deadline: float) -> None:
+        """Let whoever asks for a shard take its pads off first, if that is its duty; it waits on this link anyway."""
+        plan, sender = self._aggregator.plan, self._peer_of(link.peer.name)
+        if plan is None or sender is None or not 0 <= shard < plan.shards or sender not in plan.unmaskers_of(shard):
+            return
+        cut = self._aggregator.cut(digest, shard, deadline, lambda: link.closed)
+        if cut is None:
+            return
+        framing.send_cut(link, cut, deadline)
+        try:
+            answer = framing.receive_unmasking(link, self._aggregator.recipe, cut, plan.round, deadline)
+            self._aggregator.take_off(answer, sender)
+        except Refused as refusal:  # it will not, or not rightly: the shard is lost when its time is up
+            if refusal.reason in (Reason.MALFORMED, Reason.WRONG_SIZE):
+                raise LinkClosed(f"no pads: {refusal.what}", clean=False, peer=link.peer.name) from refusal
+            self._complain(link, "the pads of %s: %s", refusal)

@@ -11,7 +11,9 @@ from eris.events import EventStream, Received
 from eris.peer.round_events import received_events
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.messages import Published, Receipt, Upload, UploadHeader, Withheld
+from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
+from eris.protocol.unmasker import Cut, Unmasking
 
 __all__ = ["SharedAggregator"]
 
@@ -36,6 +38,11 @@ class SharedAggregator:
         self._closed = False
 
     @property
+    def recipe(self) -> Recipe:
+        """What all peers agree on."""
+        return self._aggregator.recipe
+
+    @property
     def plan(self) -> RoundPlan | None:
         """The round that is open here."""
         return self._aggregator.plan
@@ -55,10 +62,10 @@ class SharedAggregator:
             self._changed.notify_all()
         return notices
 
-    def without(self, peers: Iterable[int]) -> None:
-        """Wait no longer for members that are gone."""
+    def without(self, peers: Iterable[int], *, away: bool = True) -> None:
+        """Wait no longer for members that are gone; or that, not `away`, only send nothing."""
         with self._changed:
-            self._aggregator.without(peers)
+            self._aggregator.without(peers, away=away)
         self.tick()
 
     def wait_for_plan(self, digest: str, when: tuple[int, int], deadline: float, gone: Gone = _never) -> bool:
@@ -99,9 +106,10 @@ class SharedAggregator:
     def tick(self) -> None:
         """Cut what is complete or due, tell whoever waits, and hand the outcome on (outside the lock)."""
         with self._changed:
+            cuts = len(self._aggregator.cuts())
             outcomes, round = self._aggregator.tick(time.monotonic()), self.plan.round if self.plan else -1
             seen = self._seen(outcomes) if outcomes and self._emit.wants(Received) else []
-            if outcomes:
+            if outcomes or len(self._aggregator.cuts()) != cuts:
                 self._changed.notify_all()
         for outcome in outcomes:
             self._on_cut(outcome, round)
@@ -125,12 +133,35 @@ class SharedAggregator:
                     return found
                 if shard not in self._aggregator.plan.shards_of(self._aggregator.peer):  # type: ignore[union-attr]
                     raise Refused(Reason.WRONG_SHARD, "this peer does not own the shard", shard=shard)
-                wait = min(deadline, self._aggregator.cut_at) - time.monotonic()
+                wait = min(deadline, self._aggregator.next_due) - time.monotonic()
                 if wait > 0:
                     self._changed.wait(wait)
             if time.monotonic() >= deadline:
                 raise Refused(Reason.LATE, "the shard was not cut in time", shard=shard)
             self.tick()
+
+    def cut(self, plan: str, shard: int, deadline: float, gone: Gone = _never) -> Cut | None:
+        """Wait for a masked shard to be cut, for whoever unmasks it; None if it is decided without that."""
+        while True:
+            with self._changed:
+                if self._closed or gone() or not self._has(plan):
+                    return None
+                if self._abstained.get(shard) or self._aggregator.outcome(shard) is not None:
+                    return None
+                if (found := self._aggregator.cut_of(shard)) is not None:
+                    return found
+                wait = min(deadline, self._aggregator.cut_at) - time.monotonic()
+                if wait > 0:
+                    self._changed.wait(wait)
+            if time.monotonic() >= deadline:
+                return None
+            self.tick()
+
+    def take_off(self, answer: Unmasking, sender: int) -> None:
+        """Take an unmasker's pads off a shard's sum."""
+        with self._changed:
+            self._aggregator.take_off(answer, sender)
+        self.tick()
 
     def stir(self) -> None:
         """Let all who wait here look again whether the one they wait for has gone."""

@@ -31,6 +31,7 @@ from eris.protocol.verdict import GENESIS, Verdict
 __all__ = ["Coordinator"]
 
 _MOST_CHANGES = 8  # of a peer's place on the roster between two plans
+_MOST_FAILED_PAIRS = 3  # with one peer in them, after which it gets no duty for masked shards
 
 
 class Coordinator:
@@ -66,6 +67,8 @@ class Coordinator:
         self._changes: Counter[int] = Counter()  # of each peer's entry since the last plan
         self._contributed: dict[int, int] = {}  # peer → last round with a committed contribution
         self.mask_keys: dict[int, bytes] = {}  # of those who are here, as their processes have shown them
+        self._moved: Counter[int] = Counter()  # places along the ring by which a masked shard's pair has moved on
+        self._failed: dict[int, set[frozenset[int]]] = {}  # peer → pairs with it that unmasked nothing
         self._resume()
 
     # ── who is here ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -222,6 +225,7 @@ class Coordinator:
         verdict = self._verdict(current)
         self._journal.append(verdict)
         self._note_reach(current)
+        self._note_pairs(current.plan, verdict)
         self._conclude(verdict)
         return verdict
 
@@ -335,8 +339,8 @@ class Coordinator:
                 round=self.round,
             )
         rules, began = self.rules, self._planned_reference[1]
-        assignment, witnesses = self._assignment(set(present) - self.out_of_reach)
-        masked = self._masked(assignment, witnesses, set(present))
+        assignment, witnesses = self._assignment(set(present) - self.out_of_reach - self.without_duty)
+        masked = self._masked(assignment, witnesses, set(present) - self.without_duty)
         return RoundPlan(
             run=rules.run,
             epoch=self.epoch,
@@ -407,6 +411,23 @@ class Coordinator:
         for peer in current.plan.aggregators:
             self.unreached[peer] = self.unreached[peer] + 1 if peer in unreached else 0
 
+    def _note_pairs(self, plan: RoundPlan, verdict: Verdict) -> None:
+        """Let a shard whose pads stayed on have another pair next time; nobody is excluded for it.
+
+        Which of the two failed is not known. Who is away is not meant: the next plan does without it anyway.
+        """
+        for entry in verdict.shards:
+            pair = frozenset({*plan.aggregators_of(entry.shard), *plan.unmaskers_of(entry.shard)})
+            if entry.lost == Reason.UNMASK.value and not pair & self.absent:
+                self._moved[entry.shard] += 1
+                for peer in pair:
+                    self._failed.setdefault(peer, set()).add(pair)
+
+    @property
+    def without_duty(self) -> set[int]:
+        """Who was in several different pairs that unmasked nothing: given neither shards nor pads any more."""
+        return {peer for peer, pairs in self._failed.items() if len(pairs) >= _MOST_FAILED_PAIRS}
+
     def _present(self) -> list[int]:
         return [peer for peer in sorted(self.roster) if peer not in self.absent and peer not in self.excluded]
 
@@ -418,7 +439,7 @@ class Coordinator:
 
     @property
     def _placement(self) -> Placement:
-        return Placement(self.recipe.policy, self.rules, self.roster, self.round)
+        return Placement(self.recipe.policy, self.rules, self.roster, self.round, self._moved)
 
     def _for_plan(self, digest: str, peer: int) -> OpenRound:
         if self._open is None or self._open.plan.digest != digest:

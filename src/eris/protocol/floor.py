@@ -7,12 +7,13 @@ against its own floor and refuses a plan that would show more of its update than
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from eris.errors import FloorError
 from eris.protocol.agreement import effective_contributors
+from eris.protocol.pairs import coalitions, share_of
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
 from eris.shards.policy import ShardPolicy
@@ -44,6 +45,10 @@ class Floor:
                 fix="wait for more aggregators, or lower min_aggregators",
                 **where,
             )
+        if plan.unmaskers:  # alone a peer sees nothing
+            others = {}
+            self._check_share("coalition", _by_coalition(plan, recipe, me), self.share(recipe, plan.round), where)
+            self._check_share("organisation", _masked_by(plan, recipe, me), self.max_organisation_share, where)
         self._check_share("peer", others, self.share(recipe, plan.round), where)
         self._check_share("organisation", _by_organisation(plan, others, me), self.max_organisation_share, where)
         if plan.min_contributors < self.min_contributors:
@@ -66,7 +71,7 @@ class Floor:
         """Return groups of peers that are limited, one alone or an organisation's, each with its largest share."""
         found, share = list[tuple[frozenset[int], float]](), self.share(recipe, plan.round)
         if share < 1:
-            found += [(frozenset({peer}), share) for peer in plan.aggregators if peer != me]
+            found += [(group, share) for group in coalitions(plan) if me not in group]
         if self.max_organisation_share < 1:
             names = {entry.peer: entry.organisation for entry in plan.roster}
             groups = defaultdict[str, set[int]](set)
@@ -92,7 +97,9 @@ class Floor:
             )
 
     @staticmethod
-    def _check_share(what: str, seen: dict[int, float] | dict[str, float], limit: float, where: dict[str, Any]) -> None:
+    def _check_share(
+        what: str, seen: Mapping[int, float] | Mapping[str, float], limit: float, where: dict[str, Any]
+    ) -> None:
         for name, share in seen.items():
             if share > limit + _ROUNDING:
                 raise FloorError(
@@ -120,6 +127,21 @@ def shares(plan: RoundPlan, recipe: Recipe) -> dict[int, float]:
         for peer in plan.aggregators_of(shard):  # who only compares sees as much
             seen[peer] += layout.size(shard) / max(layout.n, 1)
     return dict(seen)
+
+
+def _by_coalition(plan: RoundPlan, recipe: Recipe, me: int) -> dict[str, float]:
+    """Return what each smallest set of others that sees anything of a masked update sees of it."""
+    groups = [group for group in coalitions(plan) if me not in group]
+    return {" and ".join(map(str, sorted(group))): share_of(plan, recipe, group) for group in groups}
+
+
+def _masked_by(plan: RoundPlan, recipe: Recipe, me: int) -> dict[str, float]:
+    """Return what the peers of each other organisation see together of a masked update."""
+    groups = defaultdict[str, set[int]](set)
+    for entry in plan.roster:
+        groups[entry.organisation].add(entry.peer)
+    mine = next((entry.organisation for entry in plan.roster if entry.peer == me), "")
+    return {name: share_of(plan, recipe, peers) for name, peers in groups.items() if name not in ("", mine)}
 
 
 def _by_organisation(plan: RoundPlan, seen: dict[int, float], me: int) -> dict[str, float]:

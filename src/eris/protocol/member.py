@@ -35,12 +35,12 @@ from eris.protocol.messages import (
     Withheld,
     payload_hash,
 )  # fmt: skip
-from eris.protocol.pairs import check_pairs
+from eris.protocol.pairs import check_pairs, coalitions
 from eris.protocol.recipe import Recipe
 from eris.protocol.replica import Replica, copy_over, initial_state
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.shown import Shown
-from eris.protocol.unmasker import masked
+from eris.protocol.unmasker import KnowsKey, believe_keys, masked
 from eris.protocol.verdict import GENESIS, ShardVerdict, Verdict
 from eris.seeds import Seed
 from eris.step.optimizer import State
@@ -86,9 +86,14 @@ class Member:
         verify: steps.Verify = steps.trust_everybody,
         pool: BufferPool | None = None,
         key: MaskKey | None = None,
+        knows_key: KnowsKey = believe_keys,
     ) -> None:
-        """Stand before the first round; `key` is this process's mask key, where contributions are masked."""
+        """Stand before the first round; `key` is this process's mask key, where contributions are masked.
+
+        `knows_key` says whether a peer itself signed a mask key: pads under any other key hide nothing.
+        """
         self.peer, self.recipe, self._agreement, self._key = peer, recipe, agreement, key
+        self._knows_key = knows_key
         self.floor, self._verify, self._seed = floor or Floor(), verify, private.require_private("a member's root")
         self._pool = pool or BufferPool()
         self.shown = shown or Shown(recipe)
@@ -199,6 +204,15 @@ class Member:
                 peer=self.peer,
                 round=plan.round,
             )
+        for unmasker in sorted(set(plan.unmaskers)):
+            if not self._knows_key(unmasker, plan.keys.get(unmasker, b"")):
+                raise Refused(
+                    Reason.BAD_SIGNATURE,
+                    f"peer {unmasker} has not signed the mask key that the plan shows of it",
+                    fix="nothing was sent; the coordinator may not be honest, or the address book is not here yet",
+                    peer=self.peer,
+                    round=plan.round,
+                )
 
     def _too_much(self, plan: RoundPlan) -> tuple[int, ...]:
         """Write down what will be shown to whom of an update from this state; return the shards that must not be.
@@ -209,10 +223,9 @@ class Member:
         limits = self.floor.limits(plan, self.recipe, self.peer)
         if not limits:
             return ()
-        others = plan.aggregators - {self.peer}
-        wanted = {peer: plan.shards_of(peer) for peer in others}
+        wanted = {group: shards for group, shards in coalitions(plan).items() if self.peer not in group}
         allowed = self.shown.allow(self.replica.digest(), plan.draw, wanted, limits)
-        refused = {shard for peer in others for shard in wanted[peer] if (shard, peer) not in allowed}
+        refused = {shard for group, shards in wanted.items() for shard in shards if (shard, group) not in allowed}
         return tuple(sorted(refused))
 
     def receive(self, published: Published) -> Equivocation | None:

@@ -40,6 +40,7 @@ __all__ = [
     "Published",
     "Receipt",
     "Report",
+    "ShownKey",
     "Upload",
     "UploadHeader",
     "Wanted",
@@ -95,6 +96,15 @@ class Upload:
         total = part.payload_bytes + self.buffers.nbytes + self.checks.nbytes
         fields = (self.run, self.epoch, self.round, self.plan, self.chain, self.member, self.shard)
         return UploadHeader(*fields, part.symbols.size, total, self.steps, part.explicit, part.mask_key, self.nonce)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownKey:
+    """A peer's mask key, signed with the key of its certificate (`eris.privacy.masking.key_statement`)."""
+
+    key: Digest  # X25519, 32 bytes
+    counter: Number  # rises from one start of the peer to the next
+    signature: Signature
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eris.errors import RunStopped
 from eris.protocol.floor import usual_share
@@ -25,17 +25,24 @@ class Placement:
     rules: Rules
     roster: Mapping[int, RosterEntry]
     round: int
+    moved: Mapping[int, int] = field(default_factory=dict)  # shard → places along the ring that it has moved on
 
     def place(self, present: Collection[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return who aggregates each shard, and who does so again to be compared (nobody without replicas)."""
-        homes = self.policy.assignment(self.round, self.rules.aggregators)
-        seconds = self.policy.witnesses(self.round, self.rules.aggregators)
+        homes = self._along(self.policy.assignment(self.round, self.rules.aggregators))
+        seconds = self._along(self.policy.witnesses(self.round, self.rules.aggregators))
         layout, load = self.policy.layout(self.round), Counter[int]()
         for shard, home in (*enumerate(homes), *enumerate(seconds)):
             if home in present:
                 load[home] += layout.size(shard)
         assignment = self._placed(homes, present, load, seconds)
         return assignment, self._placed(seconds, present, load, assignment)
+
+    def _along(self, homes: tuple[int, ...]) -> tuple[int, ...]:
+        ring = sorted(set(self.rules.aggregators))
+        return tuple(
+            ring[(ring.index(home) + self.moved.get(shard, 0)) % len(ring)] for shard, home in enumerate(homes)
+        )
 
     @property
     def share(self) -> float:

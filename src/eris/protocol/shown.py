@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from eris.errors import DiskError
+from eris.protocol.pairs import Coalition
 from eris.protocol.recipe import Recipe
 from eris.shards.policy import Layout
 
@@ -34,38 +35,40 @@ class Shown:
 
     def __init__(self, recipe: Recipe, path: Path | None = None) -> None:
         self._recipe, self._path = recipe, path
-        self._states: dict[str, dict[int, Parts]] = {}
+        self._states: dict[str, dict[Coalition, Parts]] = {}
         self._last = ""  # state that was written last: most rounds show the same to the same
         if path is not None and path.exists():
             self._read(path)
 
     def share(self, state: str, peers: Iterable[int]) -> float:
         """Return which share of the model these peers hold together, of updates from a state."""
-        held = self._states.get(state, {})
-        return self._share(set().union(*(held.get(peer, set()) for peer in peers)))
+        return self._share(_together(self._states.get(state, {}), frozenset(peers)))
 
     def allow(
-        self, state: str, draw: int, wanted: Mapping[int, Iterable[int]], limits: Iterable[tuple[frozenset[int], float]]
-    ) -> set[tuple[int, int]]:
-        """Note what may go to whom, and return it as (shard, peer); what would pass a limit is left out.
+        self,
+        state: str,
+        draw: int,
+        wanted: Mapping[Coalition, Iterable[int]],
+        limits: Iterable[tuple[frozenset[int], float]],
+    ) -> set[tuple[int, Coalition]]:
+        """Note what may go to whom, and return it as (shard, who); what would pass a limit is left out.
 
-        `limits` are groups of peers, such as one alone or an organisation's, and the share they may hold together.
+        Who sees something is one peer, or those that must work together to see what is masked. `limits` are groups of
+        peers, such as one of these or an organisation's, and the share they may hold together.
         """
-        held: dict[int, Parts] = defaultdict(set, self._states.get(state, {}))
-        groups_of: dict[int, list[tuple[frozenset[int], float]]] = defaultdict(list)
-        for group, limit in limits:
-            for peer in group:
-                groups_of[peer].append((group, limit))
-        allowed: set[tuple[int, int]] = set()
-        for peer in sorted(wanted):
-            for shard in sorted(wanted[peer]):
-                if (part := (draw, shard)) not in held[peer]:
-                    unions = [(set.union({part}, *(held[p] for p in group)), most) for group, most in groups_of[peer]]
+        held: dict[Coalition, Parts] = defaultdict(set, self._states.get(state, {}))
+        limited = list(limits)
+        allowed: set[tuple[int, Coalition]] = set()
+        for who in sorted(wanted, key=sorted):
+            groups = [(group, most) for group, most in limited if who <= group]
+            for shard in sorted(wanted[who]):
+                if (part := (draw, shard)) not in held[who]:
+                    unions = [({part} | _together(held, group), most) for group, most in groups]
                     if any(self._share(union) > most + _ROUNDING for union, most in unions):
                         continue
-                    held[peer] = held[peer] | {part}
-                allowed.add((shard, peer))
-        self._note(state, {peer: parts for peer, parts in held.items() if parts})
+                    held[who] = held[who] | {part}
+                allowed.add((shard, who))
+        self._note(state, {who: parts for who, parts in held.items() if parts})
         return allowed
 
     def _share(self, parts: Parts) -> float:
@@ -93,14 +96,14 @@ class Shown:
     def _layout(self, draw: int) -> Layout:
         return self._recipe.drawn(draw)
 
-    def _note(self, state: str, held: dict[int, Parts]) -> None:
+    def _note(self, state: str, held: dict[Coalition, Parts]) -> None:
         if held == self._states.get(state, {}):
             return
         if held == (last := self._states.get(self._last)):
             self._write({"state": state, "like": self._last})
             held = last
         else:
-            self._write({"state": state, "shown": {str(peer): sorted(parts) for peer, parts in held.items()}})
+            self._write({"state": state, "shown": {_spelled(who): sorted(parts) for who, parts in held.items()}})
         self._states[state], self._last = held, state
 
     def _write(self, line: dict[str, object]) -> None:
@@ -126,7 +129,22 @@ class Shown:
                 if (like := line.get("like")) is not None:
                     held = self._states[like]
                 else:
-                    held = {int(p): {(int(d), int(s)) for d, s in parts} for p, parts in line["shown"].items()}
+                    held = {
+                        _read_who(who): {(int(d), int(s)) for d, s in parts} for who, parts in line["shown"].items()
+                    }
                 self._states[str(line["state"])], self._last = held, str(line["state"])
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue  # torn: what it would have said was not sent
+
+
+def _together(held: Mapping[Coalition, Parts], group: frozenset[int]) -> Parts:
+    """Return what peers hold together."""
+    return set().union(*(parts for who, parts in held.items() if who <= group))
+
+
+def _spelled(who: Coalition) -> str:
+    return "+".join(map(str, sorted(who)))
+
+
+def _read_who(text: str) -> Coalition:
+    return frozenset(map(int, text.split("+")))

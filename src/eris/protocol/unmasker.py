@@ -11,11 +11,12 @@ it lives; after a restart it does not know what it said, and sits the round out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from eris.aggregate.fixed_point import Ring, Ring64
@@ -38,37 +39,41 @@ from eris.protocol.pairs import check_pairs
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.steps import Sign, Verify, trust_everybody
-from eris.wire.schema import digest_of
+from eris.wire.schema import MOST_PEERS, Digest, Number, Peers, Signature, digest_of, document, encode
 
 __all__ = [
     "Cut",
+    "KnowsKey",
     "Pads",
     "Unmasker",
     "Unmasking",
+    "believe_keys",
     "masked",
     "pad_purpose",
 ]
 
 _ROUNDING = 1e-9
+Nonces = Annotated[
+    tuple[Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)], ...], msgspec.Meta(max_length=MOST_PEERS)
+]
 
 
+@document(21)
 @dataclass(frozen=True)
 class Cut:
     """An aggregator's signed statement of whose contributions its sum holds, each with the nonce of its pad."""
 
-    plan: str
-    shard: int
-    aggregator: int
-    contributors: tuple[int, ...]  # ascending
-    nonces: tuple[bytes, ...] = field(repr=False)
-    signature: str = ""
+    plan: Digest
+    shard: Number
+    aggregator: Number
+    contributors: Peers  # ascending
+    nonces: Nonces = field(repr=False)
+    signature: Signature = ""
 
     @cached_property
     def signed_bytes(self) -> bytes:
         """Everything but the signature."""
-        numbers = (self.shard, self.aggregator, len(self.contributors), *self.contributors)
-        fields = (number.to_bytes(8, "little") for number in numbers)
-        return spelled(LABEL + b"-cut", bytes.fromhex(self.plan), *fields, *self.nonces)
+        return encode(replace(self, signature="")) if self.signature else encode(self)
 
     @property
     def digest(self) -> str:
@@ -149,6 +154,16 @@ def masked(upload: Upload, plan: RoundPlan, key: MaskKey) -> Upload:
     return replace(upload, checks=checks, nonce=nonce)
 
 
+KnowsKey = Callable[[int, bytes], bool]
+"""Whether a peer signed this mask key with the key of its certificate."""
+
+
+def believe_keys(peer: int, key: bytes) -> bool:
+    """Accept any key: where nobody can pretend to be somebody else."""
+    del peer, key
+    return True
+
+
 class Unmasker:
     """One peer's unmasking role. Give it plans, cuts and the time; it gives sums of pads.
 
@@ -164,9 +179,10 @@ class Unmasker:
         *,
         sign: Sign | None = None,
         verify: Verify = trust_everybody,
+        knows_key: KnowsKey = believe_keys,
         least_effective: float = 2.0,
     ) -> None:
-        self.peer, self.recipe, self._key = peer, recipe, key
+        self.peer, self.recipe, self._key, self._knows_key = peer, recipe, key, knows_key
         self._sign, self._verify, self._least_effective = sign, verify, least_effective
         self.plan: RoundPlan | None = None
         self._whole_until = math.inf
@@ -230,6 +246,9 @@ class Unmasker:
             raise Refused(Reason.MALFORMED, "contributors are not ascending participants", **where)
         if len(cut.nonces) != len(contributors):
             raise Refused(Reason.MALFORMED, f"{len(cut.nonces)} nonces of {len(contributors)} members", **where)
+        strangers = [member for member in contributors if not self._knows_key(member, plan.keys.get(member, b""))]
+        if strangers:
+            raise Refused(Reason.BAD_SIGNATURE, f"peer {strangers[0]} has not signed its mask key", **where)
         self._check_set(contributors, plan, now, where)
         return plan
 

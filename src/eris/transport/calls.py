@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import msgspec
 
 from eris.local.spec import ModelSpec
-from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, Wanted, Withheld
+from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, ShownKey, Wanted, Withheld
 from eris.protocol.roster import Name, RosterChange, RosterEntry, SignedLeave
 from eris.protocol.seal import CertifiedSeal, Seal
 from eris.wire.schema import MOST_PEERS, Binary, Digest, Number, Numbers, Peers, Real, Signature, Text, document
@@ -92,6 +92,7 @@ class JoinRequest:
     checkpoints: Numbers = ()  # rounds it could go back to
     relays: Relays = ()  # at which it waits to be called; with none and no address it only dials out
     heard: CertifiedSeal | None = None  # the last plan it heard: it answers no lower one
+    mask_key: ShownKey | None = None  # of this start of it, where contributions are masked
 
 
 @document(33)
@@ -135,6 +136,7 @@ class PeerRecord:
     address: Address | None
     certificate: Binary = field(repr=False)
     relays: Relays = ()
+    mask_key: ShownKey | None = None
 
     @property
     def reachable(self) -> bool:

@@ -27,7 +27,7 @@ _MAGIC = b"ERIS"
 _LAYOUT = struct.Struct("<4sHBB IIII d QQQQ 16s16s32s32s")
 HEADER_BYTES = _LAYOUT.size
 
-_EXPLICIT, _COMPACT, _KEYED = 1, 2, 4
+_EXPLICIT, _COMPACT, _KEYED, _MASKED = 1, 2, 4, 8
 _NO_KEY, _NO_DIGEST = bytes(16), bytes(32)
 
 
@@ -42,6 +42,8 @@ class Kind(IntEnum):
     PUBLISHED = 6  # v̄ of one shard
     FETCH = 7  # document: asks for a published shard or a snapshot by hash
     SNAPSHOT = 8  # model and public state
+    CUT = 9  # document: whose contributions a masked sum holds
+    UNMASKING = 10  # document: an unmasker's signed answer; then the sum of its pads
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class Header:
     explicit: bool = False  # indices travel with the values
     compact: bool = False  # published on the round's shared support only
     mask_key: bytes = b""  # 16 bytes where member and aggregator share a secret mask
+    nonce: bytes = b""  # 16 bytes where a contribution is masked
     run: bytes = _NO_KEY  # run_tag of the run's name
     plan: bytes = _NO_DIGEST  # digest of the round plan
     chain: bytes = _NO_DIGEST  # digest of the last verdict
@@ -73,8 +76,11 @@ class Header:
         """Return the 160 bytes for one chunk of the message."""
         if len(self.mask_key) not in (0, 16) or (len(self.run), len(self.plan), len(self.chain)) != (16, 32, 32):
             raise InputError("a header field has the wrong length", fix="mask key 0 or 16, run 16, digests 32 bytes")
-        flags = _EXPLICIT * self.explicit | _COMPACT * self.compact | _KEYED * bool(self.mask_key)
-        key = self.mask_key or _NO_KEY
+        if len(self.nonce) not in (0, 16) or (self.nonce and self.mask_key):
+            raise InputError("a nonce has 16 bytes and no mask key beside it", round=self.round, shard=self.shard)
+        flags = _EXPLICIT * self.explicit | _COMPACT * self.compact
+        flags |= _KEYED * bool(self.mask_key) | _MASKED * bool(self.nonce)
+        key = self.mask_key or self.nonce or _NO_KEY
         try:
             return _LAYOUT.pack(
                 _MAGIC, VERSION, self.kind, flags,
@@ -95,15 +101,18 @@ class Header:
         if magic != _MAGIC:
             raise _malformed("this is no frame of eris", fix="is the other side an eris peer?")
         require_version(version, "frame")
-        if kind not in Kind._value2member_map_ or flags & ~(_EXPLICIT | _COMPACT | _KEYED):
+        if kind not in Kind._value2member_map_ or flags & ~(_EXPLICIT | _COMPACT | _KEYED | _MASKED):
             raise _malformed(f"unknown kind {kind} or flags {flags:#x}")
-        if not flags & _KEYED and key != _NO_KEY:
+        if flags & _KEYED and flags & _MASKED:
+            raise _malformed("a mask key and a nonce at once")
+        if not flags & (_KEYED | _MASKED) and key != _NO_KEY:
             raise _malformed("a mask key without its flag")
         header = cls(
             kind=Kind(kind), total=total, offset=offset, length=length, symbols=symbols,
             epoch=epoch, round=round, shard=shard, member=member, steps=steps,
             explicit=bool(flags & _EXPLICIT), compact=bool(flags & _COMPACT),
-            mask_key=key if flags & _KEYED else b"", run=run, plan=plan, chain=chain,
+            mask_key=key if flags & _KEYED else b"", nonce=key if flags & _MASKED else b"",
+            run=run, plan=plan, chain=chain,
         )  # fmt: skip
         header._check_numbers()
         return header

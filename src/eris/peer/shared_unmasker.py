@@ -1,0 +1,56 @@
+"""The unmasking role behind a lock: cuts come by the threads that wait for published shards."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+
+from eris.errors import Reason, Refused
+from eris.peer.fault_points import FaultPoints
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.unmasker import Cut, Unmasker, Unmasking
+
+__all__ = ["SharedUnmasker"]
+
+
+class SharedUnmasker:
+    """What the threads of a peer share of its unmasker."""
+
+    def __init__(self, unmasker: Unmasker, fault_points: FaultPoints) -> None:
+        self._unmasker, self._fault_points = unmasker, fault_points
+        self._changed = threading.Condition()
+
+    def begin(self, plan: RoundPlan) -> None:
+        """Open a round; one that shows another key of ours is from before our start, and is sat out."""
+        with self._changed:
+            try:
+                self._unmasker.begin(plan, time.monotonic())
+            except Refused:
+                self._unmasker.abstain(plan)
+            self._changed.notify_all()
+
+    def abstain(self, plan: RoundPlan) -> None:
+        """Answer nothing in this round."""
+        with self._changed:
+            self._unmasker.abstain(plan)
+            self._changed.notify_all()
+
+    def without(self, peers: Iterable[int]) -> None:
+        """Ask of no aggregator to wait for peers that are gone."""
+        with self._changed:
+            self._unmasker.without(peers)
+
+    def unmask(self, cut: Cut, deadline: float) -> Unmasking:
+        """Answer a cut; where a shard has two aggregators, when both have shown theirs."""
+        plan = self._unmasker.plan
+        place = {"round": plan.round if plan is not None else -1, "shard": cut.shard}
+        self._fault_points("shown", **place)
+        with self._changed:
+            while (answer := self._unmasker.unmask(cut, time.monotonic())) is None:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    raise Refused(Reason.LATE, "the shard's other aggregator has shown no cut", shard=cut.shard)
+            self._changed.notify_all()
+        self._fault_points("unmasked", **place)
+        return answer
