@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable
@@ -40,17 +41,19 @@ class SharedUnmasker:
         """Ask of no aggregator to wait for peers that are gone."""
         with self._changed:
             self._unmasker.without(peers)
+            self._changed.notify_all()
 
     def unmask(self, cut: Cut, deadline: float) -> Unmasking:
-        """Answer a cut; where a shard has two aggregators, when both have shown theirs."""
+        """Answer a cut as soon as its time has come: we may hear later than its aggregator that somebody is gone."""
         plan = self._unmasker.plan
         place = {"round": plan.round if plan is not None else -1, "shard": cut.shard}
         self._fault_points("shown", **place)
         with self._changed:
             while (answer := self._unmasker.unmask(cut, time.monotonic())) is None:
-                left = deadline - time.monotonic()
-                if left <= 0 or not self._changed.wait(left):
-                    raise Refused(Reason.LATE, "the shard's other aggregator has shown no cut", shard=cut.shard)
+                now, whole = time.monotonic(), self._unmasker.whole_until
+                if now >= deadline:
+                    raise Refused(Reason.LATE, "members or the shard's other aggregator are missing", shard=cut.shard)
+                self._changed.wait(min(deadline, whole if whole > now else math.inf) - now)
             self._changed.notify_all()
         self._fault_points("unmasked", **place)
         return answer

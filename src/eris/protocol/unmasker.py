@@ -185,7 +185,7 @@ class Unmasker:
         self.peer, self.recipe, self._key, self._knows_key = peer, recipe, key, knows_key
         self._sign, self._verify, self._least_effective = sign, verify, least_effective
         self.plan: RoundPlan | None = None
-        self._whole_until = math.inf
+        self.whole_until = math.inf  # until then only the whole set is unmasked
         self._gone: set[int] = set()
         self._abstains = False
         self._cuts: dict[int, dict[int, Cut]] = {}  # shard → aggregator → the one cut it may have
@@ -201,7 +201,7 @@ class Unmasker:
         check_pairs(plan, self.recipe)
         if plan.keys.get(self.peer) != self._key.public:
             raise Refused(Reason.WRONG_PLAN, "the plan shows another mask key of ours", **where)
-        self.plan, self._whole_until = plan, now + plan.deadlines.contribute
+        self.plan, self.whole_until = plan, now + plan.deadlines.contribute
         self._abstains, self._cuts, self._answers, self._gone = False, {}, {}, set()
 
     def without(self, peers: Iterable[int]) -> None:
@@ -213,8 +213,14 @@ class Unmasker:
         self.plan, self._abstains, self._cuts, self._answers = plan, True, {}, {}
 
     def unmask(self, cut: Cut, now: float) -> Unmasking | None:
-        """Answer a cut, the same one again with the same; None while the shard's other aggregator has not cut yet."""
-        plan = self._check(cut, now)
+        """Answer a cut, the same one again with the same; None as long as it is too early to answer.
+
+        Before the contribution deadline only the whole set is unmasked, less those whom nobody can reach: an
+        aggregator does not choose. And where a shard has two aggregators, both must have cut.
+        """
+        plan = self._check(cut)
+        if now < self.whole_until and not set(plan.participants) - self._gone <= set(cut.contributors):
+            return None
         cuts = self._cuts.setdefault(cut.shard, {})
         where: dict[str, Any] = {"peer": cut.aggregator, "round": plan.round, "shard": cut.shard}
         earlier = cuts.setdefault(cut.aggregator, cut)
@@ -229,7 +235,7 @@ class Unmasker:
         answer = Unmasking(cut.digest, self.peer, self._answers[cut.shard])
         return answer if self._sign is None else replace(answer, signature=self._sign(answer.signed_bytes))
 
-    def _check(self, cut: Cut, now: float) -> RoundPlan:
+    def _check(self, cut: Cut) -> RoundPlan:
         plan, contributors = self.plan, cut.contributors
         where: dict[str, Any] = {"peer": cut.aggregator, "shard": cut.shard}
         if plan is None or cut.plan != plan.digest:
@@ -249,12 +255,10 @@ class Unmasker:
         strangers = [member for member in contributors if not self._knows_key(member, plan.keys.get(member, b""))]
         if strangers:
             raise Refused(Reason.BAD_SIGNATURE, f"peer {strangers[0]} has not signed its mask key", **where)
-        self._check_set(contributors, plan, now, where)
+        self._check_set(contributors, plan, where)
         return plan
 
-    def _check_set(self, contributors: tuple[int, ...], plan: RoundPlan, now: float, where: dict[str, Any]) -> None:
-        if now < self._whole_until and not set(plan.participants) - self._gone <= set(contributors):
-            raise Refused(Reason.TOO_FEW, "before the deadline only the whole set is unmasked", **where)
+    def _check_set(self, contributors: tuple[int, ...], plan: RoundPlan, where: dict[str, Any]) -> None:
         if len(contributors) < (least := plan.least_contributors):
             raise Refused(Reason.TOO_FEW, f"a sum over {len(contributors)} of {least} members needed", **where)
         number = effective_contributors(plan, contributors)
