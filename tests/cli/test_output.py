@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from eris.report import write_report
+from eris.web.follow_folder import FolderFollower
 from tests.cli.processes import eris
 
 SMALL = ("--set", "data.name=synthetic-clouds", "--set", "rounds=2", "--set", "workers=1")
@@ -62,12 +64,14 @@ def test_a_replay_of_nothing_is_a_sentence_and_leaves_nothing(tmp_path: Path) ->
     assert not (tmp_path / "again").exists()
 
 
-@pytest.mark.parametrize("summary", ["", '{"half', "[]", '{"bytes": 3, "exposure": "x", "privacy": [], "notes": 7}'])
-def test_a_damaged_summary_is_survived(tmp_path: Path, summary: str) -> None:
+def test_a_damaged_summary_is_survived(tmp_path: Path) -> None:
     eris("run", *SMALL, "--set", "method=eris", "--out", "run", "--quiet", cwd=tmp_path)
-    (tmp_path / "run" / "summary.json").write_text(summary)
-    assert "report.html" in eris("report", "run", cwd=tmp_path)
-    assert "2/2" in eris("watch", "run", "--once", cwd=tmp_path)
+    for summary in ("", '{"half', "[]", '{"bytes": 3, "exposure": "x", "privacy": [], "notes": 7}'):
+        (tmp_path / "run" / "summary.json").write_text(summary)
+        assert write_report(tmp_path / "run").exists()
+        follower = FolderFollower(tmp_path / "run")
+        follower.look()
+        assert follower.facts.whole()["run"]["round"] == 2
 
 
 def test_a_federation_of_processes_has_a_report(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -89,9 +90,10 @@ def _list(*, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([{"name": name, "summary": method.summary} for name, method in METHODS.usable().items()]))
         return
-    width = max(len(name) for name in METHODS)
+    width, room = max(len(name) for name in METHODS), Console().width
     for name, method in METHODS.usable().items():
-        typer.echo(f"{name:<{width}}  {method.summary}")
+        first, others = f"{name:<{width}}  ", " " * (width + 2)
+        typer.echo(fill(method.summary, room, initial_indent=first, subsequent_indent=others, break_on_hyphens=False))
 
 
 def _settings(arguments: Sequence[str], changes: list[str], rounds: str) -> tuple[list[str], Config]:

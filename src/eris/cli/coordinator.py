@@ -114,9 +114,10 @@ class _View:
     """What is shown of the run: a page for who asked for it, a table in a terminal."""
 
     def __init__(self, federation: FederationFile) -> None:
-        from eris.web.live_facts import LiveFacts, LogLines
+        from eris.web.live_facts import LiveFacts, LogLines, masking_of
 
         self.facts = LiveFacts(federation.name, federation.peers, kind="coordinator", rounds=federation.config.rounds)
+        self.facts.note(masking=masking_of(federation.config))
         self.log = LogLines(self.facts)
 
     @contextmanager

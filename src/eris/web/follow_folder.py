@@ -18,7 +18,7 @@ from eris.events import Event, RoleBytes, RoundEnded, RoundTraffic, RunState, Ve
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
 from eris.report.results import number
-from eris.web.live_facts import LiveFacts
+from eris.web.live_facts import LiveFacts, masking_of
 from eris.wire.schema import read_plain
 
 __all__ = ["FolderFollower"]
@@ -38,6 +38,7 @@ class FolderFollower:
         self.facts.note(
             rounds=config.rounds, members=config.members, aggregators=config.aggregators,
             method=", ".join(dict.fromkeys(run.config.methods[0] for run in self._runs)), side_by_side=several,
+            masking=masking_of(config),
         )  # fmt: skip
         if not several:
             self._runs[0].name = ""

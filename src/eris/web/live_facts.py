@@ -22,6 +22,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from eris.config import Config
 from eris.events import (
     Event,
     MemberTrained,
@@ -36,7 +37,7 @@ from eris.events import (
 from eris.plain_json import sayable
 from eris.printable import printable
 
-__all__ = ["LiveFacts", "LogLines"]
+__all__ = ["LiveFacts", "LogLines", "masking_of"]
 
 _MOST_ROUNDS, _MOST_LOSSES, _MOST_LINES = 2000, 200, 500  # that are kept to be shown
 _LONGEST_LINE = 2000  # characters of a log line
@@ -208,6 +209,17 @@ class LogLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Take a record."""
         self._facts.say(record.levelname.lower(), record.getMessage(), record.created)
+
+
+def masking_of(config: Config) -> str:
+    """Return whether aggregators add up what they cannot read.
+
+    >>> from eris.config import load_config
+    >>> masking_of(load_config())
+    'off'
+    """
+    privacy = config.privacy
+    return "off" if privacy.masking == "none" else f"on ({privacy.masking}, unmaskers: {privacy.unmaskers})"
 
 
 def _finite(value: Any) -> float | None:

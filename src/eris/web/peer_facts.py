@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from eris.web.live_facts import LiveFacts
+from eris.web.live_facts import LiveFacts, masking_of
 
 if TYPE_CHECKING:
     from eris.peer.budget import RunBudget
@@ -20,7 +20,7 @@ class PeerFacts:
     def __init__(self, facts: LiveFacts, node: Node, budget: RunBudget | None, expiry: Callable[[], float]) -> None:
         self._facts, self._node, self._budget, self._expiry = facts, node, budget, expiry
         self._accounted = -1  # rounds
-        floor, masking = node.settings.floor, str(getattr(node.federation.config.privacy, "masking", "none"))
+        floor = node.settings.floor
         facts.note(
             federation=node.federation.name,
             floor={
@@ -28,7 +28,7 @@ class PeerFacts:
                 "min_aggregators": floor.min_aggregators,
                 "min_contributors": floor.min_contributors,
             },
-            masking="off" if masking == "none" else f"on ({masking})",
+            masking=masking_of(node.federation.config),
         )
 
     def refresh(self) -> None:
