@@ -51,7 +51,10 @@ def summarise_peer(node: Node, end: RunEnded, *, rounds: Lines, verdicts: Lines,
             "accepted": [account.to_dict() for account in node.server.accounts()],
         },
         "control": asdict(node.control.traffic),
-        "exposure": {"largest_share_per_round": max((line["largest_share"] for line in rounds), default=None)},
+        "exposure": {
+            "largest_share_per_round": max((line["largest_share"] for line in rounds), default=None),
+            "allowed_share": node.settings.floor.share(node.recipe, 0),  # by this member's floor
+        },
         "lost_shards": sum(line["lost_shards"] for line in rounds),
         "seconds": end.seconds,
         "peak_memory_bytes": _peak_memory(),

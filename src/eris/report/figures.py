@@ -52,6 +52,7 @@ class MethodFigures:
     download: float | None
     largest_share: float | None  # of an update, that any one observer saw in a round
     union_share: float | None  # of the coordinates, that any one observer saw over all rounds
+    allowed_share: float | None  # of an update, by the floor of the peer whose run it is
     published_share: float | None  # of an update, that the published means gave to everybody
     distribution_seconds: float | None
     link_rate: float | None  # bytes a second, if all links have the same
@@ -101,6 +102,7 @@ def figures_of(result: MethodResult) -> MethodFigures:
         download=_or(number(summary, "bytes.down_per_member_round"), _mean_of(result.rounds, "bytes_down.member")),
         largest_share=number(summary, "exposure.largest_share_per_round") if done else None,  # nobody looked yet
         union_share=number(summary, "exposure.union_over_rounds") if done else None,
+        allowed_share=number(summary, "exposure.allowed_share"),
         published_share=number(result.exposure, "published_share_per_round"),
         distribution_seconds=number(summary, "distribution_seconds"),
         link_rate=_link_rate(result.config),

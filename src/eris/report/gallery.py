@@ -145,6 +145,7 @@ def _exposure(methods: Sequence[MethodFigures], rows: Sequence[Row], *, wide: bo
     panels = [
         PlotPanel("of one update, in one round", [method.largest_share for method in methods]),
         PlotPanel("of all coordinates, over all rounds", [method.union_share for method in methods]),
+        PlotPanel("what this member's floor allows", [method.allowed_share for method in methods]),
     ]
     alternative = "Bar chart of what the best placed single observer saw. " + _in_words(rows, panels, format_percent)
     reading = "The most that any one observer (a server, an aggregator) saw of one member. Less is better."

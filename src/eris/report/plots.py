@@ -162,7 +162,11 @@ def bars(
         columns = {5: 5, 6: 3}.get(len(panels), 4) if columns == 4 else columns
         columns = min(columns, len(panels))
         lines = -(-len(panels) // columns)
-        width, bar, title = _FULL if columns > 1 else _HALF[0], 0.27, 0.42  # inches
+        width, title = _FULL if columns > 1 else _HALF[0], 0.42  # inches
+        thick = (
+            0.7 * _HALF[1] / lines - title
+        )  # of all bars of a panel that stands beside a curve: no half of it is empty
+        bar = 0.27 if columns > 1 else min(0.62, max(0.27, thick / len(rows)))
         height = lines * (title + bar * len(rows))
         figure = Figure(figsize=(width, height), dpi=72)
         largest = max([full, *(value for panel in panels for value in panel.values if value is not None)])

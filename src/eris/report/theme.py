@@ -64,6 +64,8 @@ p{margin:0 0 12px;max-width:74ch}
 .warning{margin:20px 0 0;padding:10px 14px;border-left:4px solid var(--alarm);background:var(--surface)}
 .legend{display:flex;flex-wrap:wrap;gap:6px 22px;margin:8px 0 16px;padding:0;list-style:none;font-size:.9rem}
 .legend svg{width:13px;height:13px;margin-right:8px;vertical-align:-1px}
+figure{display:flex;flex-direction:column}
+figure .plot{margin:auto 0}
 .card,figure{margin:0;padding:18px 20px;background:var(--surface);border:1px solid var(--grid);border-radius:10px}
 .card{overflow-x:auto}
 .plots{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:18px}
