@@ -51,8 +51,10 @@ from eris.peer.witness import Witness
 from eris.privacy.masking import MaskKey
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.member import Member
+from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import CertifiedSeal, Contradiction
 from eris.protocol.shown import SHOWN, Shown
+from eris.protocol.sums import SUMS, Sums
 from eris.protocol.unmasker import Unmasker
 from eris.seeds import Seed
 from eris.transport.bulletins import Bulletin, PlanBulletin, RoundsDone, RunEnd
@@ -114,6 +116,7 @@ class Node:
         self._book = book = AddressBook(credentials, self.composition.run)
         signed: dict[str, Any] = {"sign": book.sign, "verify": book.verify}
         key = MaskKey(int(time.time())) if self.recipe.unmaskers else None
+        sums = Sums(settings.folder / SUMS if settings.folder is not None else None)
         agreement = federation.agreement(self.composition.run)
         self.member = member = Member(
             self.number,
@@ -127,11 +130,13 @@ class Node:
             pool=pool,
             key=key,
             knows_key=book.knows_key,
+            sums=sums,
         )
         unmasker = None
         if key is not None:
             least = max(2.0, agreement.min_effective)
-            role = Unmasker(self.number, self.recipe, key, **signed, knows_key=book.knows_key, least_effective=least)
+            known: dict[str, Any] = {"knows_key": book.knows_key, "sums": sums, "state": self._standing}
+            role = Unmasker(self.number, self.recipe, key, **signed, **known, least_effective=least)
             unmasker = SharedUnmasker(role, self.fault_points)
         initial = self.model_digest()
         self.training = Training(task, member, private, seed=config.seed, pool=pool)
@@ -307,6 +312,12 @@ class Node:
     def model_digest(self) -> str:
         """Return the sha256 of the model in spec order."""
         return model_digest(self.member.replica.model)
+
+    def _standing(self, plan: RoundPlan) -> str:
+        """Return the digest of what members train from under a plan, if we stand before it ourselves."""
+        if (plan.round, plan.chain) != (self.member.round, self.member.chain):
+            raise Refused(Reason.WRONG_CHAIN, "this peer does not stand where the plan begins", round=plan.round)
+        return self.member.standing()
 
     def _open_to_others(self) -> None:
         """Listen, or wait at relays, or both; a peer that only dials out does neither."""

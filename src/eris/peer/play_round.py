@@ -175,7 +175,7 @@ class RoundPlayer:
         if uploads and not self._inbox.is_over(plan):
             self._member.out_of_reach(set(owners) - answered - self._inbox.gone)
         if uploads and self._emit.wants(Sent):
-            self._emit(sent_event(uploads, arrived, plan, self._member.recipe, me))
+            self._emit(sent_event(self._member.uncovered(uploads), arrived, plan, self._member.recipe, me))
         for shard in range(plan.shards):
             if (finding := self._member.disagreement(shard)) is not None:
                 _LOG.error("%s", finding)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from eris.errors import Refused
 from eris.local.spec import Vector
@@ -30,6 +31,7 @@ from eris.protocol.roster import RosterEntry
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.rules import Rules
 from eris.protocol.steps import Sign, Verify, trust_everybody
+from eris.protocol.sums import Sums
 from eris.protocol.unmasker import Unmasker
 from eris.protocol.verdict import Verdict
 from eris.seeds import Seed
@@ -66,11 +68,18 @@ class InProcess:
         for peer, key in masks.items():
             self.coordinator.show_key(peer, key.public)
         signs = {k: sign(k) if sign else None for k in peers}
+        sums = {k: Sums() for k in peers}
         self.members = {
-            k: Member(k, recipe, model, root(k), floor=floor, verify=verify, key=masks.get(k)) for k in peers
+            k: Member(k, recipe, model, root(k), floor=floor, verify=verify, key=masks.get(k), sums=sums[k])
+            for k in peers
         }
         self.aggregators = {k: Aggregator(k, recipe, sign=signs[k], verify=verify) for k in peers}
-        self.unmaskers = {k: Unmasker(k, recipe, key, sign=signs[k], verify=verify) for k, key in masks.items()}
+        self.unmaskers = {
+            k: Unmasker(
+                k, recipe, key, sign=signs[k], verify=verify, sums=sums[k], state=partial(_standing, self.members[k])
+            )
+            for k, key in masks.items()
+        }
 
     def play(self, train: Train) -> Verdict:
         """Play one round, with every message delivered."""
@@ -167,6 +176,11 @@ class InProcess:
                 member.accept_fetched(next(published for published in found if published is not None), verdict)
             if missing is not None:
                 member.conclude(verdict)
+
+
+def _standing(member: Member, plan: RoundPlan) -> str:
+    del plan
+    return member.standing()
 
 
 def _hold(member: Member, outcome: Published | Withheld, plan: RoundPlan) -> None:

@@ -9,7 +9,7 @@ One that lost its place (another chain) takes a snapshot.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ from eris.protocol.recipe import Recipe
 from eris.protocol.replica import Replica, copy_over, initial_state
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.shown import Shown
+from eris.protocol.sums import Sums
 from eris.protocol.unmasker import KnowsKey, believe_keys, masked
 from eris.protocol.verdict import GENESIS, ShardVerdict, Verdict
 from eris.seeds import Seed
@@ -87,11 +88,14 @@ class Member:
         pool: BufferPool | None = None,
         key: MaskKey | None = None,
         knows_key: KnowsKey = believe_keys,
+        sums: Sums | None = None,
     ) -> None:
         """Stand before the first round; `key` is this process's mask key, where contributions are masked.
 
-        `knows_key` says whether a peer itself signed a mask key: pads under any other key hide nothing.
+        `knows_key` says whether a peer itself signed a mask key: pads under any other key hide nothing. `sums`, which
+        this peer's unmasker asks, hears of every sum that was published.
         """
+        self._sums = sums
         self.peer, self.recipe, self._agreement, self._key = peer, recipe, agreement, key
         self._knows_key = knows_key
         self.floor, self._verify, self._seed = floor or Floor(), verify, private.require_private("a member's root")
@@ -109,6 +113,8 @@ class Member:
         self._unreached: set[int] = set()  # aggregators that did not get our part of this round
         self._last_held: dict[str, Published] = {}  # of the last round, by hash, for peers that lack them
         self.last_scale: RingScale | None = None  # how the values of the last round were written, in fixed point
+        self._standing: tuple[tuple[int, str], str] = ((-1, ""), "")  # where it was worked out, and what it is
+        self._sent_buffers: NDArray[Any] = np.empty(0, np.uint64)
         self.limited = steps.Limited()  # by the last contribution in fixed point; told to nobody
 
     # ── the round ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -180,6 +186,7 @@ class Member:
             code = Ring32(self.replica.scale.limit, plan.weights[self.peer])
             outgoing, ring, self.limited = steps.in_fixed_point(self.recipe, outgoing, buffers, code, self._pool)
             rest: list[NDArray[Any]] = [*layout.buffers.split(ring)]
+            self._sent_buffers = ring
         else:
             rest = [*layout.buffers.split(buffers)]
         self._outgoing = outgoing
@@ -224,9 +231,23 @@ class Member:
         if not limits:
             return ()
         wanted = {group: shards for group, shards in coalitions(plan).items() if self.peer not in group}
-        allowed = self.shown.allow(self.replica.digest(), plan.draw, wanted, limits)
+        allowed = self.shown.allow(self.standing(), plan.draw, wanted, limits)
         refused = {shard for group, shards in wanted.items() for shard in shards if (shard, group) not in allowed}
         return tuple(sorted(refused))
+
+    def standing(self) -> str:
+        """Return the digest of what this member trains from, worked out once a round."""
+        if self._standing[0] != (self.round, self.chain):
+            self._standing = (self.round, self.chain), self.replica.digest()
+        return self._standing[1]
+
+    def uncovered(self, uploads: Sequence[Upload]) -> list[Upload]:
+        """Return this round's contributions without their pads, for whoever listens at this member itself."""
+        if not self.recipe.unmaskers or self._outgoing is None:
+            return list(uploads)
+        layout = self.recipe.layout(self._open_plan().round)
+        parts, rest = self._outgoing.packed.parts(layout.trainable), layout.buffers.split(self._sent_buffers)
+        return [replace(upload, part=parts[upload.shard], buffers=rest[upload.shard]) for upload in uploads]
 
     def receive(self, published: Published) -> Equivocation | None:
         """Hold a published shard aside; refuse what is not what the plan asks for."""
@@ -237,6 +258,9 @@ class Member:
             return None if same else Equivocation(earlier.manifest, manifest)
         self._check_payload(published)
         self._held[manifest.shard] = published
+        if self._sums is not None and self.recipe.unmaskers:
+            draw = self._open_plan().draw
+            self._sums.note(self.standing(), draw, manifest.shard, manifest.contributors, ours=False)
         return None
 
     def second(self, manifest: Manifest) -> None:

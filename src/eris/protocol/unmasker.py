@@ -39,6 +39,7 @@ from eris.protocol.pairs import check_pairs
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.steps import Sign, Verify, trust_everybody
+from eris.protocol.sums import Sums
 from eris.wire.schema import MOST_PEERS, Digest, Number, Peers, Signature, digest_of, document, encode
 
 __all__ = [
@@ -168,7 +169,8 @@ class Unmasker:
     """One peer's unmasking role. Give it plans, cuts and the time; it gives sums of pads.
 
     `least_effective` is the floor of the effective number of members in a sum: with one that outweighs all others, it
-    would nearly be that one's own update.
+    would nearly be that one's own update. `state` gives the digest of what members train from under a plan, and `sums`
+    knows whose updates from it were summed before.
     """
 
     def __init__(
@@ -181,9 +183,12 @@ class Unmasker:
         verify: Verify = trust_everybody,
         knows_key: KnowsKey = believe_keys,
         least_effective: float = 2.0,
+        sums: Sums | None = None,
+        state: Callable[[RoundPlan], str] | None = None,
     ) -> None:
         self.peer, self.recipe, self._key, self._knows_key = peer, recipe, key, knows_key
         self._sign, self._verify, self._least_effective = sign, verify, least_effective
+        self._sums, self._state = sums or Sums(), state or (lambda plan: plan.chain)
         self.plan: RoundPlan | None = None
         self.whole_until = math.inf  # until then only the whole set is unmasked
         self._gone: set[int] = set()
@@ -231,6 +236,7 @@ class Unmasker:
         if not all(cut.agrees(other) for other in cuts.values()):
             raise Refused(Reason.REPLICAS_DIFFER, "the shard's two aggregators cut different sets", **where)
         if cut.shard not in self._answers:
+            self._note_sum(cut, plan, where)
             self._answers[cut.shard] = self._summed(cut, plan)
         answer = Unmasking(cut.digest, self.peer, self._answers[cut.shard])
         return answer if self._sign is None else replace(answer, signature=self._sign(answer.signed_bytes))
@@ -265,6 +271,14 @@ class Unmasker:
         if number < self._least_effective - _ROUNDING:
             what = f"weights as uneven as these hide as little as {number:.2g} equal ones"
             raise Refused(Reason.TOO_FEW, what, fix="use server.weights = 'uniform'", **where)
+
+    def _note_sum(self, cut: Cut, plan: RoundPlan, where: dict[str, Any]) -> None:
+        """Write down whose sum will be known; refuse one that shows few members together with earlier ones."""
+        state, members = self._state(plan), cut.contributors
+        if not self._sums.allows(state, plan.draw, cut.shard, members, plan.min_contributors):
+            what = "with what was summed from this state before, it would show few members' values"
+            raise Refused(Reason.SUMMED_BEFORE, what, fix="let a round commit: the state moves on", **where)
+        self._sums.note(state, plan.draw, cut.shard, members)
 
     def _summed(self, cut: Cut, plan: RoundPlan) -> Pads:
         sizes = self.recipe.published_sizes(plan.round, cut.shard)

@@ -1,0 +1,100 @@
+"""Sums from one state: no combination of them may be made of few members, and nothing is forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eris.aggregate.encoding import FixedPoint
+from eris.errors import Reason
+from eris.protocol.sums import MOST_SUMS, Sums, fewest
+from tests.equivalence.case import Case
+from tests.equivalence.federation import Federation
+
+MEMBERS = 7
+Sets = st.lists(st.frozensets(st.integers(0, MEMBERS - 1), min_size=1), min_size=1, max_size=3)
+
+
+def by_hand(sets) -> int:
+    """The least number of members in a combination, tried by solving for every small group of members."""
+    rows = np.array([[member in each for member in range(MEMBERS)] for each in sets], float)
+    for size in range(1, MEMBERS + 1):
+        for group in combinations(range(MEMBERS), size):
+            outside = np.delete(rows, group, axis=1)
+            if np.linalg.matrix_rank(outside) < np.linalg.matrix_rank(rows):
+                return size
+    return 0
+
+
+@settings(max_examples=150)
+@given(Sets)
+def test_the_fewest_members_of_any_combination(sets) -> None:
+    assert fewest(sets) == by_hand(sets)
+
+
+def test_sets_that_differ_enough_two_by_two_may_not_do_so_three_by_three() -> None:
+    sets = [{1, 2, 3, 4}, {4, 5, 6, 7}, set(range(1, 8))]
+    assert min(len(one ^ two) for one, two in combinations(sets, 2)) == 3
+    assert fewest(sets[:2]) == 4
+    assert fewest(sets[::2]) == fewest(sets[1:]) == 3
+    assert fewest(sets) == 1
+
+
+def test_what_is_allowed_and_what_is_not(tmp_path: Path) -> None:
+    sums, everybody = Sums(tmp_path / "sums.jsonl"), tuple(range(9))
+    assert sums.allows("s", 0, 1, everybody, 3)
+    sums.note("s", 0, 1, everybody)
+    assert sums.allows("s", 0, 1, everybody, 3)
+    assert not sums.allows("s", 0, 1, everybody[1:], 3)
+    assert not sums.allows("s", 0, 1, everybody[2:], 3)
+    assert sums.allows("s", 0, 1, everybody[3:], 3)
+    assert sums.allows("s", 0, 2, everybody[1:], 3)  # other coordinates
+    assert not sums.allows("s", 5, 2, everybody[1:], 3)  # of another draw: perhaps the same ones
+    assert sums.allows("t", 0, 1, everybody[1:], 3)
+    again = Sums(tmp_path / "sums.jsonl")
+    assert not again.allows("s", 0, 1, everybody[1:], 3)
+
+
+def test_after_a_few_sums_there_are_no_more() -> None:
+    sums = Sums()
+    for turn in range(MOST_SUMS):
+        members = tuple(range(10 * turn, 10 * turn + 10))
+        assert sums.allows("s", 0, 0, members, 3)
+        sums.note("s", 0, 0, members, ours=False)
+    assert not sums.allows("s", 0, 0, tuple(range(90, 99)), 3)
+
+
+def test_a_line_that_was_torn_was_never_answered(tmp_path: Path) -> None:
+    path = tmp_path / "sums.jsonl"
+    Sums(path).note("s", 0, 0, (0, 1, 2))
+    path.write_text(path.read_text() + '{"state":"s","draw":0,"sh')
+    assert not Sums(path).allows("s", 0, 0, (0, 1), 2)
+
+
+@pytest.mark.parametrize("left_out", [1, 3])
+def test_a_lost_round_is_not_summed_again_without_a_few(left_out: int) -> None:
+    """All shards are unmasked but reach nobody; in the next round some members are kept out."""
+    federation = Federation(Case(members=9, shards=2, exponent=3, encoding=FixedPoint(), unmaskers=1))
+    federation.coordinator.rules = replace(federation.coordinator.rules, min_contributors=3)
+    plan = federation.plan()
+    federation.begin(plan)
+    federation.upload(plan, federation.contribute(plan, federation._train))
+    federation.cut(plan)
+    verdict = federation.decide()
+    assert len(verdict.lost_shards) == 2
+    federation.conclude(verdict)
+    plan = federation.plan()
+    federation.begin(plan)
+    uploads = federation.contribute(plan, federation._train)
+    federation.upload(plan, [upload for upload in uploads if upload.member >= left_out])
+    outcomes = federation.cut(plan)
+    if left_out == 3:
+        assert all(hasattr(outcome, "manifest") for outcome in outcomes)
+    else:
+        assert {outcome.reason for outcome in outcomes} == {Reason.UNMASK}
