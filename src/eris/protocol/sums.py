@@ -1,7 +1,7 @@
 """Whose sums were unmasked from one state: together they must not show few members' values.
 
 A round that is lost, or planned again after a rewind, leaves the model where it was. Members then send the same updates
-once more, and another sum of them may be unmasked. Sums over sets that differ by one member show that member. To look at
+once more, and another sum of them may be unmasked. Sums over sets that differ by one member show that member. To take
 two sets at a time is not enough: of {1,2,3,4}, {4,5,6,7} and {1,…,7} every two differ by three members or more, and the
 first two less the third are member 4 alone. So what counts is the least number of members in *any* combination of the
 sums, each taken any number of times.

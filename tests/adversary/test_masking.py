@@ -1,0 +1,293 @@
+"""Everybody tries to see one member's values through the masks: aggregator, unmasker, coordinator, member, the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eris.aggregate.encoding import FixedPoint
+from eris.aggregate.fixed_point import RingScale
+from eris.errors import FloorError, Reason, Refused
+from eris.peer.framing import upload_header
+from eris.privacy import masking
+from eris.privacy.masking import MaskKey
+from eris.protocol.floor import Floor
+from eris.protocol.messages import Published, Upload, Withheld
+from eris.protocol.pairs import share_of
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.unmasker import Cut, masked
+from eris.wire import Header, Kind
+from tests.adversary.parties import forge_plans
+from tests.equivalence.case import Case
+from tests.equivalence.federation import Federation
+from tests.peer.town import settings, town
+from tests.protocol.world import sign_as, verify
+
+CASE = Case(n=400, members=7, shards=7, exponent=2, rounds=3, encoding=FixedPoint(), unmaskers=1)
+LATER = 1e6
+
+
+class Round:
+    """A masked round whose contributions have arrived, with every role at hand; cuts and pads are signed."""
+
+    def __init__(self, case: Case = CASE) -> None:
+        self.federation = federation = Federation(case)
+        for roles in (federation.aggregators, federation.unmaskers):
+            for peer, role in roles.items():
+                role._sign, role._verify = sign_as(peer), verify
+        self.plan = federation.plan()
+        federation.begin(self.plan)
+        self.uploads = federation.contribute(self.plan, federation._train)
+
+    def cut(self, shard: int, members: tuple[int, ...] | None = None, **changes: object) -> Cut:
+        """Return what the shard's aggregator signs: any set that it likes."""
+        members = self.plan.participants if members is None else members
+        nonces = {upload.member: upload.nonce for upload in self.uploads if upload.shard == shard}
+        home = self.plan.assignment[shard]
+        said = Cut(self.plan.digest, shard, home, members, tuple(nonces[member] for member in members))
+        said = replace(said, **changes)  # type: ignore[arg-type]
+        return replace(said, signature=sign_as(home)(said.signed_bytes))
+
+    def ask(self, cut: Cut, now: float = LATER):
+        [q] = self.plan.unmaskers_of(cut.shard)
+        return self.federation.unmaskers[q].unmask(cut, now)
+
+    def refusal(self, cut: Cut) -> Reason:
+        with pytest.raises(Refused) as refused:
+            self.ask(cut)
+        return refused.value.reason
+
+
+# ── a hostile aggregator ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_p_cannot_have_a_small_set_unmasked(size: int) -> None:
+    scene = Round()
+    assert scene.refusal(scene.cut(0, tuple(range(size)))) is Reason.TOO_FEW
+
+
+def test_p_gets_no_second_set_whatever_came_of_the_first() -> None:
+    scene = Round()
+    everybody = scene.plan.participants
+    assert scene.ask(scene.cut(2)) is not None
+    for victim in everybody:
+        assert scene.refusal(scene.cut(2, tuple(m for m in everybody if m != victim))) is Reason.CONFLICT
+
+
+def test_p_does_not_choose_before_the_deadline() -> None:
+    scene = Round()
+    assert scene.ask(scene.cut(2, scene.plan.participants[1:]), now=0.0) is None
+
+
+def test_p_cannot_replay_a_contribution_or_a_cut_of_another_round() -> None:
+    scene = Round()
+    old_cut, old_upload = scene.cut(1), next(u for u in scene.uploads if u.shard == 1 and u.member == 3)
+    scene.federation.upload(scene.plan, scene.uploads)
+    scene.federation.publish(scene.plan, scene.federation.cut(scene.plan))
+    scene.federation.conclude(scene.federation.decide())
+    later = scene.federation.plan()
+    scene.federation.begin(later)
+    [q] = later.unmaskers_of(1)
+    with pytest.raises(Refused, match="another plan"):
+        scene.federation.unmaskers[q].unmask(old_cut, LATER)
+    with pytest.raises(Refused):
+        scene.federation.aggregators[later.assignment[1]].receive(old_upload, 3)
+
+
+def test_p_with_other_nonces_learns_a_sum_under_pads_that_nobody_used() -> None:
+    """It may lie about nonces; what it gets then has nothing to do with what it holds, and shows as that."""
+    scene = Round()
+    scene.federation.upload(scene.plan, scene.uploads)
+    home = scene.federation.aggregators[scene.plan.assignment[0]]
+    home.tick(0.0)
+    honest = home.cut_of(0)
+    assert honest is not None
+    lie = scene.cut(0, nonces=(bytes(16), *honest.nonces[1:]))
+    answer = scene.ask(lie)
+    left = home._shards[0].total.values - answer.pads.values
+    assert RingScale.within(left, [scene.plan.weights[m] for m in scene.plan.participants]) is False
+
+
+# ── a hostile unmasker ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("wrong", ["values", "buffers", "checks"])
+def test_q_cannot_have_pads_of_its_own_making_published_where_a_check_or_the_range_tells(wrong: str) -> None:
+    scene = Round()
+    scene.federation.upload(scene.plan, scene.uploads)
+    home = scene.federation.aggregators[scene.plan.assignment[3]]
+    home.tick(0.0)
+    answer = scene.ask(home.cut_of(3))
+    array = getattr(answer.pads, wrong).copy()
+    if not array.size:
+        pytest.skip("this shard has none")
+    array += array.dtype.type(1 << (8 * array.itemsize - 1))
+    forged = replace(answer, pads=answer.pads._replace(**{wrong: array}), signature="")
+    with pytest.raises(Refused, match="not signed"):
+        home.take_off(forged, answer.unmasker)
+    home.take_off(replace(forged, signature=sign_as(answer.unmasker)(forged.signed_bytes)), answer.unmasker)
+    [outcome] = home.tick(0.0)
+    assert isinstance(outcome, Withheld)
+    assert outcome.reason in (Reason.UNMASK, Reason.OUT_OF_RANGE)
+
+
+def test_q_alone_holds_nothing_that_depends_on_values() -> None:
+    """Two federations with other data: an unmasker that is shown the same nonces says the same pads."""
+    scene = Round()
+    cut = scene.cut(4)
+    first, again = scene.ask(cut), scene.ask(cut)
+    assert all(np.array_equal(one, two) for one, two in zip(first.pads, again.pads, strict=True))
+
+
+# ── a hostile coordinator ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_coordinator_that_pairs_a_peer_with_itself_or_leaves_masks_out_is_refused() -> None:
+    scene = Round()
+    member = Federation(CASE).members[0]
+    plan = scene.plan
+    for forged in (
+        replace(plan, unmaskers=()),
+        replace(plan, unmaskers=plan.assignment),
+        replace(plan, mask_keys=()),
+        replace(plan, unmaskers=plan.unmaskers * 2),
+    ):
+        with pytest.raises(Refused) as refused:
+            member.begin(forged)
+        assert refused.value.reason is Reason.WRONG_PLAN
+
+
+def test_a_pair_that_would_see_too_much_is_below_the_floor() -> None:
+    """All shards at peer 1 with pads at peer 2: two friends would see everything."""
+    scene = Round()
+    recipe, plan = scene.federation.recipe, scene.plan
+    friends = replace(plan, assignment=(1,) * 7, unmaskers=(2,) * 7)
+    assert share_of(friends, recipe, {1, 2}) == 1.0
+    assert share_of(friends, recipe, {1}) == share_of(friends, recipe, {2}) == 0.0
+    floor = Floor(max_share=0.5, min_contributors=1)
+    floor.check(plan, recipe, 0)
+    with pytest.raises(FloorError, match="coalition 1 and 2"):
+        floor.check(friends, recipe, 0)
+    floor.check(friends, recipe, 1)  # it is one of the two itself
+
+
+def test_an_organisation_with_both_duties_is_below_the_floor() -> None:
+    scene = Round()
+    recipe, plan = scene.federation.recipe, scene.plan
+    named = tuple(replace(entry, organisation="clinic" if entry.peer in (2, 3) else "") for entry in plan.roster)
+    whole = Floor(max_organisation_share=0.1, min_contributors=1)
+    with pytest.raises(FloorError, match="organisation clinic"):
+        whole.check(replace(plan, roster=named), recipe, 0)
+    apart = tuple(replace(entry, organisation="clinic" if entry.peer in (2, 5) else "") for entry in plan.roster)
+    whole.check(replace(plan, roster=apart), recipe, 0)
+
+
+def test_plans_written_again_do_not_bring_one_pair_more_than_the_floor_allows() -> None:
+    """A lost round, then another cut of the same state: what a pair holds of both is held to one limit."""
+    scene = Round(CASE)
+    member = scene.federation.members[0]
+    member.floor = Floor(max_share=0.2, min_contributors=1)
+    member.begin(scene.plan)
+    assert len(member.contribute(CASE.train(0, 0, member.look()))) == 7
+    turned = replace(scene.plan, epoch=1, assignment=(1, 2, 3, 4, 5, 6, 0), unmaskers=(2, 3, 4, 5, 6, 0, 1))
+    member.begin(turned)
+    sent = {upload.shard for upload in member.contribute(CASE.train(0, 0, member.look()))}
+    assert member.unsent == (0, 1, 2, 3, 4)  # pairs that have one shard already; of 5 and 6 it is one of the two itself
+    assert sent == {5, 6}
+    member.begin(replace(scene.plan, epoch=2))
+    assert len(member.contribute(CASE.train(0, 0, member.look()))) == 7  # the same pairs again learn nothing more
+
+
+def test_forged_keys_are_noticed_over_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator shows a key of its own as everybody's unmasker's: no member sends anything under it."""
+    mine = MaskKey(0).public.hex()
+    forge_plans(monkeypatch, lambda plan: replace(plan, mask_keys=(mine,) * len(plan.mask_keys)))
+    config = settings("members=4", "rounds=1", "method=eris+masked")
+    with town(tmp_path, config, round=6.0) as place:
+        nodes = [place.node(name) for name in place.names]
+        for node in nodes:
+            place.start(node.settings.name, node.run)
+        place.wait()
+        assert set(place.coordinator.coordinator.lost_reasons) <= {"too-few", "not published", "unmask"}
+        assert place.coordinator.coordinator.lost_reasons
+    for node in nodes:  # no contribution arrived anywhere
+        assert all(not shard.staging.complete for shard in node._aggregator._aggregator._shards.values())
+
+
+# ── a hostile member, and the wire ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_member_cannot_frame_another_nor_send_two_contributions() -> None:
+    scene = Round()
+    home = scene.federation.aggregators[scene.plan.assignment[2]]
+    theirs = next(u for u in scene.uploads if u.shard == 2 and u.member == 5)
+    with pytest.raises(Refused) as refused:
+        home.receive(theirs, sender=4)
+    assert refused.value.reason is Reason.NOT_A_MEMBER
+    home.receive(theirs, sender=5)
+    symbols = theirs.part.symbols.copy()
+    symbols[0] += np.uint32(1)
+    with pytest.raises(Refused) as refused:
+        home.receive(replace(theirs, part=replace(theirs.part, symbols=symbols)), sender=5)
+    assert refused.value.reason is Reason.CONFLICT
+
+
+def test_a_member_beyond_the_limit_costs_the_shard_and_is_an_alarm() -> None:
+    """Nobody can tell who it was: that is the price of hiding everybody."""
+    scene = Round()
+    liar = next(u for u in scene.uploads if u.shard == 2 and u.member == 5)
+    liar.part.symbols[:1] += np.uint32(1 << 31)
+    scene.federation.upload(scene.plan, scene.uploads)
+    outcomes = {o.shard: o for o in scene.federation.cut(scene.plan) if isinstance(o, Withheld)}
+    assert {shard: outcome.reason for shard, outcome in outcomes.items()} == {2: Reason.OUT_OF_RANGE}
+
+
+def captured(change: Callable[[Upload, RoundPlan, MaskKey], Upload] = masked) -> np.ndarray:
+    """Return the words that one aggregator receives in a round, as they are on the wire."""
+    case = CASE.change(n=120_000, members=5, shards=1, rounds=1, buffers=1)
+    federation = Federation(case)
+    plan = federation.plan()
+    federation.begin(plan)
+    words = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("eris.protocol.member.masked", change)
+        for upload in federation.contribute(plan, federation._train):
+            header = upload.header()
+            frame = Header(Kind.CONTRIBUTION, total=header.total, length=header.total, nonce=header.nonce)
+            assert upload_header(Header.decode(frame.encode()), plan).nonce == upload.nonce
+            words.append(upload.part.symbols)
+    return np.concatenate(words)
+
+
+def chi_square(words: np.ndarray) -> float:
+    """How far from uniform the high bytes are: 255 degrees of freedom, above 330 in one of a thousand."""
+    counts, expected = np.bincount(words >> 24, minlength=256), words.size / 256
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+def test_the_high_bytes_of_what_p_receives_are_uniform_and_without_pads_they_are_not() -> None:
+    """Low bytes would pass without any pad; so the mutation must fail."""
+    assert chi_square(captured()) < 360
+    without = captured(lambda upload, plan, key: replace(upload, checks=masking.check_words(), nonce=bytes(16)))
+    assert chi_square(without) > 1e5
+
+
+def test_two_contributions_of_one_member_never_share_a_pad() -> None:
+    """The difference of two masked shards, or of the same values under two plans, is as uniform as each of them."""
+    scene, other = Round(), Round()
+    for one, two in zip(scene.uploads, other.uploads, strict=True):
+        assert one.nonce != two.nonce
+        assert np.mean(one.part.symbols == two.part.symbols) < 0.2
+
+
+def test_an_honest_round_beside_all_this_publishes() -> None:
+    scene = Round()
+    scene.federation.upload(scene.plan, scene.uploads)
+    outcomes = scene.federation.cut(scene.plan)
+    assert len(outcomes) == 7
+    assert all(isinstance(outcome, Published) for outcome in outcomes)
