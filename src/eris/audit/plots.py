@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "MUTED", "blank_figure", "plain_axes", "plot_membership", "plot_sweep"]
+__all__ = ["COLOURS", "MUTED", "blank_figure", "plain_axes", "plot_membership", "plot_poisoning", "plot_sweep"]
 
 COLOURS = ("#0067a3", "#b34700", "#00735a", "#9c3b76", "#7a5c00", "#5a6572")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 MUTED = "#8a94a0"
 _CHANCE: dict[str, Any] = {"color": MUTED, "linewidth": 1.2, "linestyle": (0, (4, 3)), "zorder": 1}
+
+_PARTS = ("value", "low", "high")
 
 Entries = Sequence[dict[str, Any]]
 
@@ -64,6 +66,37 @@ def plot_sweep(points: Entries, axis: str, path: Path) -> None:
     plain_axes(below)
     _finish(figure, above, attacks, f"Membership inference by {axis}")
     figure.savefig(path, dpi=150)
+
+
+def plot_poisoning(results: Entries, path: Path) -> None:
+    """Draw accuracy and backdoor rate of every attack, side by side, a mark with its interval for each rule."""
+    attacks = list(dict.fromkeys(result["attack"] for result in results))
+    rules = list(dict.fromkeys(result["rule"] for result in results))
+    figure = blank_figure(8.0, 1.9 + 0.6 * len(attacks))
+    left, right = figure.subplots(1, 2, sharey=True)
+    for axes, name, label in ((left, "accuracy", "accuracy (%)"), (right, "backdoor_rate", "backdoor rate (%)")):
+        for result in results:
+            if (found := result[name]) is not None:
+                slot = rules.index(result["rule"])
+                place = attacks.index(result["attack"]) + _offset(slot, len(rules))
+                _percent_mark(axes, place, found, slot)
+        axes.set_xlim(-3, 103)
+        axes.set_xlabel(label)
+        plain_axes(axes)
+    left.set_yticks(range(len(attacks)), attacks)
+    left.set_ylim(len(attacks) - 0.4, -0.6)
+    for slot, rule in enumerate(rules):
+        left.plot([], [], _MARKERS[slot % 6], color=COLOURS[slot % 6], label=f"{rule}, 95 % interval")
+    figure.suptitle("What attackers among the members do to the model", x=0.02, ha="left", fontsize=11)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    figure.savefig(path, dpi=150)
+
+
+def _percent_mark(axes: Axes, place: float, found: dict[str, Any], slot: int) -> None:
+    value, low, high = (100 * (found["value"] if found[part] is None else found[part]) for part in _PARTS)
+    spread = [[max(0.0, value - low)], [max(0.0, high - value)]]
+    style: dict[str, Any] = {"fmt": _MARKERS[slot % 6], "color": COLOURS[slot % 6], "capsize": 2, "markersize": 5}
+    axes.errorbar([value], [place], xerr=spread, **style)
 
 
 def _mark(axes: Axes, place: float, result: dict[str, Any], slot: int, *, across: bool) -> None:

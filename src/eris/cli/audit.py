@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from eris.cli.auditing.membership import membership
+from eris.cli.auditing.poisoning import poisoning
 from eris.cli.auditing.reconstruction import reconstruction
 from eris.cli.auditing.sweep import sweep
 
@@ -16,6 +17,7 @@ def register(app: typer.Typer) -> None:
     audit = typer.Typer(help="Attack a training as a good attacker would, and say what that came to.")
     audit.callback(no_args_is_help=True)(_audit)
     audit.command()(membership)
+    audit.command()(poisoning)
     audit.command()(reconstruction)
     audit.command()(sweep)
     app.add_typer(audit, name="audit")

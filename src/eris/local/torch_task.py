@@ -259,6 +259,12 @@ class TorchTask:
         other._train, other._places = examples, list(members)
         return other
 
+    def tested_on(self, test: Examples) -> TorchTask:
+        """Return the same problem, tested on other samples."""
+        other = copy.copy(self)
+        other._test, other._validation = test, []
+        return other
+
     def held_out(self, count: int) -> TorchTask | None:
         """Return the same problem with the first `count` test samples as those of its only member."""
         if self._test is None:

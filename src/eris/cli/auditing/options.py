@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,14 +35,14 @@ _FEDERATION = "FEDERATION.toml"
 Out = Annotated[Path | None, typer.Option(help="Folder of the results (default: audits/TIME).")]
 
 
-def settings(source: Path | None, changes: list[str]) -> Config:
-    """Return the settings of a file or a finished run, or those of the small preset."""
+def settings(source: Path | None, changes: list[str], *, preset: Sequence[str] = ()) -> Config:
+    """Return the settings of a file or a finished run, or those of a preset (the membership audit's small one)."""
     from eris.audit.membership_run import SMALL
     from eris.config import load_config
 
     sys.path.insert(0, str(Path.cwd()))  # a model of the user's own, by import path
     if source is None:
-        return load_config(changes=[*SMALL, *changes])
+        return load_config(changes=[*(preset or SMALL), *changes])
     path = _settings_in(source) if source.is_dir() else source
     if path.name == _FEDERATION:
         from eris.peer.federation_file import load_federation

@@ -48,11 +48,11 @@ class _Progress:
 class Rounds:
     """Shows how many rounds of all trainings are done."""
 
-    def __init__(self, total: int, *, visible: bool) -> None:
+    def __init__(self, total: int, *, visible: bool, what: str = "rounds, attacked") -> None:
         from rich.progress import Progress
 
         columns = Progress.get_default_columns()
-        self._progress = _Progress("rounds, attacked", total, columns, visible=visible)
+        self._progress, self._what = _Progress(what, total, columns, visible=visible), what
         self._before = 0  # rounds of the trainings that are over
 
     def __enter__(self) -> Rounds:
@@ -67,7 +67,7 @@ class Rounds:
         from eris.events import RoundEnded, RunEnded, RunStarted
 
         if isinstance(event, RunStarted):
-            self._progress.show(self._before, what=f"{event.method:<9} rounds, attacked")
+            self._progress.show(self._before, what=f"{event.method:<9} {self._what}")
         elif isinstance(event, RoundEnded):
             self._progress.show(self._before + event.round + 1)
         elif isinstance(event, RunEnded):  # perhaps of a training that was done in an earlier call

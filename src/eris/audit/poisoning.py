@@ -1,0 +1,190 @@
+"""What do a few members that do harm do to the model? Every attack against every way to add contributions up.
+
+Each pair is trained with each seed; what is reported is the mean with Student's interval over the seeds. A training
+that is finished leaves `poisoning.json` in its folder and is not done again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from eris.audit.json_file import write_json
+from eris.audit.over_seeds import mean_over_seeds
+from eris.audit.poisoned_task import PoisonedTask, poisoning_attack
+from eris.config import Config, load_config
+from eris.errors import ConfigError, RunStopped
+from eris.events import Listener, RunEnded
+from eris.methods import with_defaults
+from eris.plain_json import sayable
+from eris.seeds import public_root
+from eris.simulate.run import resume, run
+from eris.tasks import build_task
+
+__all__ = ["NOTES", "RULES", "SMALL_POISONING", "PoisoningPlan", "audit_poisoning"]
+
+SMALL_POISONING = (
+    "method=eris", "members=10", "rounds=8", "evaluate_every=8", "data.samples=100", "data.validation=0.0",
+    "data.test_samples=500", "local.batch=20", "local.epochs=2", "local.lr=0.05", "local.momentum=0.9", "workers=1",
+)  # fmt: skip
+
+NOTES = (
+    "backdoor rate: test samples of other classes that are called the target's once they carry the trigger; its chance "
+    "level is the rate without any attack (first rows)",
+    "fixed point stands for masked sums too, which are the same bits. An attacker here keeps to the limit of fixed "
+    "point; one that does not has what it has against a mean, and under masks nobody can see which member it was",
+    "attackers are drawn anew with every seed; they know their own data alone, and do not adapt to the rule",
+    "intervals are Student's t over the seeds",
+)
+
+
+def _rules(attackers: int, members: int) -> dict[str, tuple[str, ...]]:
+    beta = min((attackers + 0.5) / members, 0.499)
+    return {
+        "mean": (),
+        "median": ("server.rule=median",),
+        "trimmed mean": ("server.rule=trimmed_mean", f"server.rule_options.beta={beta:.4f}"),
+        "fixed point": ("server.encoding=fixed",),
+    }
+
+
+RULES = tuple(_rules(1, 4))
+
+
+@dataclass(frozen=True)
+class PoisoningPlan:
+    """Which attacks against which rules, by how many attackers."""
+
+    attacks: tuple[str, ...] = ("none", "sign-flip", "label-flip", "scaled", "backdoor")
+    rules: tuple[str, ...] = RULES
+    attackers: int = 2
+    target: int = 0  # the class that a backdoor opens to
+
+    def check(self, config: Config) -> None:
+        """Refuse what cannot be, before anything is trained."""
+        for name in self.attacks:
+            poisoning_attack(name)
+        if unknown := sorted(set(self.rules) - set(RULES)):
+            raise ConfigError(f"there is no rule {unknown[0]!r} here", fix=f"use one of {', '.join(RULES)}")
+        if not 0 < self.attackers < config.members / 2:
+            raise ConfigError(
+                f"{self.attackers} attackers among {config.members} members",
+                fix="use at least one and fewer than half: no rule holds against more",
+                key="members",
+            )
+        if len(config.methods) != 1:
+            raise ConfigError("poisoning is audited for one method", fix="use --set method=eris", key="method")
+        if with_defaults(config, config.methods[0]).privacy.clip:
+            raise ConfigError(
+                "members clip their own updates, and an attacker would not",
+                fix="leave privacy.clip out",
+                key="privacy.clip",
+            )
+
+
+def audit_poisoning(
+    config: Config,
+    out: Path,
+    plan: PoisoningPlan,
+    *,
+    seeds: Sequence[int],
+    listeners: Sequence[Listener] = (),
+    stopped: Callable[[], bool] = lambda: False,
+) -> list[dict[str, Any]]:
+    """Train every pair of rule and attack with every seed; write poisoning.json and return its results.
+
+    The same again goes on where it was.
+    """
+    plan.check(config)
+    rules = _rules(plan.attackers, config.members)
+    options: dict[str, Any] = {"listeners": listeners, "stopped": stopped}
+    changed = {
+        rule: load_config(config.model_dump(mode="json", exclude_none=True), changes=rules[rule]) for rule in plan.rules
+    }
+    results = [
+        _over_seeds(
+            {"rule": rule, "attack": attack},
+            [_trained(changed[rule], out / "runs", plan, rule, attack, seed, **options) for seed in seeds],
+        )
+        for attack in plan.attacks
+        for rule in plan.rules
+    ]
+    facts = {"settings": config.model_dump(mode="json"), "attackers": plan.attackers, "seeds": list(seeds)}
+    write_json(out / "poisoning.json", {**facts, "notes": NOTES, "results": results})
+    return results
+
+
+def _over_seeds(names: dict[str, str], found: Sequence[Mapping[str, float | None]]) -> dict[str, Any]:
+    figures = {}
+    for figure in ("accuracy", "backdoor_rate"):
+        values = [one[figure] for one in found]
+        figures[figure] = None if None in values else _figure([value for value in values if value is not None])
+    return {**names, **figures}
+
+
+def _figure(values: Sequence[float]) -> dict[str, Any]:
+    if len(values) < 2:
+        return {"value": values[0], "low": None, "high": None, "values": list(values)}
+    return {**mean_over_seeds(values), "values": list(values)}
+
+
+def _trained(
+    config: Config,
+    runs: Path,
+    plan: PoisoningPlan,
+    rule: str,
+    attack: str,
+    seed: int,
+    *,
+    listeners: Sequence[Listener],
+    stopped: Callable[[], bool],
+) -> dict[str, float | None]:
+    """Train one of them, or read what it came to."""
+    config = with_defaults(config.model_copy(update={"seed": seed}), config.methods[0])
+    folder = runs / rule.replace(" ", "-") / attack / f"seed-{seed}"
+    key = sha256(json.dumps([config.digest, attack, plan.attackers, plan.target]).encode()).hexdigest()
+    mark = folder / "poisoning.json"
+    if mark.exists():
+        return _known(mark, key, config, listeners)
+    task = build_task(config.model_dump(mode="json", exclude_none=True))
+    poisoned = PoisonedTask(task, poisoning_attack(attack), _attackers(config, plan, attack), target=plan.target)
+    options: dict[str, Any] = {"task": poisoned, "listeners": listeners, "stopped": stopped}
+    result = resume(folder, **options) if (folder / "config.toml").exists() else run(config, folder, **options)
+    if not result.finished:
+        raise RunStopped("a training was stopped: nothing is reported yet", fix="run the audit again: it goes on")
+    found = _figures(poisoned, folder)
+    write_json(mark, {"key": key, **found})
+    return found
+
+
+def _known(mark: Path, key: str, config: Config, listeners: Sequence[Listener]) -> dict[str, float | None]:
+    """Return what a finished training came to, and tell those who show progress that its rounds are done."""
+    found = json.loads(mark.read_text(encoding="utf-8"))
+    if found.pop("key") != key:
+        raise ConfigError(
+            "there is a training with other settings in this folder already", fix="choose another --out", path=mark
+        )
+    for listener in listeners:
+        listener(RunEnded(config.rounds, True, "", 0.0))
+    return found
+
+
+def _attackers(config: Config, plan: PoisoningPlan, attack: str) -> list[int]:
+    """Draw the attackers: the same ones for every rule and attack of a seed."""
+    if attack == "none":
+        return []
+    return [
+        int(member) for member in public_root(config.seed).child("attackers").subset(config.members, plan.attackers)
+    ]
+
+
+def _figures(task: PoisonedTask, folder: Path) -> dict[str, float | None]:
+    """Evaluate the model that the training ended with."""
+    from safetensors.numpy import load_file
+
+    metrics = task.evaluate(task.spec.flatten(load_file(folder / "model.safetensors")))
+    return {name: sayable(metrics.get(name)) for name in ("accuracy", "backdoor_rate")}
