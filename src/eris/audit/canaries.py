@@ -25,7 +25,7 @@ from eris.local.spec import Vector
 from eris.local.task import Task
 from eris.seeds import Seed, private_root
 
-__all__ = ["AuditableTask", "Canaries", "Coins", "PlantedTask", "plant", "plant_in"]
+__all__ = ["AuditableTask", "Canaries", "Coins", "PlantedTask", "plant", "plant_in", "public_samples"]
 
 Indices = NDArray[np.int64]
 Coins = NDArray[np.bool_]
@@ -97,10 +97,10 @@ def plant_in(
     samples = [task.samples(member) for member in range(task.members)]
     canaries = plant(samples, seed, fold=fold, share=share, most=most)
     restricted = task.restricted(canaries.kept), task.restricted(canaries.places)
-    return PlantedTask(*restricted, canaries, public=_public(task))
+    return PlantedTask(*restricted, canaries, public=public_samples(task))
 
 
-def _public(task: AuditableTask) -> AuditableTask | None:
+def public_samples(task: AuditableTask) -> AuditableTask | None:
     """Return test samples for the attacker to compare with, as many as their gradients may take memory."""
     count = min(_MOST_PUBLIC, _PUBLIC_BYTES // (4 * task.spec.n_trainable))
     held_out = getattr(task, "held_out", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from eris.cli.auditing.inference import property_inference, source_inference
 from eris.cli.auditing.membership import membership
 from eris.cli.auditing.poisoning import poisoning
 from eris.cli.auditing.reconstruction import reconstruction
@@ -19,6 +20,8 @@ def register(app: typer.Typer) -> None:
     audit.command()(membership)
     audit.command()(poisoning)
     audit.command()(reconstruction)
+    audit.command("property")(property_inference)
+    audit.command("source")(source_inference)
     audit.command()(sweep)
     app.add_typer(audit, name="audit")
 

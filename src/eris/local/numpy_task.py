@@ -267,6 +267,10 @@ class LogisticTask(_Corrected):
         np.einsum("rc->c", errors, out=parts["bias"])
         return float(-np.mean(logs[rows, labels])), gradient
 
+    def examples(self, member: int) -> Examples:
+        """Return a member's rows with their labels."""
+        return self._train[member]
+
     def held_out(self, count: int) -> LogisticTask:
         """Return the same problem with the first `count` held-out rows as those of its only member."""
         other = copy.copy(self)

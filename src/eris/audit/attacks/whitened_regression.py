@@ -39,13 +39,22 @@ from eris.errors import InputError
 from eris.local.spec import Vector
 from eris.shards.plan import Coordinates
 
-__all__ = ["WhitenedRegression"]
+__all__ = ["COIN", "Background", "Prior", "WhitenedRegression", "expected", "products_of", "with_fitted_round"]
 
 Matrix = NDArray[np.float64]
 
-_PRECISION = 4.0  # of a coin: 1 / ¼
 _STEPS = 3  # of fitting a round's noise
 _LEAST = 1e-4  # of τ
+
+
+class Prior(NamedTuple):
+    """What is known of every weight beforehand: a mean, and one over a variance."""
+
+    mean: float
+    precision: float
+
+
+COIN = Prior(0.5, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +80,7 @@ class WhitenedRegression:
             memory["information"] = _with_round(memory.get("information"), seen, *part)
         if "information" not in memory:
             return np.full(count, 0.5)
-        return _expected(memory["information"])
+        return expected(memory["information"])
 
 
 def _with_round(
@@ -83,13 +92,13 @@ def _with_round(
     gradients, background = seen.probe.gradients, _background(seen.public, coordinates)
     own = gradients if coordinates.size == gradients.shape[1] else gradients[:, coordinates]
     rows = np.vstack([own, np.float32(samples / seen.rate) * values])
-    products = _products(rows, np.append(np.ones(len(own)), samples), background)
+    products = products_of(rows, np.append(np.ones(len(own)), samples), background)
     others = max(samples - len(own) / 2, 1.0)
     so_far = np.zeros(products.own.shape) if before is None else before
-    return _fitted(so_far, products, background, others, coordinates.size)
+    return with_fitted_round(so_far, products, background, others, coordinates.size)
 
 
-class _Background(NamedTuple):
+class Background(NamedTuple):
     """Public gradients on some coordinates: centred rows, mean, and the eigenvectors of their products."""
 
     rows: Vector
@@ -105,29 +114,31 @@ class _Products(NamedTuple):
     along: Matrix  # public × (canaries + 1), in the basis of the eigenvectors
 
 
-def _background(public: PublicProbe, coordinates: Coordinates) -> _Background:
+def _background(public: PublicProbe, coordinates: Coordinates) -> Background:
     """Return what is known of the others' gradients here; worked out once for all members seen on the same shard."""
     key = blake2b(coordinates.tobytes(), digest_size=16).digest()
-    if not isinstance(found := public.shards.get(key), _Background):
+    if not isinstance(found := public.shards.get(key), Background):
         rows = public.gradients
         rows = rows if coordinates.size == rows.shape[1] else rows[:, coordinates]
         mean = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
         centred = rows - mean
         values, vectors = np.linalg.eigh(np.asarray(centred @ centred.T, np.float64))
-        found = _Background(centred, mean, np.maximum(values, 0.0), vectors)
+        found = Background(centred, mean, np.maximum(values, 0.0), vectors)
         public.shards[key] = found
     return found
 
 
-def _products(rows: Vector, shifts: Matrix, background: _Background) -> _Products:
+def products_of(rows: Vector, shifts: Matrix, background: Background) -> _Products:
     """Take the mean off each row, `shifts` times, and multiply."""
     centred = rows - shifts[:, None].astype(np.float32) * background.mean
     own = np.asarray(centred @ centred.T, np.float64)
     return _Products(own, background.vectors.T @ np.asarray(background.rows @ centred.T, np.float64))
 
 
-def _fitted(before: Matrix, products: _Products, background: _Background, others: float, size: int) -> Matrix:
-    """Return the information with this round's, whose noise is fitted with the coins as they are then expected."""
+def with_fitted_round(
+    before: Matrix, products: _Products, background: Background, others: float, size: int, prior: Prior = COIN
+) -> Matrix:
+    """Return the information with this round's, whose noise is fitted with the weights as they are then expected."""
     public, values = len(background.values), background.values
     start = values.sum() / public
     if not start > 0:
@@ -139,7 +150,7 @@ def _fitted(before: Matrix, products: _Products, background: _Background, others
         after = before + own
         if step == _STEPS:
             break
-        left = np.append(-_expected(after), 1.0)  # what the coins leave of the update
+        left = np.append(-expected(after, prior), 1.0)  # what the coins leave of the update
         along = products.along @ left
         weights, uncertain = along * shrunk, noise * shrunk
         missed = left @ products.own @ left - 2 * weights @ along + values @ (weights**2 + uncertain)
@@ -148,7 +159,7 @@ def _fitted(before: Matrix, products: _Products, background: _Background, others
     return np.asarray(after, np.float64)
 
 
-def _expected(information: Matrix) -> Scores:
-    """Return the coins' posterior mean."""
-    precision = information[:-1, :-1] + _PRECISION * np.eye(len(information) - 1)
-    return np.asarray(np.linalg.solve(precision, information[:-1, -1] + _PRECISION / 2), np.float64)
+def expected(information: Matrix, prior: Prior = COIN) -> Scores:
+    """Return the weights' posterior mean."""
+    precision = information[:-1, :-1] + prior.precision * np.eye(len(information) - 1)
+    return np.asarray(np.linalg.solve(precision, information[:-1, -1] + prior.precision * prior.mean), np.float64)

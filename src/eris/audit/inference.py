@@ -1,0 +1,243 @@
+"""What else does an update tell? Which classes a member holds, and whose sample it is.
+
+**Property**: for every member and class, does the member hold it? Judged by the area under the ROC curve over all
+pairs; chance is ½. **Source**: a sample is known to have been trained on; by whom? Judged by the share of samples for
+which the right member is named; chance is one over the members it could have been.
+
+Both listen to a run as the membership audit does, from one place that looks at all members. Nothing is planted.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.audit.attacks.composition import ClassComposition
+from eris.audit.attacks.whitened_regression import WhitenedRegression
+from eris.audit.canaries import AuditableTask, Canaries, Coins, PlantedTask, public_samples
+from eris.audit.intervals import area_interval, placements, rate_interval
+from eris.audit.json_file import write_json
+from eris.audit.membership import MembershipAudit
+from eris.audit.observer import Observer, Vantage
+from eris.audit.over_seeds import mean_over_seeds
+from eris.audit.scoring import Scores, area, standardised
+from eris.compose import compose
+from eris.config import Config
+from eris.errors import ConfigError, InputError
+from eris.events import Listener
+from eris.local.spec import Vector
+from eris.methods import method_by_name, with_defaults
+from eris.seeds import Seed
+from eris.simulate.run import run
+from eris.tasks import build_task
+
+__all__ = ["SMALL_PROPERTY", "SMALL_SOURCE", "InferenceResult", "OnePlace", "Question", "audit_inference"]
+
+Question = Literal["property", "source"]
+
+_TRAINED = (
+    "members=8", "rounds=5", "evaluate_every=5", "data.samples=32", "data.validation=0.0", "data.test_samples=500",
+    "local.batch=full", "local.epochs=5", "local.lr=0.1", "local.momentum=0.0", "workers=1",
+)  # fmt: skip
+SMALL_PROPERTY = (*_TRAINED, "data.partition=dirichlet", "data.alpha=0.3")
+SMALL_SOURCE = _TRAINED
+
+NOTES = {
+    "property": "AUC over all pairs of member and class: does the member hold a sample of it? Chance is one half",
+    "source": "share of asked samples whose member is named; chance is 1 / members that it could have been",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OnePlace(Observer):
+    """Whoever looks, looks at all members from the same place: questions between members need that."""
+
+    def vantages(
+        self, victim: int, aggregators: Sequence[int], members: int, seed: Seed, *, limit: int, server: bool = False
+    ) -> list[Vantage]:
+        """Return the one place; it is drawn once for all victims."""
+        del victim, limit
+        nobody = -1
+        return Observer(self.kind, self.size).vantages(nobody, aggregators, members, seed, limit=1, server=server)
+
+
+@dataclass(frozen=True)
+class InferenceResult:
+    """What came of one training: a figure, its chance level and an interval within the run."""
+
+    question: Question
+    observer: str
+    seed: int
+    value: float
+    low: float
+    high: float
+    chance: float
+    asked: int  # pairs, or samples
+    accuracy: float | None  # of the model
+    seen: tuple[int, ...] = field(default=(), repr=False)  # the peers that looked
+
+    def plain(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+class _SameForAll:
+    """A probe whose answer does not depend on the member: every member is asked about the same samples."""
+
+    def __init__(self, task: AuditableTask, gradients: Callable[[Vector], Vector]) -> None:
+        self._task, self._gradients = task, gradients
+        self._model, self._found = b"", np.empty((0, 0), np.float32)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._task, name)
+
+    def sample_gradients(self, member: int, model: Vector) -> Vector:
+        """Return the rows, worked out once for a model."""
+        del member
+        if (now := model.tobytes()) != self._model:
+            self._model, self._found = now, self._gradients(model)
+        return self._found
+
+
+def audit_inference(
+    question: Question,
+    config: Config,
+    out: Path,
+    observer: Observer,
+    *,
+    seeds: Sequence[int],
+    asked: int = 8,
+    listeners: Sequence[Listener] = (),
+) -> dict[str, Any]:
+    """Train with every seed, ask, write QUESTION.json and return its content. `asked`: samples of each member."""
+    _check(config, observer)
+    found = [_one(question, config, observer, seed, asked, listeners) for seed in seeds]
+    values = [result.value for result in found]
+    over = mean_over_seeds(values) if len(values) > 1 else None
+    content: dict[str, Any] = {
+        "question": question,
+        "settings": config.model_dump(mode="json"),
+        "note": NOTES[question],
+        "chance": float(np.mean([result.chance for result in found])),
+        "over_seeds": over,
+        "runs": [result.plain() for result in found],
+    }
+    write_json(out / f"{question}.json", content)
+    return content
+
+
+def _check(config: Config, observer: Observer) -> None:
+    if len(config.methods) != 1 or method_by_name(config.methods[0]).exchange is not None:
+        raise ConfigError(
+            "this question is asked of one method with a common model", fix="use --set method=eris", key="method"
+        )
+    if observer.kind in ("neighbour", "broadcast"):
+        raise ConfigError(
+            f"{observer} sees no single member's values here", fix="use aggregator, coalition:C, server or wire"
+        )
+
+
+def _one(
+    question: Question, config: Config, observer: Observer, seed: int, asked: int, listeners: Sequence[Listener]
+) -> InferenceResult:
+    config = with_defaults(config.model_copy(update={"seed": seed}), config.methods[0])
+    task = build_task(config.model_dump(mode="json", exclude_none=True))
+    if not hasattr(task, "sample_gradients"):
+        raise InputError(f"{config.data.name} has no samples to ask about", fix="audit a data set with samples")
+    own = cast(AuditableTask, task)
+    public = public_samples(own)
+    if public is None:
+        raise InputError("there are no public samples to compare with", fix="audit a data set with a test split")
+    ask = _Property(own, public) if question == "property" else _Source(own, public, asked)
+    composition = compose(config, own.spec, [own.samples(member) for member in range(config.members)])
+    place = OnePlace(observer.kind, observer.size)
+    audit = MembershipAudit(composition, ask.planted, [place], views=1, attacks=[ask.attack])
+    with tempfile.TemporaryDirectory() as folder:
+        result = run(config, Path(folder) / "run", task=own, listeners=[audit, *listeners])
+        accuracy = result.summaries[0].get("final_accuracy")
+    scores = np.stack([part[-1, 0] for part in audit.scores(place)[ask.attack.name]])  # members × asked
+    watchers = audit.places[place][0][0].estimator.vantage.peers
+    facts = {"question": question, "observer": str(observer), "seed": seed, "accuracy": accuracy, "seen": watchers}
+    return InferenceResult(**ask.judged(scores, watchers), **facts)  # type: ignore[arg-type]
+
+
+def _planted(
+    task: AuditableTask, public: AuditableTask, gradients: Callable[[Vector], Vector], rows: int
+) -> PlantedTask:
+    """Dress a question up as canaries: nothing is planted, all coins are open."""
+    places = tuple(np.arange(rows) for _ in range(task.members))
+    canaries = Canaries(places, tuple(np.zeros(rows, bool) for _ in places), places)
+    return PlantedTask(task, cast(AuditableTask, _SameForAll(task, gradients)), canaries, public=public)
+
+
+class _Property:
+    """Does a member hold class c?"""
+
+    def __init__(self, task: AuditableTask, public: AuditableTask) -> None:
+        self._held = [_labels(task, member) for member in range(task.members)]
+        labels = _labels(public, 0)
+        self._classes = int(max(labels.max(), *(own.max() for own in self._held))) + 1
+        if missing := sorted(set(range(self._classes)) - set(labels.tolist())):
+            raise InputError(f"no public sample is of class {missing[0]}", fix="use more test samples")
+        self.attack = ClassComposition(labels, self._classes)
+        empty = np.zeros((self._classes, 1), np.float32)
+        self.planted = _planted(task, public, lambda _: empty, self._classes)
+
+    def judged(self, scores: Scores, watchers: Sequence[int]) -> dict[str, Any]:
+        """Return the area over all pairs whose member does not look itself."""
+        victims = [member for member in range(len(scores)) if member not in watchers]
+        holds: Coins = np.stack([np.isin(np.arange(self._classes), self._held[member]) for member in victims])
+        if holds.all() or not holds.any():
+            raise InputError(
+                "every member holds every class: there is nothing to tell apart",
+                fix="use --set data.partition=dirichlet, or label-skew",
+            )
+        flat, coins = scores[victims].ravel(), holds.ravel()
+        groups = np.repeat(np.arange(len(victims)), self._classes)
+        low, high = area_interval(placements(flat, coins), coins, groups)
+        return {"value": float(area(flat, coins)), "low": low, "high": high, "chance": 0.5, "asked": coins.size}
+
+
+class _Source:
+    """Whose sample is it?"""
+
+    attack = WhitenedRegression()
+
+    def __init__(self, task: AuditableTask, public: AuditableTask, asked: int) -> None:
+        counts = [min(asked, task.samples(member)) for member in range(task.members)]
+        some = task.restricted([np.arange(count) for count in counts])
+        self._owners = np.repeat(np.arange(task.members), counts)
+
+        def gradients(model: Vector) -> Vector:
+            return np.vstack([some.sample_gradients(member, model) for member in range(task.members)])
+
+        self.planted = _planted(task, public, gradients, len(self._owners))
+
+    def judged(self, scores: Scores, watchers: Sequence[int]) -> dict[str, Any]:
+        """Name the member with the highest score; whoever looks knows its own samples and is no candidate."""
+        victims = np.array([member for member in range(len(scores)) if member not in watchers])
+        asked = np.isin(self._owners, victims)
+        within = np.stack([standardised(scores[member, asked]) for member in victims])
+        named = victims[within.argmax(axis=0)]
+        right = int((named == self._owners[asked]).sum())
+        low, high = rate_interval(right, int(asked.sum()))
+        return {
+            "value": right / int(asked.sum()),
+            "low": low,
+            "high": high,
+            "chance": 1 / len(victims),
+            "asked": int(asked.sum()),
+        }
+
+
+def _labels(task: AuditableTask, member: int) -> NDArray[np.int64]:
+    labels = np.asarray(cast(Any, task).examples(member)[1])
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise InputError("there are no classes to ask about", fix="ask of a classification")
+    return labels.astype(np.int64)

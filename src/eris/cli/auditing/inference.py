@@ -1,0 +1,125 @@
+"""`eris audit property` and `eris audit source`: which classes a member holds, and whose sample it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from eris.cli.auditing.interruption import resumable
+from eris.cli.auditing.options import Changes, Json, Out, settings, stamped_folder
+from eris.cli.auditing.progress import Rounds
+
+if TYPE_CHECKING:
+    from eris.audit.inference import Question
+
+__all__ = ["property_inference", "source_inference"]
+
+_Source = Annotated[
+    Path | None,
+    typer.Argument(metavar="[CONFIG or RUN DIR]", help="Settings to train with; without: a small preset."),
+]
+_Observer = Annotated[str, typer.Option(help="aggregator (default), coalition:C, server or wire.")]
+_Seeds = Annotated[int, typer.Option(min=1, help="Trainings with as many seeds; a statement takes ten.")]
+
+
+def property_inference(
+    source: _Source = None,
+    changes: Changes = None,
+    observer: _Observer = "aggregator",
+    seeds: _Seeds = 3,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Tell from what an observer saw which classes each member holds.
+
+    Members must differ in that: the preset divides the digits unevenly (dirichlet, α = 0.3).
+
+    **Examples**
+
+    `eris audit property`
+
+    `eris audit property my.toml --observer coalition:3 --seeds 10`
+    """
+    from eris.audit.inference import SMALL_PROPERTY
+
+    _ask("property", source, [*(changes or [])], SMALL_PROPERTY, observer, seeds, 0, out, as_json=as_json)
+
+
+def source_inference(
+    source: _Source = None,
+    changes: Changes = None,
+    observer: _Observer = "aggregator",
+    asked: Annotated[int, typer.Option(min=1, help="Samples of each member that are asked about.")] = 8,
+    seeds: _Seeds = 3,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Tell from what an observer saw which member trained on a given sample.
+
+    **Examples**
+
+    `eris audit source`
+
+    `eris audit source --observer server --set method=fedavg --seeds 10`
+    """
+    from eris.audit.inference import SMALL_SOURCE
+
+    _ask("source", source, [*(changes or [])], SMALL_SOURCE, observer, seeds, asked, out, as_json=as_json)
+
+
+def _ask(
+    question: Question,
+    source: Path | None,
+    changes: list[str],
+    preset: tuple[str, ...],
+    observer: str,
+    seeds: int,
+    asked: int,
+    out: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    from eris.audit.inference import audit_inference
+    from eris.audit.observer import parse_observer
+
+    folder = out or stamped_folder()
+    config = settings(source, changes, preset=preset)
+    chosen = range(config.seed, config.seed + seeds)
+    with resumable(folder), Rounds(seeds * config.rounds, visible=not as_json) as progress:
+        found = audit_inference(
+            question, config, folder, parse_observer(observer), seeds=chosen, asked=asked, listeners=[progress]
+        )
+    if as_json:
+        typer.echo(json.dumps({"path": str(folder), **found}))
+        return
+    console = Console()
+    console.print(_table(question, found))
+    console.print(_footnotes(question, found, folder), soft_wrap=True, highlight=False, markup=False)
+
+
+def _table(question: Question, found: dict[str, Any]) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    figure = "AUC" if question == "property" else "named right"
+    for column in ("seed", "observer", figure, "95 %", "chance", "asked"):
+        table.add_column(column, justify="left" if column == "observer" else "right", no_wrap=True)
+    rows = [(str(run["seed"]), run["observer"], run, run["chance"], str(run["asked"])) for run in found["runs"]]
+    if found["over_seeds"] is not None:
+        rows.append(("all", found["runs"][0]["observer"], found["over_seeds"], found["chance"], ""))
+    for seed, who, one, chance, asked in rows:
+        table.add_row(seed, who, f"{one['value']:.2f}", f"{one['low']:.2f}–{one['high']:.2f}", f"{chance:.2f}", asked)
+    return table
+
+
+def _footnotes(question: Question, found: dict[str, Any], folder: Path) -> str:
+    return (
+        f"{found['note']}.\n"
+        "95 %: within a run; of all seeds, Student's t over them. Whoever looks is not asked about.\n"
+        f"results: {folder / f'{question}.json'}"
+    )
