@@ -10,6 +10,8 @@ well their membership can be told from it. Read it in this order:
 `observation`    what an attack is given; `attack`: the attacks, by name
 `scoring`        how good their scores are, with chance level, interval (`intervals`) and ε
 `membership`     the audit that listens to a run; `membership_run` trains, `membership_sweep` and `comparison` repeat
+`inference`      which classes a member holds, and whose sample it is
+`poisoning`      what members that do harm do to the model
 `reconstruction` the attacks that recover samples, with a chain of their own; `similarity` judges pictures
 ================ ===========================================================================================
 

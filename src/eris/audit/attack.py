@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,16 +145,20 @@ def register_attack(attack: MembershipAttack) -> None:
     ATTACKS[attack.name] = attack
 
 
-def attack_by_name(name: str) -> MembershipAttack:
-    """Return the attack of that name, or of a path `module:name`; `best` is the strongest."""
-    return ATTACKS.find(STRONGEST if name == "best" else name)
+def attack_by_name(name: str, *, losses_only: bool = False) -> MembershipAttack:
+    """Return the attack of that name, or of a path `module:name`; `best` is the strongest (that builds no gradient)."""
+    if name != "best":
+        return ATTACKS.find(name)
+    light = [attack.name for attack in _KNOWN if not attack.needs & {"gradients", "copies"}]
+    return ATTACKS.find(TUNING.best_of(light) if losses_only else STRONGEST)
 
 
 def offered(planted: PlantedTask) -> frozenset[Need]:
     """Return what a task offers to attacks: where texts are perturbed its model is too large for more."""
     if planted.copies is not None:
         return frozenset({"copies"})
-    return frozenset({"gradients"}) if planted.public is None else frozenset({"gradients", "public"})
+    found = {"gradients": planted.gradients, "public": planted.public is not None}
+    return frozenset(need for need in get_args(Need) if found.get(need))
 
 
 def attacks_on(planted: PlantedTask) -> list[MembershipAttack]:

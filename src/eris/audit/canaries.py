@@ -73,6 +73,7 @@ class PlantedTask:
     probe: AuditableTask
     canaries: Canaries
     copies: AuditableTask | None = None  # perturbed copies of the probe's samples, where texts are attacked
+    gradients: bool = True  # whether gradients of single samples may be built
     public: AuditableTask | None = None  # samples of the same kind that are nobody's secret, as those of one member
 
 

@@ -42,8 +42,8 @@ __all__ = ["SMALL_PROPERTY", "SMALL_SOURCE", "InferenceResult", "OnePlace", "Que
 Question = Literal["property", "source"]
 
 _TRAINED = (
-    "members=8", "rounds=5", "evaluate_every=5", "data.samples=32", "data.validation=0.0", "data.test_samples=500",
-    "local.batch=full", "local.epochs=5", "local.lr=0.1", "local.momentum=0.0", "workers=1",
+    "method=eris", "members=8", "rounds=5", "evaluate_every=5", "data.samples=32", "data.validation=0.0",
+    "data.test_samples=500", "local.batch=full", "local.epochs=5", "local.lr=0.1", "local.momentum=0.0", "workers=1",
 )  # fmt: skip
 SMALL_PROPERTY = (*_TRAINED, "data.partition=dirichlet", "data.alpha=0.3")
 SMALL_SOURCE = _TRAINED

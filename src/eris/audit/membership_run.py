@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 from eris.atomic_file import write_atomically
 from eris.audit.attack import attack_by_name, offered, require
 from eris.audit.canaries import AuditableTask, PlantedTask, plant_in
+from eris.audit.crafted import plant_crafted
 from eris.audit.json_file import write_json
 from eris.audit.membership import MembershipAudit, MembershipResult
+from eris.audit.memory_need import AuditMemory, memory_need, require_memory
 from eris.audit.observer import Observer, parse_observer, partners_of
 from eris.audit.over_seeds import summary_over_seeds
 from eris.compose import compose
@@ -77,18 +79,22 @@ class AuditPlan:
     tosses: int = 1000
     filler: str = ""  # a local model that perturbs texts; with it they are attacked by losses alone
     copies: int = 10  # perturbed ones of each text
+    crafted: bool = False  # canaries with gradients that look like nothing else, instead of samples
+    losses_only: bool = False  # build no gradient
 
     @property
     def listening(self) -> dict[str, Any]:
         """What the scores depend on; statistics are made of them afterwards."""
         observers = [str(observer) for observer in self.observers]
         texts = {"filler": self.filler, "copies": self.copies} if self.filler else {}
+        flags = {name: True for name in ("crafted", "losses_only") if getattr(self, name)}
         return {
             "observers": observers,
             "canaries": self.canaries,
             "views": self.views,
             "masks_known": self.masks_known,
             **texts,
+            **flags,
         }
 
 
@@ -115,12 +121,15 @@ class AuditedRun:
         self._audit = MembershipAudit(
             composition, self._planted, plan.observers, views=plan.views, masks_known=plan.masks_known
         )
+        places = sum(len(found) for members in self._audit.places.values() for found in members)
+        self.memory_need = memory_need(self._planted, composition, places)
         attacks = sorted(attack.name for attack in self._audit.attacks)
         self._key = sha256(json.dumps([config.digest, plan.listening, attacks]).encode()).hexdigest()
         self.finished = False
         if folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
             self._take_up()
             return
+        require_memory(self.memory_need)
         folder.mkdir(parents=True, exist_ok=True)
         facts = {"key": self._key, "attacks": attacks, **plan.listening}
         write_atomically(folder / _MARK, (json.dumps(facts, indent=1) + "\n").encode())
@@ -189,7 +198,11 @@ def _planted(config: Config, plan: AuditPlan) -> PlantedTask:
     task = build_task(config.model_dump(mode="json", exclude_none=True))
     if not hasattr(task, "sample_gradients"):
         raise InputError(f"{config.data.name} has no samples to ask about", fix="audit a data set with samples")
+    if plan.crafted:
+        return plant_crafted(cast(AuditableTask, task), config, most=plan.canaries)
     planted = plant_in(cast(AuditableTask, task), config.seed, fold=config.data.fold, most=plan.canaries)
+    if plan.losses_only:
+        return replace(planted, gradients=False)
     if not plan.filler:
         return planted
     from eris.audit.text_copies import filler_of, perturbed_copies
@@ -226,6 +239,7 @@ def audit_membership(
     seeds: Sequence[int] = (),
     listeners: Sequence[Listener] = (),
     stopped: Callable[[], bool] = lambda: False,
+    notice: Callable[[AuditMemory], None] = lambda _: None,
 ) -> list[MethodAudit]:
     """Audit every method of a configuration; write membership.json, and each training's folder, below `out`.
 
@@ -235,7 +249,9 @@ def audit_membership(
     for method in config.methods:
         _check(with_defaults(config, method), method, plan)
     trials = [
-        audit_method(each.for_method(method), folder / method, plan, listeners=listeners, stopped=stopped)
+        audit_method(
+            each.for_method(method), folder / method, plan, listeners=listeners, stopped=stopped, notice=notice
+        )
         for each, folder in _runs(config, out / "runs", seeds)
         for method in config.methods
     ]
@@ -291,9 +307,14 @@ def audit_method(
     *,
     listeners: Sequence[Listener] = (),
     stopped: Callable[[], bool] = lambda: False,
+    notice: Callable[[AuditMemory], None] = lambda _: None,
 ) -> MethodAudit:
-    """Train one method with canaries and attack it; where that was done before, only the attack is asked again."""
+    """Train one method with canaries and attack it; where that was done before, only the attack is asked again.
+
+    `notice` is told, before it is taken, how much memory the audit needs besides the training.
+    """
     audited = AuditedRun(with_defaults(config, config.methods[0]), folder, plan)
+    notice(audited.memory_need)
     if audited.finished:
         _pass_over(audited, listeners)
     else:

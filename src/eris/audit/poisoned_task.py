@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eris.errors import ConfigError, InputError
+from eris.local.correction import Correction
 from eris.local.spec import ModelSpec, Vector
 from eris.local.task import LocalResult, Memory, Task
 from eris.seeds import Seed
@@ -103,8 +104,14 @@ class PoisonedTask:
     """
 
     def __init__(self, task: Task, attack: PoisoningAttack, attackers: Sequence[int], *, target: int = 0) -> None:
+        self._target = target
         self._task, self._attack, self.attackers = task, attack, frozenset(int(member) for member in attackers)
         self._spoiled, self._triggered = _spoiled(task, attack, target), _triggered(task, target)
+
+    def corrected(self, correction: Correction) -> PoisonedTask:
+        """Return the same with this correction of every local gradient, the attackers' too."""
+        task = cast(Any, self._task).corrected(correction)
+        return PoisonedTask(task, self._attack, tuple(self.attackers), target=self._target)
 
     @property
     def spec(self) -> ModelSpec:
@@ -153,7 +160,7 @@ def _spoiled(task: Task, attack: PoisoningAttack, target: int) -> Any:
         raise InputError(
             f"the samples of this task cannot be exchanged for {attack.name}", fix="use sign-flip or scaled"
         )
-    own: _SpoilableTask = task
+    own = cast(_SpoilableTask, task)
     places = [own.places(member) for member in range(own.members)]
     change = _mirrored(own) if attack.spoils == "labels" else _stamped(own, target, every=2)
     return own.on(_Changed(own.pool, change), places)
@@ -163,7 +170,7 @@ def _triggered(task: Task, target: int) -> Any:
     """Return the task tested on triggered samples of other classes that all claim to be the target's."""
     if not hasattr(task, "tested_on"):
         return None
-    own: _SpoilableTask = task
+    own = cast(_SpoilableTask, task)
     held_out = own.held_out(_ALL)
     if held_out is None or np.ndim(held_out.pool.take(np.arange(1))[0]) not in (2, 4):
         return None

@@ -163,7 +163,7 @@ def _trained(
 
 def _known(mark: Path, key: str, config: Config, listeners: Sequence[Listener]) -> dict[str, float | None]:
     """Return what a finished training came to, and tell those who show progress that its rounds are done."""
-    found = json.loads(mark.read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(mark.read_text(encoding="utf-8"))
     if found.pop("key") != key:
         raise ConfigError(
             "there is a training with other settings in this folder already", fix="choose another --out", path=mark

@@ -69,7 +69,9 @@ class _Corrected:
     _corrections: tuple[Correction, ...] = ()
 
     def corrected(self, correction: Correction) -> Self:
-        """Return the same task with this correction of every local gradient."""
+        """Return the same task with this correction of every local gradient; one that it has is not made twice."""
+        if correction in self._corrections:
+            return self
         task = copy.copy(self)
         task._corrections = (*self._corrections, correction)
         return task

@@ -306,7 +306,9 @@ class TorchTask:
         return update, self._optimizer.effective_steps(len(losses)), sum(losses) / len(losses)
 
     def corrected(self, correction: Correction) -> Self:
-        """Return the same task with this correction of every local gradient."""
+        """Return the same task with this correction of every local gradient; one that it has is not made twice."""
+        if correction in self._corrections:
+            return self
         if self.work.send != "delta":
             raise ConfigError(
                 f"local.send is {self.work.send!r}: there are no local steps to correct",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -24,6 +25,9 @@ from eris.cli.auditing.options import (
 from eris.cli.auditing.progress import Rounds
 from eris.cli.auditing.tables import membership_footnotes, membership_table, runs_footnote
 from eris.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from eris.audit.memory_need import AuditMemory
 
 __all__ = ["membership"]
 
@@ -56,6 +60,13 @@ def membership(
         str, typer.Option(help="For --attack spv on texts: a local model that fills gaps (BERT, T5, GPT).")
     ] = "",
     copies: Annotated[int, typer.Option(min=1, help="For --attack spv: changed copies of each text.")] = 10,
+    crafted: Annotated[
+        bool,
+        typer.Option("--crafted", help="Canaries whose gradients look like nothing else: an upper bound for samples."),
+    ] = False,
+    losses_only: Annotated[
+        bool, typer.Option("--losses-only", help="Build no gradient of a sample: for models too large for that.")
+    ] = False,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
@@ -78,11 +89,11 @@ def membership(
     from eris.audit.membership_run import AuditPlan, attack_again, audit_membership, finished_audit, over_seeds
     from eris.audit.observer import parse_observer
 
-    folder = out or stamped_folder()
+    folder, asked = out or stamped_folder(), attacks(attack, losses_only=losses_only)
     if (
         source is not None
         and not (changes or observer or seeds > 1)
-        and (before := finished_audit(source, attacks(attack))) is not None
+        and (before := finished_audit(source, asked)) is not None
     ):
         trials = attack_again(source, folder, before)
     else:
@@ -90,17 +101,21 @@ def membership(
         observers = tuple(parse_observer(text) for text in observer or ["aggregator"])
         plan = AuditPlan(
             observers,
-            attacks(attack),
+            asked,
             canaries=canaries,
             views=views,
             masks_known=masks_known,
             filler=filler,
             copies=copies,
+            crafted=crafted,
+            losses_only=losses_only,
         )
         chosen = TUNING.other_seeds(config.seed, seeds) if seeds > 1 else ()
         total = seeds * len(config.methods) * config.rounds
         with resumable(folder), Rounds(total, visible=not as_json) as progress:
-            trials = audit_membership(config, folder, plan, seeds=chosen, listeners=[progress])
+            trials = audit_membership(
+                config, folder, plan, seeds=chosen, listeners=[progress], notice=_memory_note(visible=not as_json)
+            )
     plain, together = [trial.plain() for trial in trials], over_seeds(trials)
     picture = _draw(together or plain, folder / "membership.png")
     if as_json:
@@ -109,20 +124,33 @@ def membership(
     console = Console()
     console.print(membership_table(together or plain, "method", "method"))
     notes = membership_footnotes(together or plain, folder / "membership.json", picture)
-    said = f"{_which(attack)}{runs_footnote(plain, together)}\n{notes}"
+    said = f"{_which(attack, asked[0])}{runs_footnote(plain, together)}\n{notes}"
     console.print(said, soft_wrap=True, highlight=False, markup=False)
 
 
-def _which(attack: str) -> str:
+def _memory_note(*, visible: bool) -> Callable[[AuditMemory], None]:
+    """Say once how much memory is needed, before it is taken."""
+    said: set[str] = set()
+
+    def say(need: AuditMemory) -> None:
+        if visible and not said:
+            Console(stderr=True).print(f"memory besides the training: {need}", soft_wrap=True, highlight=False)
+        said.add(str(need))
+
+    return say
+
+
+def _which(attack: str, name: str) -> str:
     """Say which attack `best` is, and where it was found to be."""
     if attack != "best":
         return ""
     from eris.audit.attack import ATTACKS, STRONGEST, TUNING
 
-    others = sum(name in next(iter(TUNING.auc.values())) for name in ATTACKS)
+    others = sum(other in next(iter(TUNING.auc.values())) for other in ATTACKS)
+    what = f"the best of {others}" if name == STRONGEST else "the best that builds no gradient"
     return (
-        f"Attack: {STRONGEST}, the best of {others} on tuning seeds {min(TUNING.seeds)} to {max(TUNING.seeds)} of the "
-        f"small preset (mean AUC there {TUNING.mean(STRONGEST):.2f}).\n"
+        f"Attack: {name}, {what} on tuning seeds {min(TUNING.seeds)} to {max(TUNING.seeds)} of the "
+        f"small preset (mean AUC there {TUNING.mean(name):.2f}).\n"
     )
 
 

@@ -64,11 +64,11 @@ def _settings_in(folder: Path) -> Path:
     )
 
 
-def attacks(name: str) -> tuple[str, ...]:
+def attacks(name: str, *, losses_only: bool = False) -> tuple[str, ...]:
     """Return the attack asked for, and the paper's for comparison."""
     from eris.audit.attack import attack_by_name
 
-    return tuple(dict.fromkeys(attack_by_name(each).name for each in (name, "paper")))
+    return tuple(dict.fromkeys(attack_by_name(each, losses_only=losses_only).name for each in (name, "paper")))
 
 
 def stamped_folder() -> Path:

@@ -1,0 +1,74 @@
+"""How much memory an audit takes besides the training, said before it is taken.
+
+>>> need = AuditMemory(gradients=6 << 30, updates=1 << 30, references=0)
+>>> need.total >> 30, str(need)
+(7, 'about 7.5 GB (gradients 6.4 GB, updates 1.1 GB)')
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from eris.audit.canaries import PlantedTask
+from eris.compose import Composition
+from eris.errors import ConfigError
+from eris.transforms import Shift
+
+__all__ = ["AuditMemory", "memory_need", "require_memory"]
+
+_VALUE = 4
+_SYSTEM = Path("/proc/meminfo")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditMemory:
+    """Bytes by what they are taken for."""
+
+    gradients: int  # of a member's canaries and of public samples, whole and on a shard
+    updates: int  # of all members, of one round
+    references: int  # what observers keep of victims from round to round
+
+    @property
+    def total(self) -> int:
+        """All together."""
+        return self.gradients + self.updates + self.references
+
+    def __str__(self) -> str:
+        parts = {"gradients": self.gradients, "updates": self.updates, "references": self.references}
+        named = ", ".join(f"{name} {_sized(part)}" for name, part in parts.items() if part)
+        return f"about {_sized(self.total)} ({named})"
+
+
+def memory_need(planted: PlantedTask, composition: Composition, places: int) -> AuditMemory:
+    """Return what an audit takes that looks from so many places (over all victims and observers)."""
+    n, members = composition.recipe.spec.n_trainable, planted.task.members
+    canaries = max((len(own) for own in planted.canaries.places), default=0)
+    public = planted.public.samples(0) if planted.public is not None else 0
+    rows = 2 * (canaries + public) if planted.gradients and planted.copies is None else 0
+    shifts = any(isinstance(transform, Shift) for transform in composition.recipe.chain.transforms)
+    kept = (3 if shifts else 0) + (2 if composition.config.local.keep_state else 0)
+    return AuditMemory(_VALUE * n * rows, _VALUE * n * (members + 2), _VALUE * n * kept * places)
+
+
+def require_memory(need: AuditMemory) -> None:
+    """Refuse what this machine cannot hold."""
+    available = _available()
+    if available is not None and need.total > available:
+        raise ConfigError(
+            f"the audit takes {need} of memory besides the training, and {_sized(available)} are free",
+            fix="use --losses-only, fewer --views, or fewer --canaries",
+        )
+
+
+def _available() -> int | None:
+    """Return what the system can still give; None where it does not say."""
+    try:
+        lines = dict(line.split(":", 1) for line in _SYSTEM.read_text(encoding="ascii").splitlines())
+        return int(lines["MemAvailable"].split()[0]) << 10
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def _sized(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
