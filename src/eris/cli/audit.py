@@ -9,6 +9,7 @@ from eris.cli.auditing.membership import membership
 from eris.cli.auditing.poisoning import poisoning
 from eris.cli.auditing.reconstruction import reconstruction
 from eris.cli.auditing.sweep import sweep
+from eris.cli.auditing.text import text
 
 __all__ = ["register"]
 
@@ -23,6 +24,7 @@ def register(app: typer.Typer) -> None:
     audit.command("property")(property_inference)
     audit.command("source")(source_inference)
     audit.command()(sweep)
+    audit.command()(text)
     app.add_typer(audit, name="audit")
 
 

@@ -1,0 +1,102 @@
+"""`eris audit text`: recover the words of a text from one gradient step of a transformer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from eris.cli.auditing.interruption import resumable
+from eris.cli.auditing.options import Json, Out, stamped_folder
+from eris.cli.auditing.progress import Attacks
+from eris.errors import ConfigError
+
+__all__ = ["text"]
+
+
+def text(
+    model: Annotated[
+        str, typer.Option(help="tiny (ours), or an encoder that `eris data get` fetched: minilm-l6.")
+    ] = "tiny",
+    lora: Annotated[int, typer.Option(min=0, help="Train adapters of this rank instead of all weights.")] = 0,
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(help="span (default: DAGER's check) or search (in the manner of LAMP, seconds a text)."),
+    ] = None,
+    aggregators: Annotated[str, typer.Option(help="Numbers of aggregators; 1 is a server.")] = "1,8,32",
+    tokens: Annotated[str, typer.Option(help="Lengths of texts.")] = "8,32",
+    plan: Annotated[
+        list[str] | None,
+        typer.Option(help="contiguous, blocks of 1024, blocks of 32, random; may be given several times."),
+    ] = None,
+    keep: Annotated[str, typer.Option(help="Shares of a shard that compression sends.")] = "1",
+    noise: Annotated[str, typer.Option(help="Noise multipliers, with the gradient clipped to its own length.")] = "0",
+    texts: Annotated[int, typer.Option(min=1, help="Texts for each point of the map.")] = 5,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Recover the words of a text from what an aggregator saw of one gradient step, over a map of settings.
+
+    **Examples**
+
+    `eris audit text`
+
+    `eris audit text --attack search --aggregators 8,32 --tokens 8 --plan random`
+
+    `eris audit text --lora 16 --tokens 8 --keep 1,0.2 --noise 0,0.001`
+    """
+    from eris.audit.text.run import TextPlan, audit_text
+
+    folder, standard = out or stamped_folder(), TextPlan()
+    asked = TextPlan(
+        model=model,
+        lora=lora,
+        attacks=tuple(dict.fromkeys(attack or standard.attacks)),
+        aggregators=tuple(int(count) for count in _numbers(aggregators, least=1)),
+        tokens=tuple(int(count) for count in _numbers(tokens, least=1)),
+        plans=tuple(dict.fromkeys(plan or standard.plans)),
+        keeps=_numbers(keep),
+        noises=_numbers(noise),
+        texts=texts,
+    )
+    with resumable(folder), Attacks(visible=not as_json) as progress:
+        results = audit_text(asked, folder, notice=progress)
+    if as_json:
+        typer.echo(json.dumps({"path": str(folder), "results": results}))
+        return
+    console = Console()
+    console.print(_table(results))
+    chance = f"Chance: {results[0]['chance']:.2%} of the tokens."
+    notes = f"{chance} 95 %: Student's t over {texts} synthetic texts.\nresults: {folder / 'text.json'}"
+    console.print(notes, soft_wrap=True, highlight=False, markup=False)
+
+
+def _numbers(text: str, *, least: float = 0.0) -> tuple[float, ...]:
+    """Read numbers with commas between them."""
+    try:
+        found = tuple(dict.fromkeys(float(part) for part in text.split(",")))
+    except ValueError:
+        raise ConfigError(f"{text!r} are not numbers", fix="write them with commas, such as 1,8,32") from None
+    if min(found) < least:
+        raise ConfigError(f"{min(found):g} is less than {least:g}", fix="use larger numbers")
+    return found
+
+
+def _table(results: Sequence[dict[str, Any]]) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    several = [name for name in ("attack", "keep", "noise") if len({result[name] for result in results}) > 1]
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in ("A", "tokens", "plan", *several, "sees", "recovered", "95 %", "exact"):
+        table.add_column(column, justify="left" if column in ("plan", "attack") else "right", no_wrap=True)
+    for result in results:
+        found = result["recovered"]
+        spread = "–" if found["low"] is None else f"{found['low']:.0%}–{found['high']:.0%}"
+        figures = (f"{result['sees']:.1%}", f"{found['value']:.0%}", spread, f"{result['exact']:.0%}")
+        names = (str(result["aggregators"]), str(result["tokens"]), result["plan"])
+        table.add_row(*names, *(str(result[name]) for name in several), *figures)
+    return table
