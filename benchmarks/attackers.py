@@ -3,6 +3,7 @@
     python benchmarks/attackers.py gate HASH [--out FOLDER] [--seeds 10]
     python benchmarks/attackers.py tune [--out FOLDER]
     python benchmarks/attackers.py observers HASH [--out FOLDER] [--seeds 5]
+    python benchmarks/attackers.py sweeps HASH [--out FOLDER] [--seeds 3]
 
 `gate` derives its seeds from a hash, so that nobody has chosen anything on them. Both attacks listen to the same
 trainings, from one place for each member that is chosen beforehand. What is seen there is
@@ -26,6 +27,8 @@ which attack is the audit's default:
 
 `observers` asks what each observer learns under each defence with the default attack alone, on seeds from a hash:
 membership AUC, one-run ε and the model's accuracy, for the tables of docs/audit.md.
+
+`sweeps` asks the points of `eris audit sweep` (aggregators, collusion, compression, blocks, rotation) in the same way.
 
 Each seed leaves a file in FOLDER for each training; whoever stops it goes on there.
 """
@@ -56,6 +59,7 @@ from eris.audit.intervals import t_quantile
 from eris.audit.membership import MembershipAudit
 from eris.audit.membership_run import SMALL
 from eris.audit.observation import Observation
+from eris.audit.membership_sweep import SWEEPS
 from eris.audit.observer import Observer, Vantage, parse_observer
 from eris.compose import compose
 from eris.config import Config, load_config
@@ -139,9 +143,15 @@ def _part(estimate: UpdateEstimate, kept: Any) -> UpdateEstimate:
     return replace(estimate, rest=estimate.rest[:0], means=estimate.means[:0], fresh_means=estimate.means[:0], **values)
 
 
+POINTS = {f"{sweep} {number}": point for sweep in SWEEPS for number, point in enumerate(SWEEPS[sweep].points(8))}
+
+
 def settings(name: str, seed: int) -> Config:
     """Return what is trained."""
-    changes = TRAININGS[name].changes if name in TRAININGS else DEFENCES[name]
+    if name in POINTS:
+        changes = POINTS[name].changes
+    else:
+        changes = TRAININGS[name].changes if name in TRAININGS else DEFENCES[name]
     config = load_config(changes=[*SMALL, *changes, f"seed={seed}"])
     return with_defaults(config, config.methods[0])
 
@@ -204,6 +214,18 @@ def tuned(name: str, seed: int) -> dict[str, Any]:
 def observed(name: str, seed: int) -> dict[str, Any]:
     """Train once under a defence, and look from everywhere."""
     lookers = [Looker(view, who, (ATTACKS[STRONGEST],), {}, seed) for view, who in LOOKING.items()]
+    return measured(name, seed, lookers)
+
+
+def swept(name: str, seed: int) -> dict[str, Any]:
+    """Train one point of a sweep, and look as it says."""
+    point = POINTS[name]
+    several = len(point.observers) > 1
+    labels = [str(observer.size) if several else point.label for observer in point.observers]
+    lookers = [
+        Looker(label, str(observer), (ATTACKS[STRONGEST],), {}, seed)
+        for label, observer in zip(labels, point.observers, strict=True)
+    ]
     return measured(name, seed, lookers)
 
 
@@ -331,29 +353,49 @@ def observers(out: Path, text: str, count: int, names: Sequence[str], workers: i
     return {"hash": text, "attack": STRONGEST, "seeds": seeds_from(text, count), "defences": table}
 
 
+def sweeps(out: Path, text: str, count: int, names: Sequence[str], workers: int) -> dict[str, Any]:
+    """Return the AUC along every axis."""
+    points = [point for point in POINTS if point.split()[0] in names]
+    found = everywhere(out, swept, points, seeds_from(text, count), workers)
+    table: dict[str, Any] = {}
+    for name in names:
+        labels = dict.fromkeys(label for one in found if one["training"].split()[0] == name for label in one["views"])
+        table[name] = {label: _point(found, name, label) for label in labels}
+    return {"hash": text, "attack": STRONGEST, "seeds": seeds_from(text, count), "sweeps": table}
+
+
+def _point(found: Sequence[dict[str, Any]], name: str, label: str) -> dict[str, Any]:
+    runs = [one for one in found if one["training"].split()[0] == name and label in one["views"]]
+    figures = [run["views"][label][STRONGEST] for run in runs]
+    parts = {part: over_seeds([one[part] for one in figures]) for part in ("auc", "epsilon")}
+    return {**parts, "accuracy": over_seeds([run["accuracy"] for run in runs])}
+
+
 def main() -> None:
     """Read the command line and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_subparsers(dest="what", required=True)
-    gating, tuning, looking, _ = (what.add_parser(name) for name in ("gate", "tune", "observers", "digest"))
-    for command, count in ((gating, 10), (looking, 5), (tuning, len(TUNING_SEEDS))):
+    gating, tuning, looking, sweeping, _ = (
+        what.add_parser(name) for name in ("gate", "tune", "observers", "sweeps", "digest")
+    )
+    for command, count in ((gating, 10), (looking, 5), (sweeping, 3), (tuning, len(TUNING_SEEDS))):
         command.add_argument("--seeds", type=int, default=count)
-    for command in (gating, looking):
+    for command in (gating, looking, sweeping):
         command.add_argument("hash", help="what the seeds follow from, such as that of the commit that is measured")
     small = list(TRAININGS)[:2]
-    for command, usual in ((gating, list(TRAININGS)), (tuning, small), (looking, list(DEFENCES))):
+    choices: dict[Any, Any] = {gating: TRAININGS, tuning: TRAININGS, looking: DEFENCES, sweeping: SWEEPS}
+    for command, known in choices.items():
         command.add_argument("--out", type=Path, default=Path("attackers") / command.prog.split()[-1])
-        command.add_argument(
-            "--trainings", nargs="+", choices=DEFENCES if command is looking else TRAININGS, default=usual
-        )
+        usual = small if command is tuning else list(known)
+        command.add_argument("--trainings", nargs="+", choices=known, default=usual)
         command.add_argument("--workers", type=int, default=1, help="processes")
     chosen = parser.parse_args()
     if chosen.what == "digest":
         print(digest())
         return
     chosen.out.mkdir(parents=True, exist_ok=True)
-    if chosen.what in ("gate", "observers"):
-        measure = gate if chosen.what == "gate" else observers
+    if chosen.what != "tune":
+        measure = {"gate": gate, "observers": observers, "sweeps": sweeps}[chosen.what]
         found = measure(chosen.out, chosen.hash, chosen.seeds, chosen.trainings, chosen.workers)
     else:
         found = tune(chosen.out, TUNING_SEEDS[: chosen.seeds], chosen.trainings, chosen.workers)

@@ -11,8 +11,9 @@ well their membership can be told from it. Read it in this order:
 `scoring`        how good their scores are, with chance level, interval (`intervals`) and ε
 `membership`     the audit that listens to a run; `membership_run` trains, `membership_sweep` and `comparison` repeat
 `inference`      which classes a member holds, and whose sample it is
-`poisoning`      what members that do harm do to the model
+`poisoning`      what members that do harm do to the model; `malicious`: what a false mean lays open
 `reconstruction` the attacks that recover samples, with a chain of their own; `similarity` judges pictures
+`text`           the attacks that recover words from the updates of transformers
 ================ ===========================================================================================
 
 See docs/audit.md for what the figures mean and what they do not.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from eris.cli.auditing.inference import property_inference, source_inference
+from eris.cli.auditing.malicious import malicious
 from eris.cli.auditing.membership import membership
 from eris.cli.auditing.poisoning import poisoning
 from eris.cli.auditing.reconstruction import reconstruction
@@ -18,6 +19,7 @@ def register(app: typer.Typer) -> None:
     """Add the verb."""
     audit = typer.Typer(help="Attack a training as a good attacker would, and say what that came to.")
     audit.callback(no_args_is_help=True)(_audit)
+    audit.command()(malicious)
     audit.command()(membership)
     audit.command()(poisoning)
     audit.command()(reconstruction)

@@ -1,0 +1,248 @@
+"""An aggregator that signs a false mean: what can it plant in everybody's model, and read out of the next updates?
+
+Whoever aggregates a shard decides, with a mean that nobody can check, where the model goes on that shard. Two things it
+can want there are played on a perceptron with ReLU, whose first layer sees the pictures themselves:
+
+**Traps** (the idea of Robbing the Fed, in the form of trap weights). The visible part of each row of the first layer is
+made long, in a random direction, and so large that it alone decides whether the unit is on: it is for one picture in a
+batch, by what public pictures say. The gradient of such a row is then a multiple of one single picture, and the
+aggregator reads it on its own coordinates. A picture counts as isolated where a row is proportional to it.
+
+**Fishing.** The output unit of one class is pushed so far down that no picture is taken for it. The gradient of its row
+is then made of that class's pictures alone; how much of it is, is reported as a cosine.
+
+Chance is the same count on the honest model. With `shards.replicas = 2` the second aggregator of a shard signs another
+mean, the shard is lost for that round and the model stays honest there: that row is the baseline by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.audit.json_file import write_json
+from eris.audit.over_seeds import mean_over_seeds
+from eris.compose import initial_seed
+from eris.config import Config, load_config
+from eris.errors import InputError
+from eris.local.spec import Vector
+from eris.methods import with_defaults
+from eris.seeds import Seed, private_root, public_root
+from eris.shards.plan import Coordinates, contiguous, scattered
+from eris.tasks import build_task
+
+__all__ = ["DEFENCES_AGAINST_LIES", "SMALL_MALICIOUS", "FalseMean", "audit_malicious", "planted_traps"]
+
+SMALL_MALICIOUS = (
+    "method=eris", "members=4", "rounds=1", "data.samples=32", "data.validation=0.0", "data.test_samples=300",
+    "model.name=mlp", "local.batch=full", "local.epochs=1", "local.lr=0.1", "local.momentum=0.0", "workers=1",
+)  # fmt: skip
+DEFENCES_AGAINST_LIES: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "second aggregator": (),
+    "5 local steps": ("local.epochs=5",),
+    "noise, ε = 10 a sample": ("method=eris+ldp", "privacy.unit=sample", "privacy.clip=1.0", "privacy.epsilon=10"),
+    "masked sum": (),
+}
+NOTES = (
+    "isolated: pictures of a batch to which the visible part of some row is proportional (cosine above 0.999), as a "
+    "share of the batch; low and high are Student's t over seeds. Read: the share of such a picture's pixels",
+    "honest: the same without a false mean, which is chance",
+    "a second aggregator (shards.replicas = 2) signs another mean: the shard is lost, and the model stays honest there",
+    "masked sum: the aggregator sees the sum of all members' updates, so a batch is all members' together",
+    "fishing: cosine between one class's output row, as who has that class's bias pushed it, and what the class alone "
+    "would give",
+)
+
+_TRAPPED = 0.999
+_PUSH = 40.0  # that a class's logit is moved down by
+_LOUD = 50.0  # how much larger a trap is than the weights it shares a row with
+
+
+@dataclass(frozen=True, slots=True)
+class FalseMean:
+    """One lie: where the aggregator's coordinates are, and whether it is told at all."""
+
+    plan: str  # contiguous or random
+    defence: str
+    lies: bool
+
+
+def audit_malicious(
+    out: Path,
+    *,
+    changes: Sequence[str] = (),
+    aggregators: int = 8,
+    seeds: Sequence[int] = range(1, 6),
+    notice: Callable[[int, int, str], None] = lambda *_: None,
+) -> list[dict[str, Any]]:
+    """Play every lie under every defence with every seed, write malicious.json and return its results."""
+    cases = [
+        FalseMean(plan, defence, lies)
+        for plan in ("contiguous", "random")
+        for defence in DEFENCES_AGAINST_LIES
+        for lies in ((True, False) if defence == "none" else (True,))
+    ]
+    results = []
+    for number, case in enumerate(cases):
+        notice(number, len(cases), f"{case.plan}, {case.defence}")
+        found = [_played(case, changes, aggregators, seed) for seed in seeds]
+        results.append(_result(case, found))
+    notice(len(cases), len(cases), "done")
+    write_json(
+        out / "malicious.json",
+        {
+            "changes": list(changes),
+            "aggregators": aggregators,
+            "seeds": list(seeds),
+            "notes": NOTES,
+            "results": results,
+        },
+    )
+    return results
+
+
+def _result(case: FalseMean, found: Sequence[dict[str, float]]) -> dict[str, Any]:
+    figures = {}
+    for name in ("isolated", "fishing"):
+        values = [one[name] for one in found]
+        figures[name] = mean_over_seeds(values) if len(values) > 1 else {"value": values[0], "low": None, "high": None}
+    return {
+        "plan": case.plan,
+        "defence": case.defence if case.lies else "honest mean",
+        **figures,
+        "read": float(np.mean([one["read"] for one in found])),
+    }
+
+
+def _played(case: FalseMean, changes: Sequence[str], aggregators: int, seed: int) -> dict[str, float]:
+    chosen = [*SMALL_MALICIOUS, *changes, *DEFENCES_AGAINST_LIES[case.defence], f"seed={seed}"]
+    config = load_config(changes=chosen)
+    config = with_defaults(config, config.methods[0])
+    scene = _Scene(config, case, aggregators)
+    lies = case.lies and case.defence != "second aggregator"
+    trapped = scene.model.copy()
+    if lies:
+        planted_traps(trapped[scene.first], scene.seen_first, scene.biases, scene.public, scene.batch, scene.seed)
+    isolated = scene.isolated(scene.update(trapped))
+    fished = scene.model.copy()
+    if lies:
+        fished[scene.output_bias.start + scene.target] -= _PUSH
+    return {
+        "isolated": isolated,
+        "read": float(scene.seen_first.any(axis=1).sum() and scene.seen_first[scene.seen_first.any(axis=1)].mean()),
+        "fishing": scene.fishing(fished),
+    }
+
+
+class _Scene:
+    """One member's batch, one aggregator's shard, and where the layers lie in the flat vector."""
+
+    def __init__(self, config: Config, case: FalseMean, aggregators: int) -> None:
+        self._task = cast(Any, build_task(config.model_dump(mode="json", exclude_none=True)))
+        self._config, self._summed = config, case.defence == "masked sum"
+        self.seed = public_root(config.seed).child("malicious")
+        self.model = self._task.initial(initial_seed(config.seed))
+        spec = self._task.spec
+        names = list(spec.slices)
+        weights = [name for name in names if name.endswith("weight")]
+        if len(weights) < 2 or not isinstance(spec.slices[weights[0]], slice):
+            raise InputError("the lies are played on a perceptron with a hidden layer", fix="use model.name=mlp")
+        self.first, self._last = spec.slices[weights[0]], spec.slices[weights[-1]]
+        self.biases = self.model[spec.slices[weights[0].replace("weight", "bias")]]
+        self.output_bias = spec.slices[weights[-1].replace("weight", "bias")]
+        members = range(config.members) if self._summed else range(1)
+        batches = [self._task.examples(member) for member in members]
+        self.pictures = np.concatenate([np.asarray(inputs).reshape(len(inputs), -1) for inputs, _ in batches])
+        self.labels = np.concatenate([np.asarray(labels) for _, labels in batches])
+        self.batch, self.target = len(self.pictures), int(self.labels[0])
+        held_out = self._task.held_out(300).examples(0)[0]
+        self.public = np.asarray(held_out).reshape(len(held_out), -1).astype(np.float64)
+        self._own = _shard(spec.n_trainable, aggregators, case.plan, self.seed, self.first)
+        seen = np.zeros(spec.n_trainable, bool)
+        seen[self._own] = True
+        self.seen_first = seen[self.first].reshape(len(self.biases), -1)
+
+    def update(self, model: Vector) -> Vector:
+        """Return what the aggregator gets to see the visible part of: one member's update, or the sum of all."""
+        members = range(self._config.members) if self._summed else range(1)
+        updates = [self._trained(member, model) for member in members]
+        return cast(Vector, np.sum(updates, axis=0))
+
+    def isolated(self, update: Vector) -> float:
+        """Return the share of pictures to which the visible part of some row is proportional."""
+        rows = update[self.first].reshape(self.seen_first.shape)
+        found: set[int] = set()
+        for row, seen in zip(rows, self.seen_first, strict=True):
+            if seen.sum() > 1 and np.abs(row[seen]).max() > 0:
+                cosines = np.abs(_cosines(row[seen], self.pictures[:, seen]))
+                if cosines.max() > _TRAPPED:
+                    found.add(int(cosines.argmax()))
+        return len(found) / self.batch
+
+    def fishing(self, model: Vector) -> float:
+        """Return how much of one class's output row is its own: the cosine with the update of its samples alone."""
+        place = slice(self._last.start, self._last.stop)
+        width = (place.stop - place.start) // (self.output_bias.stop - self.output_bias.start)
+        row = slice(place.start + self.target * width, place.start + (self.target + 1) * width)
+        whole = self.update(model)[row]
+        alone = self._of_class(model)[row]
+        return float(_cosines(whole, alone[None])[0])
+
+    def _of_class(self, model: Vector) -> Vector:
+        labels = [np.asarray(self._task.examples(member)[1]) for member in range(self._config.members)]
+        chosen = [np.flatnonzero(own == self.target) for own in labels]
+        only = self._task.restricted(chosen)
+        members = range(self._config.members) if self._summed else range(1)
+        parts = [
+            len(chosen[member]) * only.sample_gradients(member, model).mean(axis=0)
+            for member in members
+            if len(chosen[member])
+        ]
+        return cast(Vector, np.sum(parts, axis=0))
+
+    def _trained(self, member: int, model: Vector) -> Vector:
+        seed = private_root(self._config.seed, member)
+        result = self._task.train(member, model, self._task.memory(member), round=0, seed=seed)
+        return cast(Vector, result.update)
+
+
+def planted_traps(
+    first: Vector, seen: NDArray[np.bool_], biases: Vector, public: NDArray[np.float64], batch: int, seed: Seed
+) -> None:
+    """Write traps into the visible entries of a first layer (flat, units × inputs), in place.
+
+    Each row gets a direction of its own, scaled so that with the bias as it is the unit is on for one public picture in
+    a batch's worth. What of a row is not seen stays as it was; the trap is so much larger that it hardly counts.
+    """
+    rows = first.reshape(seen.shape)
+    generator = seed.child("traps").generator()
+    for unit, own in enumerate(seen):
+        if own.sum() < 2:
+            continue
+        direction = generator.standard_normal(int(own.sum()))
+        rest = public[:, ~own] @ rows[unit, ~own].astype(np.float64) + float(biases[unit])
+        along = public[:, own] @ direction
+        loud = _LOUD * (rest.std() + abs(float(rest.mean())) + 1e-3) / max(along.std(), 1e-9)
+        # A constant cannot be added without the bias: a multiple of the public mean picture stands in for it.
+        mean = public[:, own].mean(axis=0)
+        height = public[:, own] @ mean
+        shift = -np.quantile(loud * along + rest, 1 - 1 / batch) / max(float(height.mean()), 1e-9)
+        rows[unit, own] = (loud * direction + shift * mean).astype(np.float32)
+
+
+def _shard(n: int, aggregators: int, plan: str, seed: Seed, first: slice) -> Coordinates:
+    """Return the shard with most of the first layer."""
+    drawn = contiguous(n, aggregators) if plan == "contiguous" else scattered(n, aggregators, seed.child("plan"))
+    owners = drawn.owners_of(np.arange(first.start, first.stop))
+    return drawn.coordinates(int(np.bincount(owners, minlength=aggregators).argmax()))
+
+
+def _cosines(vector: Vector, rows: NDArray[Any]) -> NDArray[np.float64]:
+    lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(vector)
+    return np.asarray((rows @ vector) / np.maximum(lengths, 1e-30), np.float64)

@@ -1,0 +1,68 @@
+"""`eris audit malicious`: an aggregator signs a false mean, and reads single pictures out of the next updates."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from eris.cli.auditing.interruption import resumable
+from eris.cli.auditing.options import Changes, Json, Out, stamped_folder
+from eris.cli.auditing.progress import Attacks
+
+__all__ = ["malicious"]
+
+
+def malicious(
+    changes: Changes = None,
+    aggregators: Annotated[int, typer.Option(min=2, help="Shards; one aggregator lies.")] = 8,
+    seeds: Annotated[int, typer.Option(min=1, help="Batches with as many seeds; a statement takes ten.")] = 5,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Sign a false mean that plants traps or fishes for a class, and see what single pictures that lays open.
+
+    It is played on a perceptron with ReLU, with and without each defence.
+
+    **Examples**
+
+    `eris audit malicious`
+
+    `eris audit malicious --set data.samples=64 --aggregators 4 --seeds 10`
+    """
+    from eris.audit.malicious import audit_malicious
+
+    folder = out or stamped_folder()
+    with resumable(folder), Attacks(visible=not as_json) as progress:
+        results = audit_malicious(
+            folder, changes=changes or [], aggregators=aggregators, seeds=range(1, seeds + 1), notice=progress
+        )
+    if as_json:
+        typer.echo(json.dumps({"path": str(folder), "results": results}))
+        return
+    console = Console()
+    console.print(_table(results))
+    notes = (
+        "Isolated: pictures of a batch that a row shows alone; of each, that share of pixels is read.\n"
+        "Fishing: how much of one class's output row is that class's alone (cosine). Chance: honest mean.\n"
+        f"95 %: Student's t over {seeds} seeds.\nresults: {folder / 'malicious.json'}"
+    )
+    console.print(notes, soft_wrap=True, highlight=False, markup=False)
+
+
+def _table(results: Sequence[dict[str, Any]]) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in ("plan", "defence", "isolated", "95 %", "read", "fishing"):
+        table.add_column(column, justify="left" if column in ("plan", "defence") else "right", no_wrap=True)
+    for result in results:
+        found = result["isolated"]
+        spread = "–" if found["low"] is None else f"{found['low']:.0%}–{found['high']:.0%}"
+        figures = (f"{found['value']:.0%}", spread, f"{result['read']:.0%}", f"{result['fishing']['value']:.2f}")
+        table.add_row(result["plan"], result["defence"], *figures)
+    return table
