@@ -58,8 +58,8 @@ from eris.audit.estimate import UpdateEstimate
 from eris.audit.intervals import t_quantile
 from eris.audit.membership import MembershipAudit
 from eris.audit.membership_run import SMALL
-from eris.audit.observation import Observation
 from eris.audit.membership_sweep import SWEEPS
+from eris.audit.observation import Observation
 from eris.audit.observer import Observer, Vantage, parse_observer
 from eris.compose import compose
 from eris.config import Config, load_config
