@@ -41,10 +41,17 @@ class AttackSetup:
 
 
 def attack_setup(
-    config: Config, observers: Sequence[Observer], *, pictures: int, rounds: int = 1, model: Vector | None = None
+    config: Config,
+    observers: Sequence[Observer],
+    *,
+    pictures: int,
+    rounds: int = 1,
+    model: Vector | None = None,
+    together: bool = False,
 ) -> AttackSetup:
     """Run a training up to the round that is attacked; as many members as have so many pictures are its victims."""
-    scene = collect(config, observers, victims=_victims(config, pictures), rounds=rounds, model=model)
+    victims = _victims(config, pictures)
+    scene = collect(config, observers, victims=victims, rounds=rounds, model=model, together=together)
     pixels = _Pixels.of(config)
     originals = {victim: pixels.pictures(inputs) for victim, inputs in scene.originals.items()}
     return AttackSetup(

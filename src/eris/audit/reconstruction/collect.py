@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -79,8 +80,10 @@ class ObservationCollector:
         victims: Sequence[int],
         *,
         last: int = 0,
+        together: bool = False,
     ) -> None:
         self._composition, self._samples, self._last = composition, list(samples), last
+        self._together, self._earlier = together, defaultdict[int, list[UpdateObservation]](list)
         self._watching = [(observer, self._place(observer, victim)) for observer in observers for victim in victims]
         self._recorder = TranscriptRecorder(composition.recipe, self._look)
         self.observations: list[VictimObservation] = []
@@ -110,13 +113,15 @@ class ObservationCollector:
         return UpdateEstimator(composition.recipe, victim, vantage, momentum=momentum)
 
     def _look(self, record: RoundTranscript) -> None:
-        for observer, place in self._watching:
+        for number, (observer, place) in enumerate(self._watching):
             if place.victim not in record.sent:
                 place.miss(record)
                 continue
             estimate = place.follow(record)
+            if self._together and record.round < self._last and estimate.seen.size:
+                self._earlier[number].append(self._observation(estimate, record, place))
             if record.round == self._last:
-                observation = self._observation(estimate, record, place)
+                observation = replace(self._observation(estimate, record, place), earlier=tuple(self._earlier[number]))
                 share = estimate.seen.size / self._composition.recipe.spec.n_trainable
                 self.observations.append(
                     VictimObservation(str(observer), place.victim, record.round, share, observation)
@@ -161,13 +166,26 @@ def collect(
     victims: int,
     rounds: int = 1,
     model: Vector | None = None,
+    together: bool = False,
 ) -> CollectedRound:
-    """Run the first `rounds` rounds of a configuration (one method), from `model` if given, and look at the last."""
+    """Run the first `rounds` rounds of a configuration (one method), from `model` if given, and look at the last.
+
+    With `together` what was seen in the rounds before is part of the observation, where members train on all their
+    samples in every step.
+    """
     config = check_attackable(config, observers, rounds)
+    if together and config.local.batch != "full":
+        raise ConfigError(
+            "rounds can be matched together only where every step is on all samples",
+            fix="use local.batch = 'full', or attack one round",
+            key="local.batch",
+        )
     task = _picture_task(config)
     samples = [task.samples(member) for member in range(task.members)]
     chosen = range(min(victims, task.members))
-    collector = ObservationCollector(compose(config, task.spec, samples), samples, observers, chosen, last=rounds - 1)
+    collector = ObservationCollector(
+        compose(config, task.spec, samples), samples, observers, chosen, last=rounds - 1, together=together
+    )
     begun = task if model is None else cast(Task, _Continued(task, model))
     with tempfile.TemporaryDirectory() as folder:
         run(config, Path(folder) / "run", task=begun, listeners=[collector], stopped=lambda: collector.done)

@@ -52,7 +52,7 @@ class GaussNewton:
         matching, targets = Matching(observation, public, mode=mode), torch.from_numpy(known)
         enough = max(self.enough, matching.floor)
         pixels = len(known) * public.shape[0] * public.shape[1] * public.shape[2]
-        seen = public.n if mode == "zero-filled" else observation.seen.size
+        seen = matching.size
         if (size := pixels * min(seen, _ROWS * pixels)) > _MOST_VALUES:
             raise InputError(
                 f"the Jacobian of {pixels} pixels would take {size * 8 >> 20} MiB",

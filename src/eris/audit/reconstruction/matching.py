@@ -4,6 +4,9 @@ Mask-aware, the candidate's update is compared with what was seen, and with noth
 squared distance is zero. Zero-filled, coordinates that were not seen count as zeros: at the true samples
 the distance is what is hidden there, so its minimum lies somewhere else (unless everything was seen).
 
+What was seen of the same samples in earlier rounds is matched together with it (mask-aware, squared distance): other
+weights, other equations for the same pictures.
+
 Values that were rounded are compared as such (mask-aware, squared distance): to the nearest, a candidate within half a
 unit misses nothing; at random, every value counts by the size of its noise.
 """
@@ -54,6 +57,13 @@ class Matching:
         self._slack, self._weights = self._known_rounding()
         target = self._target if self._weights is None else self._target * self._weights
         self._length = max(float(target.norm()), 1e-30)
+        together = mode == "mask-aware" and distance == "squared"
+        self._earlier = [Matching(part, public.at(part.model)) for part in (observation.earlier if together else ())]
+
+    @property
+    def size(self) -> int:
+        """How many values are matched, over all rounds."""
+        return self._target.numel() + sum(part.size for part in self._earlier)
 
     @property
     def noise_ratio(self) -> float:
@@ -65,14 +75,15 @@ class Matching:
     @property
     def floor(self) -> float:
         """The squared distance that noise alone leaves at the true samples: a better match explains noise."""
-        return self._target.numel() * self.noise_ratio**2
+        return self._target.numel() * self.noise_ratio**2 + sum(part.floor for part in self._earlier)
 
     def residual(self, pictures: Tensor, labels: Tensor) -> Tensor:
         """Return the candidate's update less what was seen, relative to the length of the latter."""
         missed = self._shown(pictures, labels) - self._target
         if self._slack is not None:
             missed = missed - missed.clamp(-self._slack, self._slack)
-        return (missed if self._weights is None else missed * self._weights) / self._length
+        missed = (missed if self._weights is None else missed * self._weights) / self._length
+        return torch.cat([missed, *(part.residual(pictures, labels) for part in self._earlier)])
 
     def loss(self, pictures: Tensor, labels: Tensor) -> Tensor:
         """Return the distance of a candidate: ‖·‖² relative to what was seen, or one less the cosine."""
@@ -114,6 +125,7 @@ class OneStepMatching(Matching):
         super().__init__(observation, public, mode=mode)
         local, handling = observation.local, observation.handling
         whole = local.steps == 1 and local.batch >= local.samples and not (handling.clip or handling.sample_clip)
+        whole = whole and not self._earlier
         exact = self._rounding is None
         self._plain = whole and exact and next(public.module.buffers(), None) is None
         if self._plain:

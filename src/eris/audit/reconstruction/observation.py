@@ -68,6 +68,7 @@ class UpdateObservation:
     local: LocalSteps = LocalSteps()
     handling: Handling = Handling()
     rounding: Rounding | None = None  # of the values, if they were rounded to a grid before they were sent
+    earlier: tuple[UpdateObservation, ...] = field(default=(), repr=False)  # of the same samples, in rounds before
 
     def __post_init__(self) -> None:
         if self.seen.shape != self.values.shape or self.seen.ndim != 1:
@@ -96,7 +97,8 @@ class UpdateObservation:
         """Return the same with values that say nothing, as long as the true ones: the attack's chance level."""
         noise = seed.generator().standard_normal(self.values.size)
         noise *= np.linalg.norm(self.values.astype(np.float64)) / np.linalg.norm(noise)
-        return replace(self, values=noise.astype(np.float32))
+        earlier = tuple(part.randomised(seed.child("earlier", place)) for place, part in enumerate(self.earlier))
+        return replace(self, values=noise.astype(np.float32), earlier=earlier)
 
 
 @dataclass(frozen=True, eq=False)

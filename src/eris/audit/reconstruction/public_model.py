@@ -5,6 +5,7 @@ The answer can be differentiated with respect to the pictures, through all of th
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -41,6 +42,12 @@ class PublicModel:
         self.mean, self.std = (torch.tensor(part, dtype=dtype).view(-1, 1, 1) for part in (mean, std))
         self.weights = self._named(torch.from_numpy(as_vector(vector, self.spec.n).copy()).to(dtype))
         self._names = [tensor.name for tensor in self.spec.vector_tensors if tensor.role == "trainable"]
+
+    def at(self, vector: Vector) -> PublicModel:
+        """Return the same network at the public weights of another round."""
+        other = copy.copy(self)
+        other.weights = self._named(torch.from_numpy(as_vector(vector, self.spec.n).copy()).to(self.dtype))
+        return other
 
     @property
     def n(self) -> int:

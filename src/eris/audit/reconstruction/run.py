@@ -57,6 +57,7 @@ class ReconstructionPlan:
     modes: tuple[Mode, ...] = ("mask-aware", "zero-filled")
     pictures: int = 4  # of each defence; whole members, so perhaps a few more
     rounds: int = 1  # the last of so many is attacked
+    together: bool = False  # with what was seen in those before
     candidates: int = 100
     controls: int = 4  # members whose values are replaced by noise
     options: Mapping[str, Any] = field(default_factory=dict)  # of the attacks
@@ -134,7 +135,14 @@ def _works(plan: ReconstructionPlan, notice: Notice) -> Iterator[_Work]:
     for number, defence in enumerate(plan.defences):
         notice(number, len(plan.defences), f"training {defence.label}")
         setups.append(
-            attack_setup(defence.config, plan.observers, pictures=plan.pictures, rounds=plan.rounds, model=plan.model)
+            attack_setup(
+                defence.config,
+                plan.observers,
+                pictures=plan.pictures,
+                rounds=plan.rounds,
+                model=plan.model,
+                together=plan.together,
+            )
         )
     for defence, setup in zip(plan.defences, setups, strict=True):
         for name, attack in attacks.items():
@@ -166,7 +174,8 @@ def _job(
     plan: ReconstructionPlan, defence: Defence, seen: VictimObservation, attack: str, mode: str
 ) -> ReconstructionJob:
     model = "" if plan.model is None else sha256(plan.model.tobytes()).hexdigest()
-    settings = repr((defence.config.digest, plan.rounds, model, sorted(plan.options.items()), plan.told))
+    facts = (defence.config.digest, plan.rounds, model, sorted(plan.options.items()), plan.told)
+    settings = repr((*facts, "together") if plan.together else facts)
     return ReconstructionJob(
         defence=defence.label,
         method=defence.config.methods[0],

@@ -39,7 +39,9 @@ def reconstruction(
     ] = None,
     attack: Annotated[
         list[str] | None,
-        typer.Option(help="boxed (default), idlg, dlg, inverting-gradients, rank-one, …; may be given several times."),
+        typer.Option(
+            help="boxed (default), gauss-newton, idlg, dlg, inverting-gradients, rank-one, …; may be repeated."
+        ),
     ] = None,
     mode: Annotated[str, typer.Option(help="mask-aware, zero-filled (the published attacks), or both.")] = "both",
     images: Annotated[int, typer.Option(min=1, help="Pictures to recover for each defence.")] = 4,
@@ -47,6 +49,9 @@ def reconstruction(
         int | None, typer.Option(min=1, help="Give every member so many pictures and one step on all of them.")
     ] = None,
     round: Annotated[int, typer.Option(min=1, help="Attack this round, counted from where the training begins.")] = 1,
+    together: Annotated[
+        bool, typer.Option("--together", help="Match all rounds up to that one together (full batches).")
+    ] = False,
     candidates: Annotated[int, typer.Option(min=2, help="Pictures among which a recovered one is looked for.")] = 100,
     option: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="An option of the attacks, e.g. steps=2000.")
@@ -79,6 +84,7 @@ def reconstruction(
         modes=_modes(mode),
         pictures=images,
         rounds=round,
+        together=together,
         candidates=candidates,
         options=_options(option or []),
         model=model,

@@ -1,0 +1,75 @@
+"""The audit of a real run: what one aggregating peer received, told as an audit wants to hear it.
+
+A simulated run tells what every member sent, and an observer takes its part of that. A real peer has nothing but its
+part: `Received`, shard by shard. Put together by member it makes the same views, so the same audit comes to the same
+scores, bit for bit, without anybody's help. In fixed point a peer keeps no contributions, and there is nothing to tell.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+
+from eris.events import Event, Listener, Received, RoundStarted, Sent, VerdictWritten
+from eris.protocol.recipe import Recipe
+
+__all__ = ["PeerEvents"]
+
+
+class PeerEvents:
+    """Listens at one real peer and passes its round on to an audit, with what it received in the place of `Sent`."""
+
+    def __init__(self, recipe: Recipe, audit: Listener) -> None:
+        self._recipe, self._audit = recipe, audit
+        self._received: dict[int, list[Received]] = defaultdict(list)
+        self._own: dict[int, Sent] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Take note of an event; a round is passed on when its verdict is there."""
+        if isinstance(event, RoundStarted):
+            self._received.clear()
+            self._own.clear()
+        if isinstance(event, Received):
+            copies = {
+                name: getattr(event, name).copy() for name in ("coordinates", "values", "buffer_coordinates", "buffers")
+            }
+            self._received[event.member].append(replace(event, **copies))
+        elif isinstance(event, Sent):
+            self._own[event.member] = replace(event, values=event.values.copy(), buffers=event.buffers.copy())
+        else:
+            if isinstance(event, VerdictWritten):
+                self._pass_on()
+            self._audit(event)
+
+    def _pass_on(self) -> None:
+        for member, parts in sorted(self._received.items()):
+            if member not in self._own:
+                self._audit(self._as_sent(parts))
+        for own in self._own.values():
+            self._audit(own)
+
+    def _as_sent(self, parts: list[Received]) -> Sent:
+        """Return one member's message as far as it came here."""
+        first = parts[0]
+        coordinates, places, values, buffers = (
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("coordinates", "buffer_coordinates", "values", "buffers")
+        )
+        order = np.argsort(coordinates)
+        dense = np.zeros(self._recipe.spec.n - self._recipe.spec.n_trainable, np.float32)
+        dense[places] = buffers
+        reached = tuple(sorted({part.shard for part in parts}))
+        sizes = tuple(int(shard in reached) for shard in range(self._recipe.policy.shards))
+        return Sent(
+            round=first.round,
+            member=first.member,
+            reached=reached,
+            bytes=sizes,
+            weight=first.weight,
+            steps=first.steps,
+            values=values[order],
+            support=coordinates[order],
+            buffers=dense,
+        )
