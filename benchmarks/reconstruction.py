@@ -8,6 +8,7 @@ Each picture is a batch of its own (the worst case), the network has its first w
     faces    LeNet-5 on faces of 30 people (64 × 64), latents of the published DCGAN-64 by CMA-ES
     progan   the same with the published ProGAN-128, 20 generations: three minutes of processor for a picture
     lfw      LeNet-5 on the 25 × 25 crops of LFW, DCGAN-64
+    newton   the small sigmoid network on the sample of MNIST in the package, picture by Levenberg–Marquardt
 
 From what one aggregator of A sees (mask-aware, and with zeros for what it does not see), from everything (A = 1), and
 from random values of the same length, which is the attack's chance level; for generators also from random latents.
@@ -17,6 +18,12 @@ level with its 95 % interval (bootstrap over pictures; over people, where there 
 
     eris data get cifar10 mnist lpips rog-cifar10 ggl-mnist scrapshots dcgan-64   (one by one; nothing is fetched here)
     python benchmarks/reconstruction.py [--attacks rog ggl] [--pictures 50] [--keep FOLDER] [--table]
+
+    python benchmarks/reconstruction.py --batches [--pictures 56]
+
+measures whole batches of 1, 2, 4 and 8 pictures instead: digits of 8 × 8 pixels, a sigmoid network of 2,410 weights,
+Levenberg–Marquardt, labels found by the attack, from one round and from three together (batches of one member that
+trains on all its pictures in every round).
 
 With --keep, recovered pictures are kept and an interrupted measurement goes on where it was.
 """
@@ -28,7 +35,7 @@ import json
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +44,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from eris.audit.reconstruction import UpdateObservation, reconstruction_attack
+from eris.audit.intervals import rate_interval
+from eris.audit.reconstruction import LocalSteps, UpdateObservation, reconstruction_attack
 from eris.audit.reconstruction.ggl import GGL
 from eris.audit.reconstruction.public_model import PublicModel
 from eris.audit.reconstruction.small_networks import SigmoidLeNet, TwoConvolutions
@@ -74,6 +82,7 @@ SETTINGS = {
     "progan": Setting(
         "scrapshots", _FACES, "ggl", {"generator": "progan-128", "generations": 20}, classes=30, people=True
     ),
+    "newton": Setting("mnist-sample", SigmoidLeNet, "gauss-newton", {"restarts": 1}, dtype=torch.float64),
     "lfw": Setting("lfw", partial(LeNet5, classes=2, size=25), "ggl", {"generator": "dcgan-64"}, classes=2, label=1),
 }
 USUAL = ["idlg", "rog", "ggl", "faces"]
@@ -277,6 +286,69 @@ def _identifications(row: dict[str, Any]) -> list[dict[str, float]]:
     return [row["identified"], row["identified_by_pattern"]]
 
 
+@dataclass(frozen=True)
+class BatchCase:
+    """So many pictures in one step, one aggregator of so many, so many rounds."""
+
+    batch: int
+    aggregators: int
+    rounds: int = 1
+
+
+BATCHES = [
+    *(BatchCase(batch, aggregators) for batch in (1, 2, 4, 8) for aggregators in (1, 2, 4, 8)),
+    *(BatchCase(batch, 8, rounds=3) for batch in (1, 2, 4, 8)),
+]
+
+
+def batches(count: int) -> list[dict[str, Any]]:
+    """Recover whole batches of small digits."""
+    from tests.audit.reconstruction.small_world import digits, world
+
+    pictures, labels = digits(count)
+    rows = []
+    for case in BATCHES:
+        found = [
+            batch_of(case, world(), pictures[start : start + case.batch], labels[start : start + case.batch], start)
+            for start in range(0, count - case.batch + 1, case.batch)
+        ]
+        errors = np.concatenate([errors for errors, *_ in found])
+        hits = int((errors < 1e-3).sum())
+        low, high = rate_interval(hits, errors.size)
+        row = {"batch": case.batch, "aggregators": case.aggregators, "rounds": case.rounds, "pictures": errors.size}
+        row |= {"recovered": hits / errors.size, "low": low, "high": high, "median_mse": float(np.median(errors))}
+        row |= {"labels_right": float(np.mean([right for _, right, _ in found]))}
+        row |= {"cpu_seconds_a_picture": sum(seconds for *_, seconds in found) / errors.size}
+        print(json.dumps(row), file=sys.stderr, flush=True)
+        rows.append(row)
+    return rows
+
+
+def batch_of(
+    case: BatchCase, public: PublicModel, pictures: NDArray[Any], labels: NDArray[np.int64], number: int
+) -> tuple[NDArray[np.float64], bool, float]:
+    """Recover one batch; return the error of each picture, whether all labels were right, and the seconds."""
+    seen = scattered(public.n, case.aggregators, seed=public_root(0).child("plan")).coordinates(0)
+    local = LocalSteps(lr=0.5, samples=case.batch, batch=case.batch)
+    images, targets = torch.from_numpy(pictures), torch.from_numpy(labels)
+    observations: list[UpdateObservation] = []
+    vector = np.concatenate([weight.numpy().ravel() for weight in public.weights.values()]).astype(np.float32)
+    for place in range(case.rounds):
+        update = public.at(vector).update(images, targets, local).detach().numpy().astype(np.float32)
+        observations.append(UpdateObservation(vector.copy(), seen, update[seen], local))
+        others = public_root(0).child("others", number, place).generator().standard_normal(vector.size)
+        vector = (vector - update - 0.05 * others).astype(np.float32)  # other members' updates move the model, too
+    observation = replace(observations[-1], earlier=tuple(observations[:-1]))
+    began = time.process_time()
+    attack = reconstruction_attack("gauss-newton")
+    seed = public_root(0).child("batch", number)
+    found = attack.recover(observation, public.at(observation.model), seed=seed)
+    spent = time.process_time() - began
+    # Pictures come back in no order: each original has the nearest of them.
+    errors = ((np.asarray(found.images)[None] - pictures[:, None]) ** 2).mean(axis=(2, 3, 4)).min(axis=1)
+    return errors, sorted(found.labels.tolist()) == sorted(labels.tolist()), spent
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--attacks", nargs="+", choices=list(SETTINGS), default=USUAL)
@@ -285,8 +357,13 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=50)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--table", action="store_true", help="Markdown tables instead of JSON")
+    parser.add_argument("--batches", action="store_true", help="whole batches of small digits instead")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.batches:
+        sys.path.insert(0, str(Path(__file__).parents[1]))
+        print(json.dumps(batches(options.pictures), indent=1))
+        return
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.keep or Path(scratch)
         results = {attack: measured(attack, options, folder) for attack in options.attacks}
