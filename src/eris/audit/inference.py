@@ -10,7 +10,7 @@ Both listen to a run as the membership audit does, from one place that looks at 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -41,6 +41,8 @@ __all__ = ["SMALL_PROPERTY", "SMALL_SOURCE", "InferenceResult", "OnePlace", "Que
 
 Question = Literal["property", "source"]
 
+_NOBODY: Mapping[int, Sequence[int]] = {}
+
 _TRAINED = (
     "method=eris", "members=8", "rounds=5", "evaluate_every=5", "data.samples=32", "data.validation=0.0",
     "data.test_samples=500", "local.batch=full", "local.epochs=5", "local.lr=0.1", "local.momentum=0.0", "workers=1",
@@ -59,12 +61,21 @@ class OnePlace(Observer):
     """Whoever looks, looks at all members from the same place: questions between members need that."""
 
     def vantages(
-        self, victim: int, aggregators: Sequence[int], members: int, seed: Seed, *, limit: int, server: bool = False
+        self,
+        victim: int,
+        aggregators: Sequence[int],
+        members: int,
+        seed: Seed,
+        *,
+        limit: int,
+        server: bool = False,
+        partners: Mapping[int, Sequence[int]] = _NOBODY,
     ) -> list[Vantage]:
         """Return the one place; it is drawn once for all victims."""
         del victim, limit
         nobody = -1
-        return Observer(self.kind, self.size).vantages(nobody, aggregators, members, seed, limit=1, server=server)
+        place = Observer(self.kind, self.size)
+        return place.vantages(nobody, aggregators, members, seed, limit=1, server=server, partners=partners)
 
 
 @dataclass(frozen=True)
@@ -139,7 +150,7 @@ def _check(config: Config, observer: Observer) -> None:
         )
     if observer.kind in ("neighbour", "broadcast"):
         raise ConfigError(
-            f"{observer} sees no single member's values here", fix="use aggregator, coalition:C, server or wire"
+            f"{observer} sees no single member's values here", fix="use aggregator, pair, coalition:C, server or wire"
         )
 
 
