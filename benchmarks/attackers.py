@@ -104,6 +104,7 @@ TRAININGS = {
 DEFENCES = {
     "plain shards": ("method=eris",),
     "DSC, p = 0.2": ("method=eris+dsc", "compression.keep=0.2"),
+    "masked shards": ("method=eris+masked",),
     "noise, ε = 100 a sample": ("method=eris+ldp", "privacy.unit=sample", "privacy.clip=1.0", "privacy.epsilon=100"),
     "noise, ε = 10 a sample": ("method=eris+ldp", "privacy.unit=sample", "privacy.clip=1.0", "privacy.epsilon=10"),
 }
@@ -111,6 +112,7 @@ LOOKING = {
     "server": "everything", "wire": "wire", "coalition of 4": "coalition:4", "aggregator": "aggregator",
     "broadcast": "broadcast",
 }  # fmt: skip
+UNDER_MASKS = {"pair": "pair", "coalition of 4": "coalition:4", "aggregator": "aggregator", "broadcast": "broadcast"}
 
 
 class Everything(Observer):
@@ -213,7 +215,8 @@ def tuned(name: str, seed: int) -> dict[str, Any]:
 
 def observed(name: str, seed: int) -> dict[str, Any]:
     """Train once under a defence, and look from everywhere."""
-    lookers = [Looker(view, who, (ATTACKS[STRONGEST],), {}, seed) for view, who in LOOKING.items()]
+    looking = UNDER_MASKS if name == "masked shards" else LOOKING
+    lookers = [Looker(view, who, (ATTACKS[STRONGEST],), {}, seed) for view, who in looking.items()]
     return measured(name, seed, lookers)
 
 
@@ -347,7 +350,7 @@ def observers(out: Path, text: str, count: int, names: Sequence[str], workers: i
     for name in names:
         runs = [one for one in found if one["training"] == name]
         table[name] = {"accuracy": over_seeds([run["accuracy"] for run in runs])}
-        for view in LOOKING:
+        for view in runs[0]["views"]:
             figures = [run["views"][view][STRONGEST] for run in runs]
             table[name][view] = {part: over_seeds([one[part] for one in figures]) for part in ("auc", "epsilon")}
     return {"hash": text, "attack": STRONGEST, "seeds": seeds_from(text, count), "defences": table}
