@@ -154,7 +154,7 @@ def _table(results: Sequence[dict[str, Any]]) -> Any:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for column in ("defence", *several, "mode"):
         table.add_column(column)
-    for column in ("sees", "MSE", "recovered", "identified"):
+    for column in ("sees", "MSE", "recovered", "identified", "s each"):
         table.add_column(column, justify="right", no_wrap=True)
     for result in results:
         table.add_row(*(str(result[key]) for key in ("defence", *several, "mode")), *_figures(result))
@@ -167,6 +167,7 @@ def _figures(result: dict[str, Any]) -> list[str]:
         f"{result['mse']['median']:.1e}",
         f"{result['recovered']['rate']:.0%}",
         f"{result['identified']['rate']:.0%}",
+        f"{result['seconds'] / max(1, result['pictures']):.1f}",
     ]
 
 
