@@ -49,6 +49,7 @@ def test_four_rounds_determine_what_one_leaves_open():
         assert bool(torch.linalg.matrix_rank(jacobian, rtol=1e-9) == 64) == determined
 
 
+@pytest.mark.slow
 def test_most_pictures_are_recovered_from_four_rounds():
     pictures, labels = digits(4)
     found = []
