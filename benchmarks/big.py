@@ -1,12 +1,19 @@
-"""A model too long for memory: n = 1.3 billion over 4 peers, shared-reference DSC 1 %, mutual TLS, loopback.
+"""A model too long for memory: GPT-Neo-1.3B trained whole by 3 peers, shared-reference DSC 1 %, mutual TLS, loopback.
 
-    python benchmarks/big.py [--n 1300000000] [--peers 4] [--rounds 3] [--folder DIR] [--check]
+    python benchmarks/big.py [--model gpt-neo-1.3b] [--peers 3] [--rounds 1] [--folder DIR] [--check]
+    python benchmarks/big.py --model made-up [--n 1300000000] [--peers 4] [--rounds 3]
+
+The network has GPT-Neo-1.3B's architecture and begins at random, as transformers builds it; it learns a text's letters,
+one step of plain SGD a round. Weights are windows on the peer's mapped model, gradients are added up in one mapped
+file (`eris.local.torch_block_task`); peers compute in turn. `tiny` is the same with two small layers. `made-up` moves
+updates that cost nothing to make, as long as one likes.
 
 Model and reference lie in mapped files of DIR, the update is made in blocks and never whole. It says first how much
 disk it needs and refuses if that is not there; `--check` ends then. Prints one JSON object; progress goes to stderr.
 
 Seconds of a round, bytes a peer from the kernel's counters. Memory of a peer: its peak in all, which counts pages of
-mapped files that the kernel may take back at any time, and what of it is its own (anonymous) at the end of each round.
+mapped files that the kernel may take back at any time, and what of it is its own (anonymous); also the most that all
+processes had of their own at one time. Loss on a fixed held-out batch, before and after.
 """
 
 from __future__ import annotations
@@ -14,6 +21,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import multiprocessing
 import os
 import shutil
 import statistics
@@ -21,7 +29,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -49,12 +57,24 @@ from eris.transport.credentials import Credentials
 
 KEEP = 0.01
 BLOCK = 1 << 20  # values of the update made at a time
+MOST_DISK = 50e9  # bytes, of all peers together
+TEXT = Path(__file__).parents[1] / "LICENSE"
+PLACES, TEXTS = 128, 4  # letters of a sample, samples of a member
+SIZES = {
+    "gpt-neo-1.3b": {},
+    "tiny": {
+        "hidden_size": 32, "num_layers": 2, "num_heads": 2, "attention_types": [[["global", "local"], 1]],
+        "max_position_embeddings": 256, "vocab_size": 500, "bos_token_id": 1, "eos_token_id": 1,
+    },
+}  # fmt: skip
+STEP = 0.001  # small: of 1 % of the values a hundred times the step is taken
 
 
 @dataclass(frozen=True)
 class Case:
     """The federation."""
 
+    model: str
     n: int
     peers: int
     rounds: int
@@ -81,6 +101,51 @@ class Case:
         """Return what one peer keeps on disk."""
         recipe = compose(self.federation(("127.0.0.1", 1)).config, ModelSpec.flat(self.n), [1] * self.peers).recipe
         return disk_need(recipe, above=self.spill_above, members=self.peers, in_blocks=True)
+
+    def disk(self) -> int:
+        """Return what all need: what every peer keeps, and one gradient, since they compute in turn."""
+        return self.peers * sum(self.need().values()) + (0 if self.model == "made-up" else 4 * self.n)
+
+    def task(self, folder: Path) -> Any:
+        """Return what the peers train."""
+        return MadeUpTask(self.peers, self.n) if self.model == "made-up" else language_task(self, folder)
+
+
+def network_of(model: str) -> Any:
+    """Return GPT-Neo with random weights, as transformers builds it, without dropout."""
+    from transformers import GPTNeoConfig, GPTNeoForCausalLM
+
+    still = {"embed_dropout": 0.0, "attention_dropout": 0.0, "resid_dropout": 0.0}
+    return GPTNeoForCausalLM(GPTNeoConfig(**SIZES[model], **still))
+
+
+def length_of(model: str) -> int:
+    """Return how many values a model has, without making them."""
+    import torch
+
+    from eris.local.torch_module import spec_of
+
+    with torch.device("meta"):
+        return spec_of(network_of(model)).n
+
+
+def language_task(case: Case, folder: Path) -> Any:
+    """Return the task of learning a text's letters; every peer has a passage of its own, and one is held out."""
+    from functools import partial
+
+    from eris.data import ArrayExamples
+    from eris.local.torch_block_task import LongTorchTask
+    from eris.local.torch_losses import NextToken
+    from eris.local.torch_work import LocalWork
+
+    letters = np.frombuffer(TEXT.read_bytes(), np.uint8).astype(np.int64)
+    rows = letters[: len(letters) // PLACES * PLACES].reshape(-1, PLACES)
+    members = [np.arange(TEXTS * (k + 1), TEXTS * (k + 2)) for k in range(case.peers)]
+    return LongTorchTask(
+        partial(network_of, case.model), ArrayExamples(rows, rows), members,
+        test=ArrayExamples(rows[:2], rows[:2]), work=LocalWork(lr=STEP, micro_batch=1), objective=NextToken(),
+        folder=folder, turn=folder / "turn",
+    )  # fmt: skip
 
 
 class MadeUpTask:
@@ -131,22 +196,28 @@ class MadeUpTask:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--n", type=int, default=1_300_000_000, help="length of the model")
-    parser.add_argument("--peers", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--model", choices=[*SIZES, "made-up"], default="gpt-neo-1.3b")
+    parser.add_argument("--n", type=int, default=1_300_000_000, help="length of a made-up model")
+    parser.add_argument("--peers", type=int, help="3; 4 for a made-up model")
+    parser.add_argument("--rounds", type=int, help="1; 3 for a made-up model")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="a disk with room")
     parser.add_argument("--spill-above", type=int, default=SPILL_ABOVE, help="bytes; longer vectors lie in files")
     parser.add_argument("--seconds", type=float, default=7200.0, help="given up after so many")
     parser.add_argument("--check", action="store_true", help="say what is needed and whether it is there, then end")
     options = parser.parse_args()
-    case = Case(options.n, options.peers, options.rounds, options.spill_above)
-    disk = case.need()
-    total = case.peers * sum(disk.values())
+    made_up = options.model == "made-up"
+    case = Case(
+        options.model, options.n if made_up else length_of(options.model),
+        options.peers or (4 if made_up else 3), options.rounds or (3 if made_up else 1), options.spill_above,
+    )  # fmt: skip
+    disk, total = case.need(), case.disk()
     say(f"{case.peers} peers, n = {case.n:,}: {total / 1e9:.1f} GB of disk at {options.folder}, a peer {disk}")
     try:
         require_room(total, options.folder, what=f"{case.peers} peers with {case.n:,} values each")
     except DiskError as error:
         sys.exit(str(error))
+    if total > MOST_DISK:
+        sys.exit(f"{total / 1e9:.1f} GB of disk are more than {MOST_DISK / 1e9:.0f}: use fewer peers")
     if not options.check:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
@@ -163,7 +234,7 @@ def play(case: Case, folder: Path, deadline: float) -> dict[str, Any]:
     authority = Authority.create(folder / "ca", "big")
     for name in ("coordinator", *case.names):
         authority.issue(name)
-    began, free = time.monotonic(), shutil.disk_usage(folder).free
+    began, free, everybody = time.monotonic(), shutil.disk_usage(folder).free, Highest(own_of_all)
     with process(run_coordinator, case, folder) as control, contextlib.ExitStack() as stack:
         address = control.recv()
         peers = [stack.enter_context(process(run_peer, case, folder, number, address)) for number in range(case.peers)]
@@ -178,9 +249,12 @@ def play(case: Case, folder: Path, deadline: float) -> dict[str, Any]:
         ends = [hear(pipe, deadline, "peers did not leave") for pipe in peers]
         control.send("end")
     through = [max(ready), *(max(report["time"] for report in reports) for reports in rounds)]
-    sent = sum(b["sent"] - a["sent"] for a, b in zip(rounds[0], rounds[-2], strict=True)) / max(1, case.rounds - 2)
+    first = rounds[0] if case.rounds > 2 else [{"sent": 0}] * case.peers
+    sent = sum(b["sent"] - a["sent"] for a, b in zip(first, rounds[max(0, case.rounds - 2)], strict=True))
+    sent /= case.rounds - 2 if case.rounds > 2 else max(1, case.rounds - 1)
     return {
-        "K": case.peers, "n": case.n, "rounds": case.rounds,
+        "model": case.model, "K": case.peers, "n": case.n, "rounds": case.rounds,
+        "loss before": ends[0]["before"], "loss after": ends[0]["after"],
         "seconds a round": [round(float(s), 1) for s in np.diff(through)],
         "median seconds": round(statistics.median(np.diff(through)), 1),
         "seconds to be ready": round(max(ready) - began, 1),
@@ -189,6 +263,7 @@ def play(case: Case, folder: Path, deadline: float) -> dict[str, Any]:
         "ideal MB": round(8 * (case.peers - 1) * int(case.n * KEEP) / case.peers / 1e6, 2),
         "peak MB of a peer": [round((end["peak"] - rest) / 1e6) for end, rest in zip(ends, idle, strict=True)],
         "own MB of a peer": [max(round(r[k]["own"] / 1e6) for r in rounds) for k in range(case.peers)],
+        "own MB of all at one time": round(everybody.value / 1e6),
         "vector MB": round(4 * case.n / 1e6),
         "contributions missing": sum(reports[0]["missing"] for reports in rounds),
         "one digest": len({end["digest"] for end in ends}) == 1,
@@ -231,25 +306,38 @@ def run_peer(pipe: Connection, case: Case, folder: Path, number: int, address: t
         name, listen=("127.0.0.1", 0), advertise="127.0.0.1", patience=7200.0, folder=folder,
         spill_above=case.spill_above,
     )  # fmt: skip
+    task = case.task(folder)
     node = Node(
-        case.federation(address), Credentials(folder / "ca" / "peers" / name), MadeUpTask(case.peers, case.n),
+        case.federation(address), Credentials(folder / "ca" / "peers" / name), task,
         private_root(0, number), settings, listeners=[report],
     )  # fmt: skip
+    before = task.evaluate(node.member.replica.model).get("loss") if number == 0 else None
     pipe.send(time.monotonic())
     node.run()
-    pipe.send({"peak": resident("VmHWM"), "digest": node.model_digest()})
+    after = task.evaluate(node.member.replica.model).get("loss") if number == 0 else None
+    pipe.send({"peak": resident("VmHWM"), "digest": node.model_digest(), "before": before, "after": after})
+
+
+def own_of_all() -> int:
+    """Return the anonymous memory of this process and those it started."""
+    total = 0
+    for pid in ["self", *(child.pid for child in multiprocessing.active_children())]:
+        with contextlib.suppress(OSError, StopIteration):
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            total += next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+    return total
 
 
 class Highest:
-    """The most anonymous memory this process had, looked at four times a second."""
+    """The most anonymous memory this process had, or another figure, looked at four times a second."""
 
-    def __init__(self) -> None:
+    def __init__(self, look: Callable[[], int] = lambda: resident("RssAnon")) -> None:
         self.value = 0
-        threading.Thread(target=self._look, daemon=True).start()
+        threading.Thread(target=self._look, args=(look,), daemon=True).start()
 
-    def _look(self) -> None:
+    def _look(self, look: Callable[[], int]) -> None:
         while True:
-            self.value = max(self.value, resident("RssAnon"))
+            self.value = max(self.value, look())
             time.sleep(0.25)
 
 

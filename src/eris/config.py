@@ -121,6 +121,9 @@ class Local(_Table):
     epochs: Count = Field(default=1, description="passes over the member's samples")
     steps: Annotated[int, Field(ge=0)] = Field(default=6, description="so many batches instead of epochs; 0: epochs")
     batch: Literal["full"] | Count = Field(default=32, description="samples in a batch, or full")
+    micro_batch: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="samples of a batch computed at once, for large models; 0: all"
+    )
     optimizer: Literal["sgd", "adam", "adamw"] = Field(default="sgd", description="of local training")
     lr: Positive = Field(default=0.05, description="step of the local optimizer")
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="for sgd")
@@ -235,6 +238,9 @@ class Privacy(_Table):
     )
     unmaskers: Annotated[int, Field(ge=1, le=4)] = Field(
         default=1, description="for masking: peers that must collude with an aggregator to see a member's values"
+    )
+    per_sample: Literal["auto", "vmap", "hooks", "ghost", "loop"] = Field(
+        default="auto", description="how DP-SGD takes gradients of single samples; auto: by the network's layers"
     )
 
 

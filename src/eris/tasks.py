@@ -34,7 +34,15 @@ OWN = "own"  # the name of what has none: a model, data or a loss given as objec
 
 _UNUSED_ALWAYS = (
     *("data.partition", "data.validation", "model.name"),
-    *("local.steps", "local.optimizer", "local.weight_decay", "local.send", "local.estimator", "local.refresh"),
+    *(
+        "local.steps",
+        "local.micro_batch",
+        "local.optimizer",
+        "local.weight_decay",
+        "local.send",
+        "local.estimator",
+        "local.refresh",
+    ),
     *("local.loss", "local.metrics", "local.keep", "local.device", "local.precision"),
 )
 _UNUSED = {  # what made-up tasks do not look at
@@ -366,7 +374,7 @@ def _gradient(config: Config, samples: list[int]) -> LocalGradient | None:
         return None
     from eris.local.torch_private import PrivateGradient
 
-    return PrivateGradient(noise.bound, noise.multiplier)
+    return PrivateGradient(noise.bound, noise.multiplier, config.privacy.per_sample, config.local.micro_batch or None)
 
 
 def _require_no_sample_noise(config: Config, why: str) -> None:
@@ -414,7 +422,7 @@ def _work(config: Config) -> LocalWork:
     from eris.local.torch_work import LocalWork
 
     local = config.local.model_dump(exclude={"cohort", "loss", "metrics", "correction", "correction_options"})
-    return LocalWork(**{**local, "steps": local["steps"] or None})
+    return LocalWork(**{**local, **{name: local[name] or None for name in ("steps", "micro_batch")}})
 
 
 def _quadratics(config: Config, seed: Seed) -> Task:

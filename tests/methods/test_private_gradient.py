@@ -48,7 +48,8 @@ def test_every_sample_is_clipped(scene):
 
 def test_without_clipping_and_noise_it_is_the_gradient(scene, monkeypatch):
     flat, batch = scene
-    monkeypatch.setattr("eris.local.torch_private._VALUES_AT_ONCE", 4 * flat.spec.n_trainable)  # in three parts
+    values = {"vmap": 4 * flat.spec.n_trainable}  # in three parts
+    monkeypatch.setattr("eris.local.torch_sample_gradients._VALUES_AT_ONCE", values)
     PrivateGradient(1e9, 0.0)(flat, Classification(), batch, SEED, 0)
     private = flat.gradient.copy()
     flat.differentiate(Classification(), *batch)

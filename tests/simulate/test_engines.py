@@ -133,7 +133,7 @@ def test_one_worker_needs_no_process():
 
 def test_a_job_can_be_done_twice(tmp_path):
     played = prepare(settings("local.keep_state=true", method="eris+dsc"), tmp_path)
-    recipe, task, replica = played.composition.recipe, played.simulation._engine._task, played.simulation.replica
+    recipe, task, replica = played.composition.recipe, played.simulation._engine.task, played.simulation.replica
     jobs, states = [Job(0, 1)] * 2, [None] * 2
     first, second = do_jobs(jobs, task, recipe, 1, replica.model, replica.public, states)
     assert np.array_equal(first.values, second.values)

@@ -24,7 +24,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -63,6 +63,7 @@ class ModelSpec:
     """The tensors of a model in order, and where each lies in the flat vector."""
 
     tensors: tuple[TensorSpec, ...]
+    base: str = ""  # a digest of the frozen tensors' values, where there are any and they are known
 
     def __post_init__(self) -> None:
         names = [tensor.name for tensor in self.tensors]
@@ -133,8 +134,9 @@ class ModelSpec:
 
     @cached_property
     def digest(self) -> str:
-        """A sha256 of names, shapes, dtypes and roles: two peers with the same digest mean the same vector."""
-        listing = [[t.name, list(t.shape), t.dtype, t.role] for t in self.tensors]
+        """A sha256 of names, shapes, dtypes, roles and the base: peers with the same digest mean the same vector."""
+        listing: list[Any] = [[t.name, list(t.shape), t.dtype, t.role] for t in self.tensors]
+        listing += [self.base] if self.base else []
         return hashlib.sha256(json.dumps(listing, separators=(",", ":")).encode()).hexdigest()
 
     def flatten(self, tensors: Mapping[str, Any], *, out: Vector | None = None) -> Vector:
@@ -152,13 +154,21 @@ class ModelSpec:
         vector = as_vector(vector, self.n)
         return {t.name: vector[self.slices[t.name]].reshape(t.shape) for t in self.vector_tensors}
 
-    def require_same(self, digest: str, *, where: str) -> None:
-        """Refuse a peer, file or message that was made for another spec."""
-        if digest != self.digest:
+    def require_same(self, digest: str, *, where: str, base: str | None = None) -> None:
+        """Refuse a peer, file or message that was made for another spec; one whose `base` alone differs, by that."""
+        if digest == self.digest:
+            return
+        if base is not None and replace(self, base=base).digest == digest:
             raise SpecError(
-                f"{where} has model spec {digest[:12]}…, here it is {self.digest[:12]}…",
-                fix="use the same model, tensor names, shapes, dtypes and roles on every peer",
+                f"{where} has another base model: its frozen tensors have the digest {base[:12] or '(none)'}…, "
+                f"here it is {self.base[:12] or '(none)'}…",
+                fix="load the same pretrained weights in the same precision on every peer: they are never sent, "
+                "and adapters of different bases cannot be averaged",
             )
+        raise SpecError(
+            f"{where} has model spec {digest[:12]}…, here it is {self.digest[:12]}…",
+            fix="use the same model, tensor names, shapes, dtypes and roles on every peer",
+        )
 
     def require_noise_is_possible(self) -> None:
         """Refuse noise on a model whose buffers would leave without it."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from eris.local.spec import ModelSpec, Vector
 from eris.seeds import Seed
 
-__all__ = ["BlockResult", "BlockTask", "CohortTask", "LocalResult", "Memory", "Task", "rehearse"]
+__all__ = ["BlockResult", "BlockTask", "CohortTask", "LocalResult", "Memory", "Task", "leave_behind", "rehearse"]
 
 Memory = dict[str, Vector]
 
@@ -135,3 +136,9 @@ def rehearse(task: object, members: Sequence[int] | None = None) -> None:
     """
     if (trial := getattr(task, "rehearse", None)) is not None:
         trial(members)
+
+
+def leave_behind(task: object, model: Vector, folder: Path) -> None:
+    """Let a task write the final model in a form of its own into the run's folder (`save_model`); most have none."""
+    if (save := getattr(task, "save_model", None)) is not None:
+        save(model, folder)

@@ -18,7 +18,7 @@ from eris.local.torch_objective import Objective
 from eris.local.torch_work import LocalWork
 from eris.seeds import Seed
 
-__all__ = ["AccumulatedGradient", "LocalGradient", "gradient_of", "mean_gradient"]
+__all__ = ["AccumulatedGradient", "BoundedGradient", "LocalGradient", "gradient_of", "mean_gradient"]
 
 LocalGradient = Callable[[FlatModule, Objective, Batch, Seed, int], float]
 """Writes the gradient of a batch into the module's `gradient` and returns the loss.
@@ -54,6 +54,22 @@ class AccumulatedGradient:
         return loss
 
 
+class BoundedGradient:
+    """A gradient that is cut down to a norm if it is longer; no privacy, only calm steps."""
+
+    def __init__(self, gradient: LocalGradient, bound: float) -> None:
+        self._gradient, self._bound = gradient, bound
+
+    def __call__(self, flat: FlatModule, objective: Objective, batch: Batch, seed: Seed, step: int) -> float:
+        """Take it and cut it down."""
+        loss = self._gradient(flat, objective, batch, seed, step)
+        norm = flat.flat_gradient.norm().item()
+        if norm > self._bound:
+            flat.flat_gradient.mul_(self._bound / norm)
+        return loss
+
+
 def gradient_of(work: LocalWork) -> LocalGradient:
     """Return what `work` asks for."""
-    return mean_gradient if work.micro_batch is None else AccumulatedGradient(work.micro_batch)
+    gradient: LocalGradient = mean_gradient if work.micro_batch is None else AccumulatedGradient(work.micro_batch)
+    return gradient if work.max_norm is None else BoundedGradient(gradient, work.max_norm)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from blake3 import blake3
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -47,7 +48,7 @@ class FlatModule:
         precision: Precision = "float32",
     ) -> None:
         self.device, self._precision, self._scale = torch.device(device), precision, _FIRST_SCALE
-        self.module = module.float().eval().to(self.device)
+        self.module = _as_float32(module).eval().to(self.device)
         self.spec = spec_of(module, buffers=buffers, keep=keep)
         tensors = tensors_of(module)
         own = [tensors[t.name] for t in self.spec.tensors if t.role == "local" and _is_trained(tensors[t.name])]
@@ -186,6 +187,16 @@ class FlatModule:
             start += tensor.numel()
 
 
+def _as_float32(module: nn.Module) -> nn.Module:
+    """Return a module with real numbers in float32; one whose base is quantised, with those that are trained."""
+    if not any(getattr(part, "is_quantized", False) for part in module.modules()):
+        return module.float()
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+    return module
+
+
 def _move_into(place: Tensor, tensor: Tensor) -> None:
     place.copy_(tensor.detach().reshape(-1))
     tensor.data = place.view(tensor.shape)
@@ -208,7 +219,19 @@ def spec_of(module: nn.Module, *, buffers: BufferPolicy = "average", keep: Seque
         role = "local" if name in kept and role != "frozen" else role
         dtype = "float32" if tensor.is_floating_point() else str(tensor.dtype).removeprefix("torch.")
         described.append(TensorSpec(name, tuple(tensor.shape), dtype, role))
-    return ModelSpec(tuple(described))
+    frozen = [(each.name, tensors[each.name]) for each in described if each.role == "frozen"]
+    known = frozen and not any(tensor.is_meta for _, tensor in frozen)
+    return ModelSpec(tuple(described), _digest(frozen) if known else "")
+
+
+def _digest(tensors: Sequence[tuple[str, Tensor]]) -> str:
+    """Return a digest of values: what is frozen is never sent, so that peers could differ in it unnoticed."""
+    whole = blake3()
+    for name, tensor in tensors:
+        values = tensor.detach().to("cpu", torch.float32 if tensor.is_floating_point() else tensor.dtype).contiguous()
+        whole.update(f"{name}\0".encode())
+        whole.update(values.reshape(-1).view(torch.uint8).numpy().data)
+    return whole.hexdigest()
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:

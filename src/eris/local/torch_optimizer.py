@@ -7,24 +7,41 @@ steps, on the flat tensor, and what it remembers is fetched into the same vector
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Protocol
+from dataclasses import replace
+from fnmatch import fnmatch
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
+from eris.errors import ConfigError
 from eris.local.spec import Vector
 from eris.local.task import Memory
 from eris.local.torch_module import FlatModule
 from eris.local.torch_work import LocalWork
 
-__all__ = ["Adam", "DeviceSteps", "HostSteps", "LocalOptimizer", "RoundSteps", "Sgd", "local_optimizer", "round_steps"]
+__all__ = [
+    "Adam",
+    "DeviceSteps",
+    "HostSteps",
+    "LocalOptimizer",
+    "PacedSteps",
+    "RoundSteps",
+    "Sgd",
+    "local_optimizer",
+    "pace_at",
+    "round_steps",
+]
 
 _BLOCK = 1 << 15  # what a step reads and writes of it stays in the cache
 
 
 class LocalOptimizer(Protocol):
     """Moves a model along a gradient."""
+
+    lr: Any
 
     def init(self, n: int) -> Memory:
         """Return what is remembered before the first step, for n coordinates."""
@@ -148,12 +165,71 @@ class RoundSteps(Protocol):
         """Take the last step and write start − end to `out`, trainable values and buffers."""
         ...
 
+    def go_at(self, lr: float) -> None:
+        """Take the coming steps at another rate."""
+        ...
 
-def round_steps(flat: FlatModule, work: LocalWork, state: Memory, own_state: Memory) -> RoundSteps:
-    """Return what moves this network; `state` and, of personal values, `own_state` are remembered and moved too."""
+
+def round_steps(flat: FlatModule, work: LocalWork, state: Memory, own_state: Memory, count: int = 1) -> RoundSteps:
+    """Return what moves this network by `count` steps; `state` and, of personal values, `own_state` move too."""
+    paced = work.pace != "constant" or work.warmup or (work.undecayed and work.weight_decay)
+    plain = replace(work, weight_decay=0.0) if paced else work
+    steps: RoundSteps
     if flat.on_host:
-        return HostSteps(flat, local_optimizer(work), state, own_state)
-    return DeviceSteps(flat, work, state, own_state)
+        steps = HostSteps(flat, local_optimizer(plain), state, own_state)
+    else:
+        steps = DeviceSteps(flat, plain, state, own_state)
+    return PacedSteps(steps, flat, work, count) if paced else steps
+
+
+class PacedSteps:
+    """Steps whose rate rises and falls over the round; weight decay is done here, on the tensors that have it."""
+
+    def __init__(self, steps: RoundSteps, flat: FlatModule, work: LocalWork, count: int) -> None:
+        if work.weight_decay and work.optimizer != "adamw":
+            raise ConfigError(
+                f"weight decay of {work.optimizer} together with a pace of the rate",
+                fix="use adamw, or no weight decay",
+            )
+        self._steps, self._flat, self._work, self._count, self._done = steps, flat, work, count, 0
+        places = flat.spec.slices if work.weight_decay else {}
+        trained = {name: place for name, place in places.items() if place.start < flat.spec.n_trainable}
+        self._decayed = [p for name, p in trained.items() if not any(fnmatch(name, each) for each in work.undecayed)]
+
+    def apply(self) -> None:
+        """Move at this step's rate."""
+        self._prepare()
+        self._steps.apply()
+
+    def finish(self, start: Vector, out: Vector) -> None:
+        """Take the last step at its rate."""
+        self._prepare()
+        self._steps.finish(start, out)
+
+    def go_at(self, lr: float) -> None:
+        """Rates are this one's own."""
+        raise NotImplementedError
+
+    def _prepare(self) -> None:
+        lr = self._work.lr * pace_at(self._work, self._done, self._count)
+        self._done += 1
+        self._steps.go_at(lr)
+        for place in self._decayed:
+            self._flat.flat[place].mul_(1 - lr * self._work.weight_decay)
+
+
+def pace_at(work: LocalWork, step: int, count: int) -> float:
+    """Return the share of `lr` that step number `step` of `count` is taken with.
+
+    >>> [pace_at(LocalWork(pace="linear", warmup=2), step, 6) for step in range(6)]
+    [0.0, 0.5, 1.0, 0.75, 0.5, 0.25]
+    """
+    if step < work.warmup:
+        return step / work.warmup
+    share = (step - work.warmup) / max(1, count - work.warmup)
+    if work.pace == "linear":
+        return max(0.0, 1.0 - share)
+    return 0.5 * (1.0 + math.cos(math.pi * min(1.0, share))) if work.pace == "cosine" else 1.0
 
 
 class HostSteps:
@@ -174,6 +250,10 @@ class HostSteps:
         self._optimizer.difference(start[:n], flat.trainable, flat.gradient, self._state, out[:n])
         np.subtract(start[n:], flat.vector[n:], out=out[n:])
         self._apply_own()
+
+    def go_at(self, lr: float) -> None:
+        """Take the coming steps at another rate."""
+        self._optimizer.lr = np.float32(lr) if isinstance(self._optimizer, Sgd) else lr
 
     def _apply_own(self) -> None:
         if self._flat.n_personal:
@@ -211,6 +291,11 @@ class DeviceSteps:
                 if ours in memory:
                     memory[ours][:] = kept[theirs].reshape(-1).cpu().numpy()
             values.grad = None
+
+    def go_at(self, lr: float) -> None:
+        """Take the coming steps at another rate."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
 
     def _on_device(self, memory: Memory) -> dict[str, torch.Tensor]:
         named = {theirs: torch.tensor(memory[ours]) for theirs, ours in self._NAMES if ours in memory}

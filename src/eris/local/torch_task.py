@@ -37,6 +37,7 @@ from eris.local.torch_examples import (
     batches_of,
     count_of,
     mapped,
+    tensors_at,
 )
 from eris.local.torch_gradient import LocalGradient, gradient_of, mean_gradient
 from eris.local.torch_losses import Classification
@@ -165,6 +166,9 @@ class TorchTask:
         shares = {member: self._places[member] for member in (range(self.members) if members is None else members)}
         with self._at_work(public_root(0).child("dry-batch")) as flat:
             check_dry_batch(flat, self._objective, self._train, shares, self._test)
+            if (check := getattr(self._gradient, "check", None)) is not None:
+                first = np.resize(next(iter(shares.values())), 2)  # of a member that has but one, it twice
+                check(flat, self._objective, flat.placed(tensors_at(self._train, first)))
 
     def check_cohort(self) -> None:
         """Refuse what cannot be done for several members in one call."""
@@ -295,7 +299,8 @@ class TorchTask:
     def _descend(
         self, flat: FlatModule, model: Vector, samples: MemberSamples, memory: Memory, seed: Seed
     ) -> tuple[Vector, float, float]:
-        steps, losses = round_steps(flat, self.work, *self._states(flat, memory)), list[float]()
+        steps = round_steps(flat, self.work, *self._states(flat, memory), self._steps(len(samples)))
+        losses = list[float]()
         for number, part in enumerate(self._batches(samples, seed)):
             if losses:
                 steps.apply()
@@ -340,17 +345,21 @@ class TorchTask:
     def _batches(self, samples: MemberSamples, seed: Seed) -> Iterator[Batch]:
         count, size = len(samples), self.work.batch
         if size == "full" or size >= count:
-            yield from (samples.at(None) for _ in range(self.work.steps or self.work.epochs))
+            yield from (samples.at(None) for _ in range(self._steps(count)))
             return
-        steps = self.work.steps or self.work.epochs * -(-count // size)
         epoch, start, order = 0, count, torch.empty(0)
-        for _ in range(steps):
+        for _ in range(self._steps(count)):
             if start >= count:
                 order = torch.from_numpy(seed.child("epoch", epoch).permutation(count))
                 epoch, start = epoch + 1, 0
             places = order[start : start + size]
             start += size
             yield samples.at(places)
+
+    def _steps(self, count: int) -> int:
+        """Return how many steps a member with so many samples takes in a round."""
+        size = self.work.batch
+        return self.work.steps or self.work.epochs * (1 if size == "full" or size >= count else -(-count // size))
 
     def _estimate(
         self, flat: FlatModule, model: Vector, samples: MemberSamples, memory: Memory, seed: Seed

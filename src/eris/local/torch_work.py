@@ -7,13 +7,14 @@ from typing import Literal, get_args
 
 from eris.errors import ConfigError
 
-__all__ = ["BufferPolicy", "EstimatorName", "LocalWork", "OptimizerName", "Precision", "Send"]
+__all__ = ["BufferPolicy", "EstimatorName", "LocalWork", "OptimizerName", "Pace", "Precision", "Send"]
 
 OptimizerName = Literal["sgd", "adam", "adamw"]
 EstimatorName = Literal["sgd", "svrg", "saga"]
 Send = Literal["delta", "gradient"]
 BufferPolicy = Literal["average", "local", "frozen"]
 Precision = Literal["float32", "bf16", "fp16"]
+Pace = Literal["constant", "linear", "cosine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,10 @@ class LocalWork:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
+    undecayed: tuple[str, ...] = ()  # patterns: tensors without weight decay
+    max_norm: float | None = None  # longer gradients of a batch are cut down to it
+    pace: Pace = "constant"  # of lr over the steps of a round: falls to 0
+    warmup: int = 0  # steps of a round over which lr rises from 0
     keep_state: bool = False
     epochs: int = 1
     steps: int | None = None
@@ -54,6 +59,7 @@ class LocalWork:
         _require_one_of("send", self.send, get_args(Send))
         _require_one_of("buffers", self.buffers, get_args(BufferPolicy))
         _require_one_of("precision", self.precision, get_args(Precision))
+        _require_one_of("pace", self.pace, get_args(Pace))
         self._check_numbers()
         self._check_combinations()
 
@@ -63,6 +69,8 @@ class LocalWork:
         _require("betas", self.betas, all(0 <= beta < 1 for beta in self.betas), "two numbers in [0, 1)")
         _require("eps", self.eps, self.eps > 0, "> 0")
         _require("weight_decay", self.weight_decay, self.weight_decay >= 0, "≥ 0")
+        _require("max_norm", self.max_norm, self.max_norm is None or self.max_norm > 0, "> 0")
+        _require("warmup", self.warmup, self.warmup >= 0, "≥ 0")
         _require("epochs", self.epochs, self.epochs >= 1, "≥ 1")
         _require("steps", self.steps, self.steps is None or self.steps >= 1, "≥ 1")
         _require(

@@ -27,6 +27,15 @@ class Summarisation:
         logits = module(inputs)[:, :-1]
         return functional.cross_entropy(logits.flatten(0, 1), targets[:, 1:].flatten(), ignore_index=IGNORED)
 
+    def losses(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean over the target tokens of each sample."""
+        inputs, targets = _trimmed(inputs, targets)
+        wanted = targets[:, 1:]
+        each = functional.cross_entropy(
+            module(inputs)[:, :-1].transpose(1, 2), wanted, ignore_index=IGNORED, reduction="none"
+        )
+        return each.sum(1) / (wanted != IGNORED).sum(1).clamp(min=1)
+
     def score(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> Score:
         """Return sums over target tokens, and the sum of ROUGE-1 over the samples."""
         trimmed, wanted = _trimmed(inputs, targets)

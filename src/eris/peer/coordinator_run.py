@@ -123,7 +123,7 @@ class CoordinatorRun:
         elif self.spec is None or not (self.composition or self.attendance.present):
             self.spec = request.spec  # who was here first, with another model, has left
         assert self.spec is not None
-        self.spec.require_same(request.spec.digest, where=f"peer {entry.name}")
+        self.spec.require_same(request.spec.digest, where=f"peer {entry.name}", base=request.spec.base)
         moved = self.attendance.enter(present)
         under_way, board = self.coordinator.in_flight if self.coordinator else None, self.board.identity
         intact = self._take_in(entry, request)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from eris.events import Event, Listener, RoundEnded, RoundStarted, RunEnded, VerdictWritten, hears
-from eris.local.task import Task
+from eris.local.task import Task, leave_behind
 from eris.peer.budget import MemberBudget, RunBudget
 from eris.peer.federation_file import FederationFile
 from eris.peer.folder_claim import FolderClaim
@@ -112,4 +112,5 @@ class Session:
         if self.budget is not None:
             self._summary["budget"] = self.budget.total.to_dict()
         folder.write_model(node.recipe.spec, node.member.replica.model)
+        leave_behind(node.training.task, node.member.replica.model, folder.path)
         folder.write("summary.json", self._summary)

@@ -20,22 +20,22 @@ class InlineEngine:
     """Do every job in this process."""
 
     def __init__(self, task: Task) -> None:
-        self._task = task
+        self.task = task
         self._composition: Composition | None = None
         self._replica: Replica | None = None
 
     @property
     def facts(self) -> TaskFacts:
         """The model's spec and the members' samples."""
-        return facts_of(self._task)
+        return facts_of(self.task)
 
     def initial(self, seed: int) -> Vector:
         """Return x⁰."""
-        return self._task.initial(initial_seed(seed))
+        return self.task.initial(initial_seed(seed))
 
     def begin(self, composition: Composition) -> None:
         """Get ready for a run of this composition."""
-        check_cohorts(self._task, composition.config)
+        check_cohorts(self.task, composition.config)
         self._composition = composition
 
     def publish(self, replica: Replica) -> None:
@@ -48,15 +48,15 @@ class InlineEngine:
         assert self._replica is not None
         recipe, config, replica = self._composition.recipe, self._composition.config, self._replica
         size, model, public = config.local.cohort, replica.model, replica.public
-        for cohort in in_cohorts(jobs, size, self._task.samples):
+        for cohort in in_cohorts(jobs, size, self.task.samples):
             states = [None if (state := read(job.member)) is None else state.copy() for job in cohort]
-            yield from do_jobs(cohort, self._task, recipe, config.seed, model, public, states, cohort=size)
+            yield from do_jobs(cohort, self.task, recipe, config.seed, model, public, states, cohort=size)
 
     def evaluate(self) -> Pending:
         """Evaluate the published model at once."""
         assert self._composition is not None
         assert self._replica is not None
-        metrics = evaluate(self._task, self._replica.model, self._composition.config)
+        metrics = evaluate(self.task, self._replica.model, self._composition.config)
         return lambda: metrics
 
     def peak_memory(self) -> int:

@@ -15,6 +15,7 @@ from eris.compose import Composition
 from eris.errors import CheckpointError, ConfigError
 from eris.events import Keeper, Listener, RunEnded, RunStarted
 from eris.exposure import ExposureLedger
+from eris.local.task import leave_behind
 from eris.simulate.clock import Links, links_of
 from eris.simulate.decentralised import DecentralisedSimulation
 from eris.simulate.engine import Engine
@@ -180,6 +181,7 @@ class MethodRun:
             versions=versions(),
         )
         self.folder.write_model(self.composition.recipe.spec, simulation.replica.model)
+        leave_behind(getattr(self._engine, "task", None), simulation.replica.model, self.folder.path)
         self.folder.write("exposure.json", exposure)
         self.folder.write("summary.json", summary)
         event = RunEnded(simulation.round, summary["finished"], simulation.model_digest, self._seconds)

@@ -32,13 +32,13 @@ class TaskFacts:
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
         tensors = [[t.name, list(t.shape), t.dtype, t.role] for t in self.spec.tensors]
-        return {"tensors": tensors, "samples": self.samples, "memory_sizes": self.memory_sizes}
+        return {"tensors": tensors, "base": self.spec.base, "samples": self.samples, "memory_sizes": self.memory_sizes}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TaskFacts:
         """Rebuild facts from `to_dict`."""
         tensors = tuple(TensorSpec(name, tuple(shape), dtype, role) for name, shape, dtype, role in data["tensors"])
-        return cls(ModelSpec(tensors), list(data["samples"]), list(data["memory_sizes"]))
+        return cls(ModelSpec(tensors, data["base"]), list(data["samples"]), list(data["memory_sizes"]))
 
 
 def facts_of(task: Task) -> TaskFacts:
