@@ -2,7 +2,7 @@
 
 To read it, begin with `node` (what a peer is made of) and `play_round` (one round from plan to verdict). Then:
 
-its rounds         training · shared_aggregator · catch_up · verdict_history · round_events
+its rounds         training · shared_aggregator · shared_unmasker · catch_up · verdict_history · round_events
 other peers        address_book · aggregator_client (we dial) · shard_server (they dial) · framing (messages ⇄ frames)
 the coordinator    news (how we hear it) · inbox · witness (what it signed) · roster_cache · roster_check
                    reporter (what we say) · admission

@@ -184,7 +184,8 @@ class _HalfOpen:
             under_way = list(self._under_way.items())
         for wire, (_, thread) in under_way:
             wire.wake()
-            thread.join()
+            if thread.ident is not None:  # else it is about to start, and ends at once
+                thread.join()
 
 
 def _listen(address: Address) -> socket.socket:
