@@ -15,6 +15,7 @@ up. Beside each case, in the same run and of the same number of bytes or values:
            cannot be installed); up to 512 MB a message, which is as long as it lets be
     gloo   torch.distributed's all-reduce of n values among K processes: no encryption, all alive or all dead
 
+A case NAME-fixed is NAME in fixed point, NAME-masked with masked shards (fixed point too): plain and masked in one run.
 A case NAME-relay is NAME with peers that open no port: every link goes by one relay, one more process on this machine.
 
 Bytes come from the kernel's counters (TCP_INFO) of all sockets of a peer. Memory is a peer's peak over what it had when
@@ -79,6 +80,7 @@ class Case:
     authors: float | None = None  # seconds a round of the authors' C++ in plain text
     block: int = 1024
     dsc: bool = False
+    encoding: str = "float"  # or "fixed", or "masked"
     relayed: bool = False  # no peer opens a port: all links go by one relay, a process of its own
 
     @property
@@ -94,7 +96,8 @@ class Case:
     @property
     def must_hold(self) -> float:
         """Vectors of n a peer cannot do without: model, update, staged contributions, published shards, references."""
-        staged = self.peers / self.aggregators * self.sent / self.n
+        in_flight = self.peers if self.encoding == "float" else 2  # whole numbers are added up as they come
+        staged = in_flight / self.aggregators * self.sent / self.n
         return 2 + staged + self.sent / self.n + (2 if self.dsc else 0)
 
     @property
@@ -114,6 +117,11 @@ CASES = {
     **DENSE,
     **{f"{name}-dsc": replace(case, dsc=True, rounds=max(10, case.rounds)) for name, case in DENSE.items()},
     "11.7M-coordinates": replace(DENSE["11.7M"], block=1),
+    **{
+        f"{name}-{encoding}": replace(DENSE[name], encoding=encoding, authors=None)
+        for name in ("62k", "1.65M", "11.7M")
+        for encoding in ("fixed", "masked")
+    },
     **{f"{name}-relay": replace(DENSE[name], relayed=True, authors=None) for name in ("62k", "1.65M", "11.7M")},
 }
 
@@ -133,7 +141,12 @@ def main() -> None:
         case = CASES[name] if options.rounds is None else replace(CASES[name], rounds=options.rounds)
         results[name] = measure(name, case, options.seconds, options.without)
         say(f"{name}: {json.dumps(results[name])}")
-    compared = {"dense / DSC": ratios(results, "", "-dsc"), "relay / direct": ratios(results, "-relay", "")}
+    compared = {
+        "dense / DSC": ratios(results, "", "-dsc"),
+        "relay / direct": ratios(results, "-relay", ""),
+        "masked / plain": ratios(results, "-masked", ""),
+        "masked / fixed point": ratios(results, "-masked", "-fixed"),
+    }
     print(json.dumps({"machine": machine(), "results": results, **compared}, indent=1))
 
 
@@ -161,7 +174,7 @@ def measure(name: str, case: Case, seconds: float, without: list[str]) -> dict[s
             result = federation_round(case, Path(folder), seconds)
         except TimeoutError as error:
             return {"notice": str(error)}
-        if case.relayed:  # stands beside the same case with direct links
+        if case.relayed or case.encoding != "float":  # stands beside the same case with direct links
             return result
         if "grpc" not in without:
             result["grpc"] = beside(result["seconds"], lambda: grpc_stream(case, Path(folder), seconds))
@@ -237,6 +250,8 @@ def federation(case: Case, address: tuple[str, int]) -> FederationFile:
         "rounds": WARM_UP + case.rounds,
         "shards": {"block": case.block},
         "compression": {"keep": KEEP},
+        "server": {"encoding": "float" if case.encoding == "float" else "fixed"},
+        "privacy": {"masking": "pairs" if case.encoding == "masked" else "none"},
     }
     where = {"name": "bench", "coordinator": f"{address[0]}:{address[1]}", "peers": names(case)}
     return FederationFile(where, load_config(document))
@@ -282,6 +297,7 @@ def summary(
     median = float(statistics.median(seconds))
     return {
         "K": case.peers, "A": case.aggregators, "n": case.n, "block": case.block, "dsc": case.dsc,
+        "encoding": case.encoding,
         "seconds": round(median, 4), "fastest": round(float(min(seconds)), 4), "slowest": round(float(max(seconds)), 4),
         "processor seconds": round(processor / case.rounds, 3),
         "of them coordinator": round(coordinator / case.rounds, 4),
