@@ -11,6 +11,27 @@ from eris.errors import ConfigError
 
 __all__ = ["register"]
 
+_COORDINATOR = "127.0.0.1:7443"
+_MASKED_FROM = 4  # peers: with three, two that collude see the third, masks or not
+_FEDERATION = """\
+# What all peers of the run share: the settings of the training, and who takes part. Every setting: `eris init`.
+method = "eris"
+
+[privacy]
+{masking}
+
+[federation]
+name = "{name}"
+coordinator = "{coordinator}"
+peers = [{peers}]
+"""
+_MASKED = """\
+# Aggregators see sums over many members. "none" instead means: each aggregator sees its part of your update.
+masking = "pairs\""""
+_PLAIN = """\
+# Each aggregator sees its part of your update; among four peers or more, "pairs" shows it only sums.
+masking = "none\""""
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
@@ -19,12 +40,44 @@ def register(app: typer.Typer) -> None:
     def init(
         path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("eris.toml"),
         force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+        peers: Annotated[
+            str,
+            typer.Option(metavar="A,B,…", help="Write a federation's file for these instead, masked if it can be."),
+        ] = "",
+        federation: Annotated[
+            str, typer.Option(metavar="NAME", help="Its name, as on its certificates.")
+        ] = "federation",
+        coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where its coordinator is.")] = _COORDINATOR,
     ) -> None:
-        """Write a configuration with every setting, its default and what it means."""
+        """Write a configuration with every setting, its default and what it means; or a federation's file."""
         from eris.config import commented_config
         from eris.methods import commented_options
 
+        if peers:
+            path = Path("FEDERATION.toml") if path == Path("eris.toml") else path
+            _write_federation(path, peers.split(","), federation, coordinator, force=force)
+            return
         if path.exists() and not force:
             raise ConfigError("there is such a file already", fix="choose another name, or use --force", path=path)
         path.write_text(commented_config() + commented_options(), encoding="utf-8")
         typer.echo(f"wrote {path}; run it with: eris run {path}")
+
+
+def _write_federation(path: Path, peers: list[str], name: str, coordinator: str, *, force: bool) -> None:
+    """Write a file that loads, with masks on where there are peers enough; nothing is written if it would not."""
+    import tempfile
+
+    from eris.peer.federation_file import load_federation
+
+    if path.exists() and not force:
+        raise ConfigError("there is such a file already", fix="choose another name, or use --force", path=path)
+    masked, listed = len(peers) >= _MASKED_FROM, ", ".join(f'"{peer.strip()}"' for peer in peers)
+    masking = _MASKED if masked else _PLAIN
+    text = _FEDERATION.format(masking=masking, name=name, coordinator=coordinator, peers=listed)
+    with tempfile.TemporaryDirectory() as folder:
+        tried = Path(folder) / "FEDERATION.toml"
+        tried.write_text(text, encoding="utf-8")
+        load_federation(tried)
+    path.write_text(text, encoding="utf-8")
+    seen = "sums over many members" if masked else "its part of each update"
+    typer.echo(f"wrote {path}: an aggregator sees {seen}; every peer needs this very file")

@@ -1,0 +1,32 @@
+"""`eris init --peers`: a federation's file that loads, masked wherever there are peers enough."""
+
+from __future__ import annotations
+
+import pytest
+
+from eris.compose import check_settings
+from eris.peer.federation_file import load_federation
+from tests.cli.processes import eris
+
+
+@pytest.mark.parametrize(("count", "masking"), [(3, "none"), (4, "pairs"), (7, "pairs")])
+def test_masks_are_on_from_four_peers_and_plain_says_what_it_means(tmp_path, count, masking):
+    path, names = tmp_path / "FEDERATION.toml", [f"peer-{number}" for number in range(count)]
+    said = eris("init", path, "--peers", ",".join(names), "--federation", "town", cwd=tmp_path)
+    federation = load_federation(path)
+    assert federation.peers == tuple(names)
+    assert federation.config.privacy.masking == masking
+    assert federation.config.server.encoding == ("fixed" if masking == "pairs" else "float")
+    check_settings(federation.config)
+    text = path.read_text(encoding="utf-8").lower()
+    assert "each aggregator sees its part of your update" in text
+    assert ("its part of each update" in said) == (masking == "none")
+
+
+def test_what_would_not_load_is_not_written_and_nothing_is_written_over(tmp_path):
+    path = tmp_path / "FEDERATION.toml"
+    eris("init", path, "--peers", "a,a,b,c", cwd=tmp_path, code=2)
+    assert not path.exists()
+    path.write_text("mine", encoding="utf-8")
+    eris("init", path, "--peers", "a,b,c,d", cwd=tmp_path, code=2)
+    assert path.read_text(encoding="utf-8") == "mine"
