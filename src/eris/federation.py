@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from inspect import isfunction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from eris.config import Config
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from eris.interop.trackers import MakeTracker
     from eris.local.task import Task
     from eris.methods import Method
+    from eris.peer.own_task import MakeTask
     from eris.simulate.run import RunResult
 
-__all__ = ["Federation"]
+__all__ = ["Federation", "require_nothing_else", "with_names_of_its_own"]
 
 Metrics = Mapping[str, Callable[[Any, Any], Any]] | Sequence[str | Callable[[Any, Any], Any]]
 
@@ -43,7 +44,8 @@ class Federation:
     `loss` is a name (``"mse"``) or a function of what the model answers and the targets; `metrics` are further figures,
     by name ``{"recall": function}`` or just the functions.
 
-    Instead of all these, `task` may be a learning problem of one's own (`eris.Task`). All other settings are those of a
+    Instead of all these, `task` may be a learning problem of one's own (`eris.Task`), or a function of the
+    configuration and a member's number that returns one, as for ``eris join --task``. All other settings are those of a
     configuration file, tables as dictionaries (``local={"lr": 0.1}``) or as `changes` in the words of
     ``eris run --set`` (``["data.alpha=0.2"]``).
 
@@ -62,12 +64,11 @@ class Federation:
         loss: str | Callable[[Any, Any], Any] | None = None,
         metrics: Metrics | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
-        task: Task | None = None,
+        task: Task | MakeTask | None = None,
         changes: Sequence[str] = (),
         **settings: Any,
     ) -> None:
         from eris.config import load_config
-        from eris.local.task import rehearse
 
         plain, lent = _with_names(method, settings)
         _require_maker(model)
@@ -84,12 +85,8 @@ class Federation:
         self.config: Config = load_config(plain, changes=changes)
         if lent:
             self.config = self.config.model_copy(update={"workers": 1})  # a worker process would not know them
-        if task is not None:
-            _require_nothing_else(self.config)
-            self.config = _with_names_of_its_own(self.config)
-            rehearse(task)
         own = {"loss": loss if callable(loss) else None, "metrics": metrics, "collate": collate}
-        self.task = task or self._own_task(model, data, own)
+        self.task = self._own_task(model, data, own) if task is None else self._ready_made(task)
 
     def __repr__(self) -> str:
         config = self.config
@@ -130,6 +127,18 @@ class Federation:
 
         result = resume(Path(out), task=self.task, listeners=listeners)
         return _reported(result) if report else result
+
+    def _ready_made(self, task: Task | MakeTask) -> Task:
+        from eris.local.task import rehearse
+        from eris.peer.own_task import TaskOfAll
+
+        if isfunction(task) or not hasattr(task, "spec"):
+            self.config = with_names_of_its_own(self.config)
+            return TaskOfAll(cast("MakeTask", task), self.config)
+        require_nothing_else(self.config)
+        self.config = with_names_of_its_own(self.config)
+        rehearse(task)
+        return cast("Task", task)
 
     def _own_task(self, model: Any, data: Any, own: dict[str, Any]) -> Task | None:
         own_data = data is not None and not isinstance(data, str | dict)
@@ -186,11 +195,17 @@ def _require_maker(model: Any) -> None:
         )
 
 
-def _with_names_of_its_own(config: Config) -> Config:
+def with_names_of_its_own(config: Config) -> Config:
     """Let a run with a task of one's own not claim the data and the model that are defaults."""
+    from eris.config import Config
     from eris.tasks import OWN
 
-    tables = {table: getattr(config, table).model_copy(update={"name": OWN}) for table in ("data", "model")}
+    default = Config()
+    tables = {
+        table: getattr(config, table).model_copy(update={"name": OWN})
+        for table in ("data", "model")
+        if getattr(config, table).name == getattr(default, table).name
+    }
     return config.model_copy(update=tables)
 
 
@@ -206,15 +221,17 @@ def _reported(result: RunResult) -> RunResult:
     return result
 
 
-def _require_nothing_else(config: Config) -> None:
-    """Refuse settings that a task of one's own never hears of."""
+def require_nothing_else(config: Config, *, heard: Set[str] = frozenset()) -> None:
+    """Refuse settings that a task of one's own never hears of, but those (`model.options`) that it does hear."""
     from eris.config import Config
     from eris.errors import ConfigError
 
     default = Config()
-    for table, heard in (("data", set()), ("model", set()), ("local", {"cohort"})):
-        given, plain = (getattr(each, table).model_dump(exclude=heard) for each in (config, default))
+    for table in ("data", "model", "local"):
+        given, plain = (getattr(each, table).model_dump() for each in (config, default))
         for name in (name for name, value in given.items() if value != plain[name]):
+            if f"{table}.{name}" in {"local.cohort", *heard}:
+                continue
             raise ConfigError(
                 f"{table}.{name} is {given[name]!r}, but the task is given ready-made",
                 fix="leave it out: the task knows its own data, model and local work",

@@ -113,3 +113,74 @@ def test_what_is_no_tracker_is_refused(track, says, tmp_path):
         return
     with pytest.raises(ConfigError, match=says):
         Federation(**CLOUDS).run(tmp_path / "run", track=track)
+
+
+def test_mlflow_has_figures_settings_and_the_report(tmp_path, monkeypatch):
+    """Against a real database: what MLflow's own client reads from it."""
+    pytest.importorskip("mlflow")
+    from mlflow.tracking import MlflowClient
+
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    folder = Federation(**CLOUDS, method=["fedavg", "eris"]).run(tmp_path / "run", track="mlflow").path
+    client = MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
+    (experiment,) = [each for each in client.search_experiments() if each.name == "eris"]
+    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    assert set(runs) == {"fedavg", "eris"}
+    for method, run in runs.items():
+        assert run.info.status == "FINISHED"
+        assert run.data.params["data.name"] == "synthetic-clouds"
+        written = rounds_of(folder / method)
+        history = client.get_metric_history(run.info.run_id, "accuracy")
+        assert {each.step: each.value for each in history} == {line["round"]: line["accuracy"] for line in written}
+        assert len(client.get_metric_history(run.info.run_id, "bytes/total")) == 4
+        assert {each.path for each in client.list_artifacts(run.info.run_id)} == {"config.toml", "report.html"}
+
+
+def test_mlflow_goes_where_its_own_variable_says(tmp_path, monkeypatch):
+    pytest.importorskip("mlflow")
+    from mlflow.tracking import MlflowClient
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store := f"sqlite:///{tmp_path / 'shared.db'}")
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        Federation(**CLOUDS, method="eris").run(tmp_path / name, track="mlflow", report=False)
+    client = MlflowClient(tracking_uri=store)
+    known = client.get_experiment_by_name("eris")
+    assert len(client.search_runs([known.experiment_id])) == 2
+    assert not (tmp_path / "one" / "mlflow.db").exists()
+
+
+def records_of(path: Path) -> list[bytes]:
+    """Read the log that W&B writes: seven bytes, then blocks of 32 KiB with pieces of records, a header each."""
+    data, place, found, begun = path.read_bytes(), 7, [], b""
+    while place + 7 <= len(data):
+        left = 0x8000 - place % 0x8000
+        if left < 7:
+            place += left
+            continue
+        length, kind = int.from_bytes(data[place + 4 : place + 6], "little"), data[place + 6]
+        begun += data[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # whole, or the last piece
+            found, begun = [*found, begun], b""
+    return found
+
+
+def test_wandb_writes_a_run_that_can_be_sent_later(tmp_path, monkeypatch):
+    """Offline, as it is unless somebody says otherwise: the figures are in the file that `wandb sync` reads."""
+    pytest.importorskip("wandb")
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    folder = Federation(**CLOUDS, method="eris").run(tmp_path / "run", track="wandb").path
+    (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    seen, text = {}, ""
+    for data in records_of(path):
+        record = Record.FromString(data)
+        items = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
+        if "accuracy" in items:
+            seen[int(items["_step"])] = float(items["accuracy"])
+        text += str(record.config) + str(record.run) + str(record.artifact) + str(record.request)
+    assert seen == {line["round"]: line["accuracy"] for line in rounds_of(folder)}
+    assert "synthetic-clouds" in text
+    assert "report.html" in text

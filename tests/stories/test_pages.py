@@ -1,8 +1,8 @@
 """Every page that tells people to type something: its programs and commands, in order, in one empty folder a page.
 
-Five pages have tests of their own, because more is known of what they must come to: run.md, first-hour.md, extend.md,
-bring-your-own.md and three-machines.md. A block that cannot be run says why in a comment above it (tests/test_docs.py
-holds it to that).
+Six pages have tests of their own, because more is known of what they must come to: run.md, first-hour.md, extend.md,
+bring-your-own.md, flower.md and three-machines.md. A block that cannot be run says why in a comment above it
+(tests/test_docs.py holds it to that).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 from tests.test_docs import ROOT, Block, blocks
 
-ELSEWHERE = {"run.md", "first-hour.md", "extend.md", "bring-your-own.md", "three-machines.md"}
+ELSEWHERE = {"run.md", "first-hour.md", "extend.md", "bring-your-own.md", "three-machines.md", "flower.md"}
 PAGES = sorted(
     page
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]

@@ -20,6 +20,7 @@ from eris.cli.networking.options import (
     WebOption,
     WebPlace,
 )
+from eris.cli.own_task import FlowerOption, NodeConfigOption, TaskOption
 from eris.errors import ConfigError, Reason, Refused
 from eris.printable import printable
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from eris.peer.budget import MemberBudget
     from eris.peer.federation_file import FederationFile
     from eris.peer.node_settings import NodeSettings
+    from eris.peer.own_task import MakeTask
     from eris.peer.preflight import CheckResult
     from eris.peer.session import Session
     from eris.transport.credentials import Credentials
@@ -44,10 +46,9 @@ def register(app: typer.Typer) -> None:
         file: FederationArgument,
         peer: Annotated[str, typer.Option(metavar="NAME", help="This peer's name in the file and on its certificate.")],
         credentials: CredentialsOption = None,
-        task: Annotated[
-            str | None,
-            typer.Option(metavar="MODULE:TASK", help="Your own learning problem; called with (config, peer's number)."),
-        ] = None,
+        task: TaskOption = None,
+        flower: FlowerOption = None,
+        node_config: NodeConfigOption = "",
         accept: Annotated[
             str | None, typer.Option(metavar="DIGEST", help="Refuse to join unless the run has this digest.")
         ] = None,
@@ -119,7 +120,8 @@ def register(app: typer.Typer) -> None:
         web: WebOption = False,
         web_at: WebPlace = None,
         track: Annotated[
-            list[str] | None, typer.Option(help="Show this peer's figures elsewhere too: tensorboard, or module:name.")
+            list[str] | None,
+            typer.Option(help="Show this peer's figures elsewhere too: tensorboard, mlflow, wandb, or module:name."),
         ] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Write what happens as JSON lines.")] = False,
         log_json: JsonLogs = False,
@@ -128,6 +130,7 @@ def register(app: typer.Typer) -> None:
         """Take part in a run: train on this machine's data, aggregate a shard, follow the verdicts."""
         from eris.cli.networking.allocator import keep_few_arenas
         from eris.cli.networking.options import address_option, advertised, find_credentials, relays_option, web_place
+        from eris.cli.own_task import for_peer
         from eris.peer.federation_file import load_federation
         from eris.peer.node_settings import NodeSettings
         from eris.transport.route import Proxy
@@ -163,8 +166,9 @@ def register(app: typer.Typer) -> None:
             spill_above=int(spill_above * 2**30),
         )
         folder = out or Path("runs") / f"{federation.name}-{federation.digest[:8]}" / peer
+        problem = for_peer(task, flower, node_config)
         if check:
-            _check(federation, own, settings, task, folder)
+            _check(federation, own, settings, problem, folder)
             return
         keep_few_arenas()
         tracked, page = (track or [], folder), web_place(web, web_at)
@@ -177,7 +181,7 @@ def register(app: typer.Typer) -> None:
                 federation,
                 own,
                 settings,
-                task,
+                problem,
                 folder,
                 reproducible=reproducible,
                 evaluate=evaluate,
@@ -231,7 +235,7 @@ def _require_accepted(federation: FederationFile, accept: str | None) -> None:
 
 
 def _check(
-    federation: FederationFile, own: Credentials, settings: NodeSettings, task: str | None, folder: Path
+    federation: FederationFile, own: Credentials, settings: NodeSettings, task: str | MakeTask | None, folder: Path
 ) -> None:
     from eris.cli.doctor import network_findings
     from eris.cli.networking.findings import show_findings
@@ -250,7 +254,7 @@ def _open(
     federation: FederationFile,
     own: Credentials,
     settings: NodeSettings,
-    task: str | None,
+    task: str | MakeTask | None,
     folder: Path,
     *,
     reproducible: bool,
@@ -277,7 +281,7 @@ def _open(
         reproducible=reproducible,
         evaluate=evaluate,
         listeners=listeners,
-        own_task=task or "",
+        own_task=task if isinstance(task, str) else federation.config.model.name if task else "",
         budget=budget,
         max_epsilon=max_epsilon,
     )

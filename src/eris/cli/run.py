@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from eris.cli.own_task import FlowerOption, TaskOption
 from eris.cli.report import report_or_reason
 from eris.errors import ConfigError, InputError, TaskError
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from eris.events import Listener
     from eris.interop.trackers import Tracking
     from eris.simulate.run import RunResult
+    from eris.simulate.worker_process import TaskSource
 
 __all__ = ["register"]
 
@@ -46,8 +48,11 @@ def register(app: typer.Typer) -> None:
         checkpoint_seconds: Annotated[
             float, typer.Option(min=0.0, help="How many seconds of work a killed run may lose.")
         ] = 5.0,
+        task: TaskOption = None,
+        flower: FlowerOption = None,
         track: Annotated[
-            list[str] | None, typer.Option(help="Show the figures elsewhere too: tensorboard, or module:name.")
+            list[str] | None,
+            typer.Option(help="Show the figures elsewhere too: tensorboard, mlflow, wandb, or module:name."),
         ] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON, nothing else.")] = False,
         quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
@@ -59,12 +64,12 @@ def register(app: typer.Typer) -> None:
         sys.path.insert(0, str(Path.cwd()))  # a model of the user's own, by import path
         if resume is not None and (config or changes or out or replay):
             raise ConfigError("--resume goes on with the folder's own settings", fix="give --resume DIR alone")
-        resolved = _settings(config, changes or [], resume, replay)
-        check(resolved)  # before a progress display of what will not be
+        resolved, source = _problem(config, changes or [], resume, replay, task, flower)
+        check(resolved, task=source)  # before a progress display of what will not be
         if show_config:
             typer.echo(dump_config(resolved), nl=False)
             return
-        options: dict[str, Any] = {"checkpoint_seconds": checkpoint_seconds}
+        options: dict[str, Any] = {"checkpoint_seconds": checkpoint_seconds, "task": source}
         if track and resume is None and out is None:
             out = _folder_of(resolved)  # before the run: trackers write there too
         options |= {"resume": resume} if resume else {"out": out, "replay": replay}
@@ -81,6 +86,27 @@ def register(app: typer.Typer) -> None:
             typer.echo(f"report: {report}", err=True)
         if not result.finished:
             raise typer.Exit(130)
+
+
+def _problem(
+    config: Path | None,
+    changes: list[str],
+    resume: Path | None,
+    replay: Path | None,
+    task: str | None,
+    flower: Path | None,
+) -> tuple[Config, TaskSource | None]:
+    """Return the settings, and where the learning problem comes from if they do not describe it."""
+    from eris.cli.own_task import for_all, said, with_flower
+
+    def settings(given: list[str]) -> Config:
+        return _settings(config, given, resume, replay)
+
+    if flower is None:
+        return for_all(settings(changes), task, None)
+    resolved, app = with_flower(flower, settings, changes, defaults=config is None and not (resume or replay))
+    said(app, resolved)
+    return for_all(resolved, task, app)
 
 
 def _settings(config: Path | None, changes: list[str], resume: Path | None, replay: Path | None) -> Config:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 from rich.console import Console
 
 from eris.cli.exit_code import ExitCode
+from eris.cli.own_task import FlowerOption, TaskOption, for_peer, said, with_flower
 from eris.errors import ConfigError, RunStopped
 
 if TYPE_CHECKING:
@@ -44,7 +46,8 @@ def register(app: typer.Typer) -> None:
         ] = None,
         out: Annotated[Path | None, typer.Option(help="The run's folder (default: runs/TIME-up-METHOD).")] = None,
         resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with a run that was stopped.")] = None,
-        task: Annotated[str | None, typer.Option(metavar="MODULE:TASK", help="As for `eris join`.")] = None,
+        task: TaskOption = None,
+        flower: FlowerOption = None,
         report: Annotated[
             bool, typer.Option(envvar="ERIS_REPORT", help="Write the first peer's report.html (extra `report`).")
         ] = True,
@@ -53,18 +56,47 @@ def register(app: typer.Typer) -> None:
         """Run a federation of real processes over TLS on this machine; it ends with the model of `eris run`."""
         from eris.cli.networking.local_federation import LocalFederation
 
+        own = _OwnTask(task, flower)
+        for_peer(task, flower, "")  # refuses both
         if resume is None:
-            resolved = _settings(config, changes or [], peers)
-            _check(resolved, own_task=task is not None)
+            resolved = own.settings(config, changes or [], peers)
+            _check(resolved, own_task=own.given)
             local = LocalFederation.create(out or _folder(resolved), resolved)
         elif config or changes or peers or out:
             raise ConfigError("--resume goes on with the folder's own settings", fix="give --resume DIR without them")
         else:
             local = LocalFederation.open(resume)
-        _run(local, task, Console(quiet=as_json), as_json=as_json, report=report)
+        _run(local, own, Console(quiet=as_json), as_json=as_json, report=report)
 
 
-def _run(local: LocalFederation, task: str | None, console: Console, *, as_json: bool, report: bool) -> None:
+@dataclass(frozen=True)
+class _OwnTask:
+    """What --task or --flower named, and how every peer is told."""
+
+    task: str | None
+    flower: Path | None
+
+    @property
+    def given(self) -> bool:
+        return self.task is not None or self.flower is not None
+
+    def settings(self, config: Path | None, changes: list[str], peers: int | None) -> Config:
+        if self.flower is None:
+            return _settings(config, changes, peers)
+        resolved, app = with_flower(
+            self.flower, lambda given: _settings(config, given, peers), changes, defaults=config is None
+        )
+        said(app, resolved)
+        return resolved
+
+    def words(self, peer: int | None = None, peers: int = 0) -> list[str]:
+        if self.flower is not None:
+            node = ["--node-config", f"partition-id={peer} num-partitions={peers}"] if peer is not None else []
+            return ["--flower", str(self.flower), *node]
+        return ["--task", self.task] if self.task else []
+
+
+def _run(local: LocalFederation, own: _OwnTask, console: Console, *, as_json: bool, report: bool) -> None:
     """Run the processes to their end; after Ctrl-C or `eris stop` say what was reached, and how to go on."""
     from eris.cli.networking.children import Children
     from eris.cli.networking.live_view import LiveView
@@ -72,7 +104,7 @@ def _run(local: LocalFederation, task: str | None, console: Console, *, as_json:
     code = ExitCode.FINISHED
     with Children() as children:
         try:
-            _start(local, children, task)
+            _start(local, children, own)
             processes = {child.name: child.pid for child in children if child.name in local.peers}
             with LiveView(processes, local.config.rounds, console) as view:
                 _watch(children, view)
@@ -82,8 +114,8 @@ def _run(local: LocalFederation, task: str | None, console: Console, *, as_json:
     if {peer.exit_code for peer in outcome.peers} in ({ExitCode.STOPPED_BY_HAND}, _STOPPED):
         code = ExitCode.STOPPED_BY_HAND
     if code:
-        own = f" --task {task}" if task else ""
-        console.print(f"stopped; go on with: eris up --resume {local.path}{own}", **_PLAIN)
+        words = " ".join(["eris", "up", "--resume", str(local.path), *own.words()])
+        console.print(f"stopped; go on with: {words}", **_PLAIN)
         raise typer.Exit(code)
     if not outcome.all_well:
         raise typer.Exit(ExitCode.PEER_FAILED)
@@ -125,7 +157,7 @@ def _folder(config: Config) -> Path:
     return stamped_folder(f"up-{config.methods[0]}")
 
 
-def _start(local: LocalFederation, children: Children, task: str | None) -> None:
+def _start(local: LocalFederation, children: Children, own: _OwnTask) -> None:
     """Start the coordinator, hear where it listens, then start the peers."""
     from eris.cli.networking.outcome_view import last_error
     from eris.events import CoordinatorListening
@@ -140,17 +172,17 @@ def _start(local: LocalFederation, children: Children, task: str | None) -> None
         why = last_error(child.log)
         raise RunStopped(f"the coordinator did not start{why and f': {why}'}", fix=f"see {child.log}")
     local.place(event.address)
-    for name in local.peers:
-        children.start(name, _joining(local, name, task), local.log(name))
+    for number, name in enumerate(local.peers):
+        children.start(name, _joining(local, name) + own.words(number, len(local.peers)), local.log(name))
 
 
-def _joining(local: LocalFederation, name: str, task: str | None) -> list[str]:
+def _joining(local: LocalFederation, name: str) -> list[str]:
     words = ["join", str(local.file), "--peer", name, "--credentials", str(local.credentials(name))]
     words += ["--listen", "127.0.0.1:0", "--reproducible", "--budget", "none", "--out", str(local.folder(name))]
     words += ["--min-contributors", str(local.config.server.min_contributors), "--no-report"]
     if name != local.peers[0]:
         words.append("--no-evaluate")  # all have the same model: one evaluation is enough
-    return words + (["--task", task] if task else [])
+    return words
 
 
 def _watch(children: Children, view: LiveView) -> None:

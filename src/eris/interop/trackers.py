@@ -21,7 +21,7 @@ from typing import Any, Protocol, Self
 from eris.config import Config, dump_config
 from eris.errors import ConfigError, MissingExtra
 from eris.events import Event, RoundEnded, RunEnded, RunStarted
-from eris.registry import Registry
+from eris.registry import Lazy, Registry
 
 __all__ = ["TRACKERS", "MakeTracker", "TensorBoard", "Tracker", "Tracking", "figures_of_round", "tensorboard"]
 
@@ -99,7 +99,15 @@ def tensorboard(name: str, folder: Path) -> Tracker:
 TRACKERS: Registry[MakeTracker] = Registry(
     "tracker",
     "eris.trackers",
-    {"tensorboard": tensorboard},
+    {
+        "tensorboard": tensorboard,
+        "mlflow": Lazy(
+            "eris.interop.mlflow_tracker:mlflow", "Write to MLflow: a database in the run's folder, unless said."
+        ),
+        "wandb": Lazy(
+            "eris.interop.wandb_tracker:wandb", "Write a W&B run into the run's folder, offline unless said."
+        ),
+    },
     refuses=lambda thing: "" if callable(thing) else "it cannot be called with a run's name and folder",
 )
 

@@ -29,6 +29,7 @@ __all__ = [
     "CorrectableTask",
     "Correction",
     "control_variate",
+    "correctable",
     "corrected",
     "correction_by_name",
     "proximal",
@@ -41,7 +42,7 @@ DRIFT = "drift"  # where a member's memory has what its chain adds to every grad
 
 
 @runtime_checkable
-class CorrectableTask(Protocol):
+class CorrectableTask(Task, Protocol):
     """A task whose local gradients can be corrected."""
 
     def corrected(self, correction: Correction) -> Self:
@@ -94,11 +95,17 @@ def correction_by_name(name: str, **options: Any) -> Correction:
     return made
 
 
-def corrected(task: Task, name: str, options: dict[str, Any]) -> Task:
-    """Return a task with a correction, or refuse one whose gradients nobody else gets hold of."""
+def correctable(task: Task, name: str = "") -> CorrectableTask:
+    """Return a task whose gradients can be corrected, or refuse one that nobody else gets hold of."""
     if not isinstance(task, CorrectableTask):
         raise ConfigError(
-            f"local gradients are to be corrected ({name}), but {type(task).__name__} is trained as it is",
+            f"local gradients are to be corrected{name and f' ({name})'}, "
+            f"but {type(task).__name__} is trained as it is",
             fix="use a method without a correction, or give the task a method corrected(correction)",
         )
-    return task.corrected(correction_by_name(name, **options))
+    return task
+
+
+def corrected(task: Task, name: str, options: dict[str, Any]) -> Task:
+    """Return a task with the correction of that name."""
+    return correctable(task, name).corrected(correction_by_name(name, **options))

@@ -1,4 +1,4 @@
-"""A learning problem of the user's own, by import path: `eris join --task package.module:Task`.
+"""A learning problem of the user's own, by import path: `eris join --task package.module:Task`, or `eris run --task`.
 
 What the path names is called once with the run's configuration and this peer's number, and returns a task:
 
@@ -7,49 +7,122 @@ What the path names is called once with the run's configuration and this peer's 
 A class does as well, if it takes these two arguments. Its methods are only ever asked about this peer: `samples(peer)`,
 `memory(peer)`, `train(peer, …)`. It need not know anything of the others' data. Where the model is too long for memory
 it is an `eris.BlockTask`: `initial_blocks` and `train_blocks` are asked for instead of `initial` and `train`.
+
+A simulation calls it once for each member, and asks each of these tasks about its own member alone.
 """
 
 from __future__ import annotations
 
+import copy
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from eris.config import Config
+from eris.config import Config, load_config
 from eris.errors import ConfigError, ErisError, TaskError
-from eris.local.task import BlockTask, Task, rehearse
+from eris.local.correction import Correction, correctable
+from eris.local.spec import ModelSpec, Vector
+from eris.local.task import BlockTask, LocalResult, Memory, Task, rehearse
 from eris.methods import method_by_name
+from eris.seeds import Seed
 from eris.tasks import TASKS, as_asked, build_task
 
-__all__ = ["task_for"]
+__all__ = ["MakeTask", "TaskOfAll", "task_for", "task_of_all"]
+
+MakeTask = Callable[[Config, int], Task]
 
 _ASKED = ("spec", "samples", "initial", "memory", "train", "evaluate")
 _IN_BLOCKS = {"initial": "initial_blocks", "train": "train_blocks"}
 
 
-def task_for(path: str | None, config: Config, peer: int) -> Task:
-    """Build the task at an import path, or the one the configuration describes."""
+def task_for(given: str | MakeTask | None, config: Config, peer: int) -> Task:
+    """Build the task at an import path, the one that something makes, or the one the configuration describes."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)  # the user's own modules, as `eris run` finds them
-    _check_method(config, own=path is not None)
-    if path is None:
+    _check_method(config, own=given is not None)
+    if given is None:
         return build_task(config.model_dump(mode="json"))
-    factory = TASKS.find(path)
+    task = _made(given, config, peer)
+    rehearse(task, [peer])
+    method = method_by_name(config.methods[0])
+    return as_asked(method.completed(config), task)
+
+
+def task_of_all(path: str, config: Mapping[str, Any]) -> Task:
+    """Build the task of a simulation from what makes the task of one peer; a worker process calls this too."""
+    settings = load_config(config)
+    return as_asked(settings, TaskOfAll(path, settings))
+
+
+class TaskOfAll:
+    """The tasks of all members, each made when it is first asked for; the first one's test data are everybody's."""
+
+    def __init__(self, given: str | MakeTask, config: Config) -> None:
+        self._given, self._config = given, config
+        self._made: dict[int, Task] = {}
+        self._corrections: tuple[Correction, ...] = ()
+        self.members = config.members
+        self.spec: ModelSpec = self.of(0).spec
+
+    def of(self, member: int) -> Task:
+        """Return the task of one member."""
+        if member not in self._made:
+            task = _made(self._given, self._config, member)
+            rehearse(task, [member])
+            if self._made:
+                self.spec.require_same(task.spec.digest, where=f"the task of member {member}")
+            for correction in self._corrections:
+                task = correctable(task).corrected(correction)
+            self._made[member] = task
+        return self._made[member]
+
+    def corrected(self, correction: Correction) -> TaskOfAll:
+        """Return the same with this correction of every local gradient, if the tasks can be corrected."""
+        other = copy.copy(self)
+        other._made, other._corrections = {}, (*self._corrections, correction)
+        other.of(0)
+        return other
+
+    def samples(self, member: int) -> int:
+        """Return how many training samples a member has."""
+        return self.of(member).samples(member)
+
+    def initial(self, seed: Seed) -> Vector:
+        """Return the initial model."""
+        return self.of(0).initial(seed)
+
+    def memory(self, member: int) -> Memory:
+        """Return the initial memory of a member's local optimizer."""
+        return self.of(member).memory(member)
+
+    def train(self, member: int, model: Vector, memory: Memory, *, round: int, seed: Seed) -> LocalResult:
+        """Train one member."""
+        return self.of(member).train(member, model, memory, round=round, seed=seed)
+
+    def evaluate(self, model: Vector) -> dict[str, float]:
+        """Return the metrics of the first member's held-out data, as `eris up` does."""
+        return self.of(0).evaluate(model)
+
+
+def _made(given: str | MakeTask, config: Config, peer: int) -> Task:
+    """Call what makes a task, and refuse what is none."""
+    name = given if isinstance(given, str) else getattr(given, "__qualname__", type(given).__name__)
+    make = TASKS.find(given)
     try:
-        task = factory(config, peer)
+        task = make(config, peer)
     except ErisError:
         raise
     except Exception as error:
         raise TaskError(
-            f"{path}(config, {peer}) failed: {type(error).__name__}: {error}",
+            f"{name}(config, {peer}) failed: {type(error).__name__}: {error}",
             fix="it is called with the configuration and this peer's number",
         ) from error
     asked = [_IN_BLOCKS.get(name, name) for name in _ASKED] if isinstance(task, BlockTask) else _ASKED
     if lacking := [name for name in asked if not hasattr(task, name)]:
-        raise TaskError(f"what {path} returned has no {', '.join(lacking)}", fix="see eris.Task for what a task does")
-    rehearse(task, [peer])
-    method = method_by_name(config.methods[0])
-    return as_asked(method.completed(config), task)
+        raise TaskError(f"what {name} returned has no {', '.join(lacking)}", fix="see eris.Task for what a task does")
+    return task
 
 
 def _check_method(config: Config, *, own: bool) -> None:

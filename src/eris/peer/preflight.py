@@ -21,7 +21,7 @@ from eris.local.task import BlockTask
 from eris.peer.federation_file import FederationFile
 from eris.peer.footprint import disk_need, state_bytes
 from eris.peer.node_settings import SPILL_ABOVE, NodeSettings, own_address
-from eris.peer.own_task import task_for
+from eris.peer.own_task import MakeTask, task_for
 from eris.peer.round_events import largest_share
 from eris.protocol.coordinator import Coordinator
 from eris.protocol.floor import Floor
@@ -236,7 +236,7 @@ class _NoJournal:
 
 def examine_task(
     federation: FederationFile,
-    path: str | None,
+    own: str | MakeTask | None,
     floor: Floor,
     peer: int,
     folder: Path,
@@ -245,7 +245,7 @@ def examine_task(
 ) -> Iterator[CheckResult]:
     """Look at this peer's learning problem, the room it needs on disk, and the first plan against the floor."""
     try:
-        task = task_for(path, federation.config, peer)
+        task = task_for(own, federation.config, peer)
         yield CheckResult("task", True, f"{task.spec.n:,} parameters, {task.samples(peer):,} samples of this peer")
         recipe = compose(federation.config, task.spec, [task.samples(peer)] * federation.config.members).recipe
     except ErisError as error:

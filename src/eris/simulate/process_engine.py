@@ -84,7 +84,8 @@ class ProcessEngine:
         plan = replace(plan, slots=self._groups * self._group * self._cohort)
         memory = SharedBytes.create(plan.size)
         config = composition.config.model_dump(mode="json", exclude_none=True)
-        request = {"do": "begin", "config": config, "places": plan.to_dict(), "memory": str(memory.path)}
+        request = {"do": "begin", "config": config, "samples": self.facts.samples}  # some tasks train to count them
+        request |= {"places": plan.to_dict(), "memory": str(memory.path)}
         try:
             for worker in self._workers:
                 worker.ask(request)

@@ -47,8 +47,7 @@ class _Actor:
     def initial(self, seed: int) -> Vector:
         return self._task.initial(initial_seed(seed))
 
-    def begin(self, config: dict[str, Any]) -> None:
-        samples = [self._task.samples(member) for member in range(self._task.members)]
+    def begin(self, config: dict[str, Any], samples: list[int]) -> None:
         self._composition = compose(load_config(config), self._task.spec, samples)
         check_cohorts(self._task, self._composition.config)
 
@@ -94,7 +93,7 @@ class RayEngine:
         """Tell every actor the recipe."""
         self._cohort = composition.config.local.cohort
         config = composition.config.model_dump(mode="json", exclude_none=True)
-        self._get([actor.begin.remote(config) for actor in self._actors])
+        self._get([actor.begin.remote(config, self.facts.samples) for actor in self._actors])
 
     def publish(self, replica: Replica) -> None:
         """Put model and public state where all actors can read them."""

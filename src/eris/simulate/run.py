@@ -57,7 +57,7 @@ def run(
     config: Config,
     out: Path | None = None,
     *,
-    task: Task | None = None,
+    task: Task | TaskSource | None = None,
     listeners: Sequence[Listener] = (),
     stopped: Callable[[], bool] = lambda: False,
     replay: Path | None = None,
@@ -65,8 +65,8 @@ def run(
 ) -> RunResult:
     """Run every method of a configuration and return their summaries.
 
-    `task` takes the place of `[data]` and `[model]`; it is then run in this process. A `replay` has the rounds of the
-    verdicts it is given, whatever the configuration says.
+    `task` takes the place of `[data]` and `[model]`; an object is run in this process, a source in workers. A `replay`
+    has the rounds of the verdicts it is given, whatever the configuration says.
     """
     if replay is not None and len(config.methods) != 1:
         raise ConfigError("a replay is of one method", fix=f"use --set method={config.methods[0]}", key="method")
@@ -90,7 +90,7 @@ def run(
 def resume(
     out: Path,
     *,
-    task: Task | None = None,
+    task: Task | TaskSource | None = None,
     listeners: Sequence[Listener] = (),
     stopped: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
@@ -106,7 +106,7 @@ def resume(
         return _run_all(compositions, out, engines, options, resuming=True)
 
 
-def check(config: Config, *, task: Task | None = None) -> None:
+def check(config: Config, *, task: Task | TaskSource | None = None) -> None:
     """Refuse what can be seen to be impossible before data is read or a process is started, for every method."""
     from eris.tasks import check_task
 
@@ -124,7 +124,9 @@ def config_of(out: Path) -> Config:
 
 
 @contextmanager
-def _composed(config: Config, task: Task | None, rounds: Rounds | None) -> Iterator[tuple[list[Composition], Engines]]:
+def _composed(
+    config: Config, task: Task | TaskSource | None, rounds: Rounds | None
+) -> Iterator[tuple[list[Composition], Engines]]:
     """Start the work, and compose every method before the first begins: the last may come hours later."""
     check(config, task=task)
     with Engines(task) as engines:
@@ -152,7 +154,7 @@ def _run_all(
 class Engines:
     """One engine after another: it is kept as long as the learning problem stays the same."""
 
-    def __init__(self, task: Task | None = None) -> None:
+    def __init__(self, task: Task | TaskSource | None = None) -> None:
         self._task, self._key = task, ""
         self._engine: Engine | None = None
 
@@ -185,28 +187,33 @@ def _task_key(config: Config) -> str:
     return config.model_dump_json(include=keep)
 
 
-def open_engine(config: Config, task: Task | None = None) -> Engine:
+def open_engine(config: Config, task: Task | TaskSource | None = None) -> Engine:
     """Start what does the work: this process for one worker or a task of one's own, else worker processes or Ray."""
-    from eris.tasks import as_asked, build_task
+    from eris.tasks import as_asked
 
-    plain = config.model_dump(mode="json", exclude_none=True)
-    source = TaskSource("eris.tasks:build_task", {"config": plain})
     if task is not None:
         _require_noise(config, task)
+    if task is not None and not isinstance(task, TaskSource):
         return InlineEngine(as_asked(config, task))
+    plain = config.model_dump(mode="json", exclude_none=True)
+    source = task or TaskSource("eris.tasks:build_task")
+    source = TaskSource(source.factory, {**source.arguments, "config": plain})
     if config.engine == "ray":
         from eris.simulate.ray_engine import RayEngine
 
         return RayEngine(source, config.workers or _cores(), config.network.ray)
     workers = min(config.workers or _cores(), config.members)
     if workers == 1 or os.name != "posix":
-        return InlineEngine(build_task(plain))
+        return InlineEngine(source.task())
     return ProcessEngine(source, workers)
 
 
-def _require_noise(config: Config, task: Task) -> None:
+def _require_noise(config: Config, task: Task | TaskSource) -> None:
     """Refuse to account for noise in local steps that a task of one's own does not add."""
-    noise = on_steps(config, [task.samples(member) for member in range(task.members)])
+    samples = [1]  # of a source nobody knows yet
+    if not isinstance(task, TaskSource):
+        samples = [task.samples(member) for member in range(task.members)]
+    noise = on_steps(config, samples)
     if noise is not None and getattr(task, "sample_noise", 0.0) < noise.multiplier * (1 - 1e-9):
         raise ConfigError(
             "a task of one's own is trained as it is: DP-SGD cannot be put into it",

@@ -72,8 +72,7 @@ class Worker:
 
     def _begin(self, request: Message) -> Message:
         task = self._ready_task()
-        samples = [task.samples(member) for member in range(task.members)]
-        self._composition = compose(load_config(request["config"]), task.spec, samples)
+        self._composition = compose(load_config(request["config"]), task.spec, request["samples"])
         check_cohorts(task, self._composition.config)
         plan = JobMemoryPlan.from_dict(request["places"])
         self._memory = JobMemory(plan, SharedBytes.open(request["memory"], plan.size))

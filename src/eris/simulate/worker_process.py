@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from typing import Any, NoReturn
 
 from eris.errors import RunStopped
 from eris.local.devices import WORKER
+from eris.local.task import Task
 from eris.simulate.memory import memory_kills
 from eris.simulate.worker import Message, raise_again
 
@@ -32,6 +34,12 @@ class TaskSource:
 
     factory: str  # package.module:function
     arguments: dict[str, Any] = field(default_factory=dict)
+
+    def task(self) -> Task:
+        """Build it here."""
+        module, _, name = self.factory.partition(":")
+        task: Task = getattr(importlib.import_module(module), name)(**self.arguments)
+        return task
 
 
 class WorkerProcess:
