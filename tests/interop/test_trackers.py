@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import ClassVar
 
@@ -174,7 +175,10 @@ def test_wandb_writes_a_run_that_can_be_sent_later(tmp_path, monkeypatch):
     monkeypatch.delenv("WANDB_MODE", raising=False)
     folder = Federation(**CLOUDS, method="eris").run(tmp_path / "run", track="wandb").path
     (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")
-    seen, text = {}, ""
+    deadline, seen, text = time.monotonic() + 120, {}, ""
+    while not any(Record.FromString(data).HasField("exit") for data in records_of(path)):
+        assert time.monotonic() < deadline, "a process of W&B writes the file, and has not ended it"
+        time.sleep(0.1)
     for data in records_of(path):
         record = Record.FromString(data)
         items = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
