@@ -193,7 +193,8 @@ def register(app: typer.Typer) -> None:
             _warn(own, session, reproducible)
             with _shown(session, facts, page, own, as_json=as_json):
                 summary = _run(session, with_parent=with_parent)
-        _finish(summary, folder, as_json=as_json, report=report)
+            written = _reported(summary, folder, listeners) if report else None
+        _finish(summary, folder, written, as_json=as_json)
 
 
 def _budget(folder: str | None, peer: str) -> MemberBudget | None:
@@ -360,12 +361,22 @@ def _run(session: Session, *, with_parent: bool) -> dict[str, Any]:
         return session.run()
 
 
-def _finish(summary: dict[str, Any], folder: Path, *, as_json: bool, report: bool) -> None:
+def _reported(summary: dict[str, Any], folder: Path, listeners: list[Listener]) -> Path | str | None:
+    """Write the report of a run that had rounds, and hand it to trackers; return where it is, or why not."""
+    from eris.cli.report import report_or_reason
+    from eris.interop.trackers import Tracking
+
+    written = report_or_reason(folder) if summary["rounds"] else None
+    for listener in listeners:
+        if isinstance(listener, Tracking) and isinstance(written, Path):
+            listener.artefact(written)
+    return written
+
+
+def _finish(summary: dict[str, Any], folder: Path, written: Path | str | None, *, as_json: bool) -> None:
     from eris.cli.exit_code import ExitCode, code_of_end
     from eris.cli.networking.interruption import INTERRUPTED
-    from eris.cli.report import report_or_reason
 
-    written = report_or_reason(folder) if report and summary["rounds"] else None
     if not as_json:
         typer.echo(f"{printable(summary['ended'])} after {summary['rounds']} rounds; everything is in {folder}")
         for note in summary["notes"]:
