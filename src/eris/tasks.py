@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from eris.local.torch_objective import Objective
     from eris.local.torch_work import LocalWork
 
-__all__ = ["OWN", "TASKS", "as_asked", "build_task", "check_task", "own_task", "task_at_home"]
+__all__ = ["FLOWER", "OWN", "TASKS", "as_asked", "build_task", "check_task", "own_task", "task_at_home"]
 
 Loss = str | Callable[[Any, Any], Any]
 Metrics = Mapping[str, Callable[[Any, Any], Any]] | Sequence[str | Callable[[Any, Any], Any]]
 OWN = "own"  # the name of what has none: a model, data or a loss given as objects
+FLOWER = "flower"  # data.name of a run whose members are a Flower app
 
 _UNUSED_ALWAYS = (
     *("data.partition", "data.validation", "model.name"),
@@ -109,9 +110,11 @@ def check_task(config: Config) -> None:
     if own := [key for key, value in named.items() if value == OWN]:
         raise ConfigError(
             "this run has a model, data, a loss or a task of its own, which were given in Python",
-            fix="go on with it there: Federation(…).resume(folder), with the same arguments",
+            fix="go on with it there: Federation(…).resume(folder), with the same arguments; or give --task again",
             key=own[0],
         )
+    if name == FLOWER:
+        raise ConfigError("this run is of a Flower app", fix="give its folder again: --flower DIR", key="data.name")
     with concerning("data.name"):
         DATASETS.find(name)
     with concerning("data.partition"):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from eris.peer.own_task import MakeTask
     from eris.simulate.worker_process import TaskSource
 
-__all__ = ["FlowerOption", "NodeConfigOption", "TaskOption", "for_all", "for_peer", "said", "with_flower"]
+__all__ = ["FlowerOption", "NodeConfigOption", "TaskOption", "again", "for_all", "for_peer", "said", "with_flower"]
 
 TaskOption = Annotated[
     str | None,
@@ -40,13 +40,14 @@ def with_flower(
     Settings that only a task of ours would hear of are refused.
     """
     from eris.federation import require_nothing_else
-    from eris.interop.flower import DATA, FlowerApp, configured
+    from eris.interop.flower import FlowerApp, configured
+    from eris.tasks import FLOWER
 
     app = FlowerApp.load(flower)
     rounds = app.options.get("num-server-rounds")
     given = ["method=eris", *([f"rounds={rounds}"] if isinstance(rounds, int) else [])] if defaults else []
     config = settings([*given, *changes])
-    if config.data.name != DATA:
+    if config.data.name != FLOWER:
         require_nothing_else(config, heard={"model.options"})
     return configured(app, config), app
 
@@ -69,6 +70,11 @@ def for_all(config: Config, task: str | None, app: FlowerApp | None) -> tuple[Co
     if task is not None:
         return with_names_of_its_own(config), TaskSource("eris.peer.own_task:task_of_all", {"path": task})
     return config, None
+
+
+def again(task: str | None, flower: Path | None) -> str:
+    """Return what must be typed again to go on with a run."""
+    return f" --flower {flower}" if flower else f" --task {task}" if task else ""
 
 
 def for_peer(task: str | None, flower: Path | None, node_config: str) -> str | MakeTask | None:

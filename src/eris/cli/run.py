@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from eris.cli.own_task import FlowerOption, TaskOption
+from eris.cli.own_task import FlowerOption, TaskOption, again
 from eris.cli.report import report_or_reason
 from eris.errors import ConfigError, InputError, TaskError
 
@@ -81,7 +81,7 @@ def register(app: typer.Typer) -> None:
         if as_json:
             typer.echo(json.dumps({"path": str(result.path), "summaries": result.summaries}))
         elif not quiet:
-            _show(result, resolved, report)
+            _show(result, resolved, report, again(task, flower))
         if (as_json or quiet) and isinstance(report, str):
             typer.echo(f"report: {report}", err=True)
         if not result.finished:
@@ -185,7 +185,7 @@ def _stoppable() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _show(result: RunResult, config: Config, report: Path | str) -> None:
+def _show(result: RunResult, config: Config, report: Path | str, own: str) -> None:
     from eris.report import summary_table
 
     console = Console()
@@ -200,5 +200,5 @@ def _show(result: RunResult, config: Config, report: Path | str) -> None:
     console.print(f"report: {report}", soft_wrap=True, highlight=False, markup=False)
     if not result.finished:
         console.print(
-            f"stopped; go on with: eris run --resume {result.path}", soft_wrap=True, highlight=False, markup=False
+            f"stopped; go on with: eris run --resume {result.path}{own}", soft_wrap=True, highlight=False, markup=False
         )

@@ -18,7 +18,7 @@ member and round, so that simulation and network end with the same bits.
 
 from __future__ import annotations
 
-from eris.interop.flower.app import DATA, FlowerApp, configured, parsed_node_config
+from eris.interop.flower.app import FlowerApp, configured, parsed_node_config
 from eris.interop.flower.task import FlowerTask, flower_peer, flower_task
 
-__all__ = ["DATA", "FlowerApp", "FlowerTask", "configured", "flower_peer", "flower_task", "parsed_node_config"]
+__all__ = ["FlowerApp", "FlowerTask", "configured", "flower_peer", "flower_task", "parsed_node_config"]

@@ -16,10 +16,10 @@ from typing import Any
 from eris.config import Config
 from eris.errors import ConfigError, MissingExtra
 from eris.registry import imported
+from eris.tasks import FLOWER
 
-__all__ = ["DATA", "FlowerApp", "configured", "parsed_node_config", "require_same_app"]
+__all__ = ["FlowerApp", "configured", "parsed_node_config", "require_same_app"]
 
-DATA = "flower"  # data.name of a run whose members are a Flower app
 STATE_BYTES = 64 * 1024  # what a member's context.state may take, unless the project says more
 
 _ASKED = ("train.default", "evaluate.default")
@@ -101,10 +101,10 @@ class FlowerApp:
 
 def configured(app: FlowerApp, config: Config) -> Config:
     """Return a run's settings with the app's name and settings in them, or as they are if they are of this app."""
-    if config.data.name == DATA:
+    if config.data.name == FLOWER:
         require_same_app(app, config)
         return config
-    data = config.data.model_copy(update={"name": DATA})
+    data = config.data.model_copy(update={"name": FLOWER})
     model = config.model.model_copy(update={"name": app.known_as, "options": app.fused(config.model.options)})
     return config.model_copy(update={"data": data, "model": model})
 
@@ -163,8 +163,8 @@ def _digest(folder: Path) -> str:
 
 def require_same_app(app: FlowerApp, config: Config) -> None:
     """Refuse settings that were made for another app, or for other files of it."""
-    if config.data.name != DATA or config.model.name != app.known_as:
-        agreed = config.model.name if config.data.name == DATA else f"{config.model.name} on {config.data.name}"
+    if config.data.name != FLOWER or config.model.name != app.known_as:
+        agreed = config.model.name if config.data.name == FLOWER else f"{config.model.name} on {config.data.name}"
         raise ConfigError(
             f"the app here is {app.known_as}, the run is of {agreed}",
             fix="`eris run --flower DIR --show-config` prints the settings of an app; all peers have the same files",
