@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from eris.errors import ConfigError, DataError, TaskError
-from eris.peer.own_task import task_for
+from eris import Federation
+from eris.errors import ConfigError, DataError, SpecError, TaskError
+from eris.local.numpy_task import LogisticTask
+from eris.methods import method_by_name
+from eris.peer.own_task import TaskOfAll, task_for
 from eris.peer.preflight import examine_task
 from eris.protocol.floor import Floor
+from eris.seeds import private_root, public_root
+from eris.simulate.run import check
+from eris.tasks import TASKS, as_asked
 from tests.peer.town import settings, town
 
 MODULE = '''
@@ -123,3 +131,54 @@ def test_a_torch_task_of_a_peer_is_tried_out_before_it_joins(tmp_path: Path, mon
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(DataError, match=r"the inputs of sample 7 have a value that is nan \[sample=7, peer=3\]"):
         task_for("gap:task", settings(), 3)
+
+
+def test_a_simulation_asks_every_members_task_about_its_own_member(module: str, tmp_path: Path) -> None:
+    """By `eris run --task` in workers, by `Federation(task=…)` in this process: the same bits."""
+    words = ["--set", "method=eris", "--set", "members=3", "--set", "rounds=3", "--set", "local.lr=0.5"]
+    command = [sys.executable, "-m", "eris", "run", "--task", "slopes:Slope", *words, "--out", "here", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=True)
+    (summary,) = json.loads(done.stdout)["summaries"]
+    slope = TASKS.find("slopes:Slope")
+    alone = Federation(task=slope, members=3, rounds=3, local={"lr": 0.5}).run(tmp_path / "there", report=False)
+    assert summary["model_digest"] == alone["eris"]["model_digest"]
+    assert 'name = "own"' in (tmp_path / "here" / "config.toml").read_text()
+
+
+def test_members_tasks_must_have_one_model(module: str) -> None:
+    task = TaskOfAll(lambda config, peer: LogisticTask.synthetic(3, public_root(1), features=4 + peer), settings())
+    with pytest.raises(SpecError, match=r"the task of member 1 has model spec \w+…, here it is \w+…"):
+        task.samples(1)
+
+
+def test_gradients_of_members_tasks_are_corrected_where_they_can_be(module: str) -> None:
+    config = settings("members=3", "method=fedprox")
+    made = TaskOfAll(lambda config, peer: LogisticTask.synthetic(3, public_root(1), epochs=3), config)
+    model, seed = made.initial(public_root(1)), private_root(1, 1)
+    plain = made.train(1, model, {}, round=0, seed=seed).update
+    pulled = as_asked(method_by_name("fedprox").completed(config), made).train(1, model, {}, round=0, seed=seed).update
+    assert not np.array_equal(plain, pulled)
+    with pytest.raises(ConfigError, match="local gradients are to be corrected, but Slope is trained as it is"):
+        as_asked(method_by_name("fedprox").completed(config), TaskOfAll("slopes:Slope", config))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["run", "--task", "slopes:Slope", "--resume", "gone"], "there is no run in this folder"),
+        (["up", "--task", "slopes:Slope", "--flower", "."], "--task and --flower are two learning problems"),
+    ],
+)
+def test_options_that_do_not_go_together(module: str, words: list[str], sentence: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "eris", *words], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode != 0
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_run_of_a_flower_app_says_so_where_flower_is_not_named() -> None:
+    with pytest.raises(ConfigError) as told:
+        check(settings("data.name=flower", "model.name=quickstart@0123456789abcdef"))
+    assert str(told.value) == "this run is of a Flower app [key=data.name]: give its folder again: --flower DIR"
