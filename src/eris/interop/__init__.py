@@ -1,1 +1,1 @@
-"""Other people's code beside eris: Flower apps, scikit-learn, JAX, Lightning; trackers that show a run's figures."""
+"""Other people's code: Flower apps, Hugging Face, scikit-learn, JAX and Lightning; trackers of a run's figures."""
