@@ -113,12 +113,11 @@ class LiveFacts:
 
     def whole(self) -> dict[str, Any]:
         """Return everything there is to see."""
-        with self._lock:
-            growing = {"rounds": list(self._rounds), "losses": list(self._losses), "lines": list(self._lines)}
-            whole: Row = sayable(
-                {"run": dict(self._run), "peers": {n: dict(r) for n, r in self._peers.items()}, **growing}
-            )
-            return whole
+        with self._lock:  # rows are replaced, never changed: who tells us of a round does not wait for their spelling
+            seen: Row = {"run": dict(self._run), "peers": dict(self._peers)}
+            seen |= {"rounds": list(self._rounds), "losses": list(self._losses), "lines": list(self._lines)}
+        whole: Row = sayable(seen)
+        return whole
 
     def changes(self) -> dict[str, Any]:
         """Return what was not there when this was asked last."""
