@@ -14,6 +14,7 @@ from blake3 import blake3
 from eris.errors import Reason, Refused, RunStopped
 from eris.local.spec import Vector
 from eris.local.task import LocalResult
+from eris.privacy.masking import MaskKey
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.coordinator import Coordinator
 from eris.protocol.floor import Floor
@@ -24,11 +25,12 @@ from eris.protocol.recipe import Recipe
 from eris.protocol.roster import RosterEntry
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.rules import Rules
+from eris.protocol.unmasker import Cut, Unmasker, Unmasking
 from eris.protocol.verdict import Verdict
 from eris.seeds import private_root
 
 COORDINATOR = -1
-Message = Upload | Published | Withheld | Manifest | Report | RoundPlan | Verdict
+Message = Upload | Published | Withheld | Manifest | Report | RoundPlan | Verdict | Cut | Unmasking
 
 
 def sign_as(peer: int):
@@ -59,6 +61,8 @@ class Disk:
 class Peer:
     member: Member
     aggregator: Aggregator
+    unmasker: Unmasker | None = None  # with masked shards
+    shown: set[tuple[str, float]] = field(default_factory=set)  # cuts, and when they were sent
     trained: bool = False
     reported: Report | None = None
 
@@ -81,6 +85,9 @@ class World:
 
     def __post_init__(self) -> None:
         self.journal: list[Entry] = []
+        self.keys: dict[int, MaskKey] = {}
+        if self.recipe.unmaskers:
+            self.keys = {entry.peer: MaskKey(0) for entry in self.roster}
         self.coordinator: Coordinator | None = self._new_coordinator()
         self.peers: dict[int, Peer] = {entry.peer: self._new_peer(entry.peer) for entry in self.roster}
         self.disks: dict[int, Disk] = {}
@@ -95,11 +102,16 @@ class World:
     def _new_coordinator(self) -> Coordinator:
         coordinator = Coordinator(self.recipe, self.rules, self.roster, self.journal, verify=verify)
         coordinator.restart_clock(self.now)
+        for peer, key in self.keys.items():
+            coordinator.show_key(peer, key.public)
         return coordinator
 
     def _new_peer(self, peer: int) -> Peer:
-        member = Member(peer, self.recipe, self.model, private_root(0, peer), floor=self.floor, verify=verify)
-        return Peer(member, Aggregator(peer, self.recipe, sign=sign_as(peer)))
+        key, seed = self.keys.get(peer), private_root(0, peer)
+        member = Member(peer, self.recipe, self.model, seed, floor=self.floor, verify=verify, key=key)
+        signed = {"sign": sign_as(peer), "verify": verify}
+        unmasker = Unmasker(peer, self.recipe, key, **signed) if key is not None else None
+        return Peer(member, Aggregator(peer, self.recipe, **signed), unmasker)
 
     def crash(self, peer: int) -> None:
         del self.peers[peer]
@@ -121,6 +133,8 @@ class World:
 
     def restart(self, peer: int) -> None:
         """Start a dead peer again: public state from a living one, private state from its disk if there is one."""
+        if self.recipe.unmaskers:
+            self.keys[peer] = MaskKey(0)
         fresh = self._new_peer(peer)
         disk = self.disks.get(peer)
         if disk is None:
@@ -131,7 +145,11 @@ class World:
                 np.copyto(fresh.member.private[name], value)
         fresh.member.restore(self._best_snapshot())
         self.peers[peer] = fresh
+        if self.coordinator is not None and self.recipe.unmaskers:
+            self.coordinator.show_key(peer, self.keys[peer].public)
         if self.coordinator is not None and self.coordinator.in_flight is not None:
+            if fresh.unmasker is not None:
+                fresh.unmasker.abstain(self.coordinator.in_flight)
             for notice in fresh.aggregator.abstain(self.coordinator.in_flight):
                 self._send_out(peer, notice, self.coordinator.in_flight)
         self._announce_return(peer, disk.round if disk else -1)
@@ -189,6 +207,11 @@ class World:
                 if refusal.reason is Reason.CONFLICT and message.member in self.peers:
                     self.peers[message.member].member.disown()
                 raise
+        elif isinstance(message, Cut) and me.unmasker is not None:
+            if (answer := me.unmasker.unmask(message, self.now)) is not None:
+                self.send(peer, letter.sender, answer)
+        elif isinstance(message, Unmasking):
+            me.aggregator.take_off(message, letter.sender)
         elif isinstance(message, Published):
             assert me.member.receive(message) is None
         elif isinstance(message, Withheld):
@@ -200,6 +223,7 @@ class World:
         me = self.peers[peer]
         if me.aggregator.plan is None or me.aggregator.plan.digest != plan.digest:
             me.aggregator.begin(plan, self.now)
+            self._begin_to_unmask(me, plan)
         if me.member.plan is not None and me.member.plan.digest == plan.digest:
             return
         if me.member.round > plan.round:
@@ -209,6 +233,14 @@ class World:
         me.member.begin(plan)
         me.trained, me.reported = False, None
         self._tell_if_reference_is_lost(peer)
+
+    def _begin_to_unmask(self, me: Peer, plan: RoundPlan) -> None:
+        if me.unmasker is None:
+            return
+        try:
+            me.unmasker.begin(plan, self.now)
+        except Refused:  # from before a restart
+            me.unmasker.abstain(plan)
 
     def _catch_up(self, peer: int) -> None:
         """Follow the verdicts that were missed, one after another, or take a snapshot of somebody further on."""
@@ -257,17 +289,29 @@ class World:
         plan = me.member.plan
         for outcome in me.aggregator.tick(self.now):
             self._send_out(peer, outcome, me.aggregator.plan)
+        for cut in me.aggregator.cuts():
+            if (cut.digest, self.now) not in me.shown:
+                me.shown.add((cut.digest, self.now))
+                for unmasker in me.aggregator.plan.unmaskers_of(cut.shard):
+                    self.send(peer, unmasker, cut)
         if plan is None:
             return
         if not me.trained and peer in plan.participants and not me.member.lost_reference:
             me.trained = True
             result = pretend_to_train(me.member.start(), peer, plan.round)
-            for upload in me.member.contribute(result):
+            for upload in self._contributed(me, result):
                 self.send(peer, plan.assignment[upload.shard], upload)
         report = me.member.report()
         if report != me.reported:
             me.reported = report
             self.send(peer, COORDINATOR, report)
+
+    def _contributed(self, me: Peer, result: LocalResult) -> list[Upload]:
+        try:
+            return me.member.contribute(result)
+        except Refused as refusal:  # the plan shows the key of before a restart
+            self.refusals.append(refusal)
+            return []
 
     def _send_out(self, peer: int, outcome: Published | Withheld, plan: RoundPlan) -> None:
         self.send(peer, COORDINATOR, outcome.manifest if isinstance(outcome, Published) else outcome)
