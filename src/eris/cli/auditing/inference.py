@@ -22,7 +22,7 @@ _Source = Annotated[
     Path | None,
     typer.Argument(metavar="[CONFIG or RUN DIR]", help="Settings to train with; without: a small preset."),
 ]
-_Observer = Annotated[str, typer.Option(help="aggregator (default), coalition:C, server or wire.")]
+_Observer = Annotated[str, typer.Option(help="aggregator (default), pair (with masks), coalition:C, server or wire.")]
 _Seeds = Annotated[int, typer.Option(min=1, help="Trainings with as many seeds; a statement takes ten.")]
 
 

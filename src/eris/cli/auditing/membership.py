@@ -45,7 +45,7 @@ def membership(
     observer: Annotated[
         list[str] | None,
         typer.Option(
-            help="aggregator (default), coalition:C, server, neighbour, broadcast or wire; more than one may be given."
+            help="aggregator (default), pair (masked), coalition:C, server, neighbour, broadcast, wire; may be repeated."
         ),
     ] = None,
     attack: AttackName = "best",

@@ -35,7 +35,9 @@ def reconstruction(
     changes: Changes = None,
     observer: Annotated[
         list[str] | None,
-        typer.Option(help="aggregator (default), coalition:C, server, broadcast or wire; may be given several times."),
+        typer.Option(
+            help="aggregator (default), pair (masked), coalition:C, server, broadcast or wire; several may be given."
+        ),
     ] = None,
     attack: Annotated[
         list[str] | None,

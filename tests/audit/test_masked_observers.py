@@ -1,0 +1,45 @@
+"""What an auditor is given of masked shards: an aggregator what a broadcast gives, a pair what an aggregator had."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eris.audit.estimate import UpdateEstimator
+from eris.audit.observer import Vantage, partners_of
+from eris.audit.transcript import RoundTranscript, TranscriptRecorder
+from tests.simulate.setting import play, settings
+
+VICTIM, PEER = 4, 1
+TWO = "aggregators=2"
+
+
+def estimates(tmp_path, *vantages: Vantage, change: str, method: str = "eris"):
+    """Return what each vantage makes of the victim's update in the last round."""
+    records: list[RoundTranscript] = []
+    played = play(settings(change, "rounds=2", TWO, method=method), tmp_path)
+    recipe = played.composition.recipe
+    recorder = TranscriptRecorder(recipe, records.append)
+    for event in played.events:
+        recorder(event)
+    found = []
+    for vantage in vantages:
+        estimator = UpdateEstimator(recipe, VICTIM, vantage)
+        found.append([estimator.follow(record) for record in records][-1])
+    return played.config, found
+
+
+@pytest.mark.parametrize("method", ["eris", "eris+dsc"])
+def test_an_aggregator_has_what_is_broadcast_and_with_its_unmasker_its_shard(tmp_path, method):
+    masked, fixed = "privacy.masking=pairs", "server.encoding=fixed"
+    config = settings(masked, TWO, method=method)
+    pair = Vantage((PEER, *partners_of(config, method)[PEER]), "own")
+    looks = (Vantage((PEER,), "own"), Vantage((PEER,), "none"), pair)
+    _, (alone, broadcast, together) = estimates(tmp_path / "masked", *looks, change=masked, method=method)
+    _, (plain, _) = estimates(tmp_path / "plain", *looks[:2], change=fixed, method=method)
+    assert alone.view.size == 0
+    assert np.array_equal(alone.seen, broadcast.seen)
+    for name in ("update", "rest", "means"):
+        assert np.array_equal(getattr(alone, name), getattr(broadcast, name))
+    assert together.view.size == plain.view.size > 0
+    assert np.array_equal(together.view.values, plain.view.values)
