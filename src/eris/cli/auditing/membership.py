@@ -45,7 +45,7 @@ def membership(
     observer: Annotated[
         list[str] | None,
         typer.Option(
-            help="aggregator (default), pair (masked), coalition:C, server, neighbour, broadcast, wire; may be repeated."
+            help="aggregator (default), pair (masked), coalition:C, server, neighbour, broadcast, wire; several may be."
         ),
     ] = None,
     attack: AttackName = "best",
