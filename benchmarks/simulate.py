@@ -1,6 +1,7 @@
 """How fast the simulator is, against hand-written loops, Flower and pfl-research, in one run on one machine.
 
     python benchmarks/simulate.py [--rounds 30] [--repeats 9] [--without flower pfl]
+    python benchmarks/simulate.py --lora      # SmolLM2-135M with LoRA, K = 4, against transformers by hand
 
 50 members × LeNet-5 × 16 samples × one full-batch step; all loops train the same network on the same samples. Prints
 one JSON object: rounds a second of every loop (median of the repeats, which take turns so that a noisy machine treats
@@ -45,6 +46,9 @@ def main() -> None:
     if options.loop:
         print(LOOPS[options.loop](options.rounds))
         return
+    if options.lora:
+        print(json.dumps(lora(options.repeats), indent=2))
+        return
     measured: dict[str, list[float]] = {name: [] for name in LOOPS}
     for _ in range(options.repeats):
         for name in LOOPS:
@@ -59,6 +63,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--without", nargs="+", choices=OTHERS, default=[], help="frameworks to leave out")
+    parser.add_argument("--lora", action="store_true", help="the language model with an adapter, and nothing else")
     parser.add_argument("--loop", choices=list(LOOPS), help="time this one here and now, and print its rounds a second")
     return parser.parse_args()
 
@@ -121,6 +126,15 @@ def ours(method: str, workers: int, rounds: int, *changes: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
         run(config, Path(folder) / "run", listeners=[listen])
     return rounds / (ended[-1] - begun[2])  # the first two rounds warm up
+
+
+def lora(repeats: int) -> dict[str, object]:
+    """Let eris and the loop by hand take turns with a language model and its adapter (`lora_loop.py`)."""
+    loops = ("hand", "eris")
+    turns = [[speed_of([sys.executable, _beside("lora_loop.py"), name]) for name in loops] for _ in range(repeats)]
+    ratio = statistics.median(ours / hand for hand, ours in turns)
+    speeds = {name: statistics.median(turn[place] for turn in turns) for place, name in enumerate(loops)}
+    return {"rounds_per_second": speeds, "eris_to_hand": ratio, "turns": turns, "aim": 0.9, "met": ratio >= 0.9}
 
 
 def many(members: int) -> dict[str, float]:

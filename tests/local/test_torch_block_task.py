@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -101,3 +106,16 @@ def test_a_failing_step_gives_the_turn_on(tmp_path):
     with pytest.raises(AttributeError):
         task.train(0, torch.zeros(task.spec.n).numpy(), {}, round=0, seed=private_root(1, 0))
     assert made(turn=tmp_path / "turn").members == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_benchmark_trains_a_small_network_by_real_peers():
+    program = Path(__file__).parents[2] / "benchmarks" / "big.py"
+    words = [sys.executable, str(program), "--model", "tiny", "--spill-above", "1000"]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=500, check=True)
+    found = json.loads(ended.stdout)
+    assert found["one digest"]
+    assert found["contributions missing"] == 0
+    assert found["loss after"] < found["loss before"]
+    assert "GB of disk" in ended.stderr.splitlines()[0]  # said first

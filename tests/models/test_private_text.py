@@ -6,10 +6,17 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 import eris
-from eris.data import Dataset, Texts
+from eris.data import Dataset, Texts, load
 from eris.data.cache import manifest_of
+from eris.local.torch_losses import Classification
+from eris.local.torch_module import FlatModule
+from eris.local.torch_sample_gradients import _without_chance, clipped_sum, way_of
+from eris.models import model_by_name
+from eris.models.text import tokenizer_of
+from eris.models.tokens import LabelledTokens
 
 pytest.importorskip("transformers")
 
@@ -47,8 +54,25 @@ def test_the_private_methods_train_a_language_model(language_folder, tmp_path):
     assert len(ran(model, lambda: news(), tmp_path / "run", ["eris+ldp", "fedavg-dpsgd"])) == 2
 
 
+FETCHED = pytest.mark.skipif(not all(map(manifest_of, ("imdb", "minilm-l6"))), reason="eris data get imdb, minilm-l6")
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(not all(map(manifest_of, ("imdb", "minilm-l6"))), reason="eris data get imdb, minilm-l6")
+@FETCHED
+@pytest.mark.parametrize("way", ["ghost", "hooks"])
+def test_minilm_is_clipped_as_by_the_loop(way):
+    flat = FlatModule(model_by_name("minilm-l6", classes=2))
+    assert way_of(flat, Classification()) == "ghost"
+    rows = LabelledTokens(load("imdb").train, tokenizer_of("minilm-l6"), 48).take(np.array([0, 20_000, 5]))
+    batch = torch.from_numpy(rows[0]), torch.from_numpy(rows[1])
+    with _without_chance(flat.module):
+        wanted, found = (clipped_sum(each, flat, Classification(), batch, 1.0) for each in ("loop", way))
+    torch.testing.assert_close(found.norms, wanted.norms, rtol=1e-5, atol=0)
+    torch.testing.assert_close(found.total, wanted.total, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+@FETCHED
 def test_the_private_methods_train_minilm_on_imdb(tmp_path):
     changes = ["data.samples=4", "data.test_samples=20", "data.validation=0", "members=3", "rounds=1"]
     for method in METHODS:
