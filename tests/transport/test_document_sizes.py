@@ -71,3 +71,9 @@ def test_memory_that_a_machine_does_not_have_is_refused_with_the_numbers() -> No
         ConfigError, match=r"a coordinator needs 1000000000\.0 GB of memory, this process may have .* GB"
     ):
         require_process_memory(10**18, "a coordinator")
+
+
+def test_mask_keys_are_counted() -> None:
+    plain, masked = (document_sizes(100, 10, unmaskers=count) for count in (0, 1))
+    assert masked.plan - plain.plan == pytest.approx(100 * 34 + 10, abs=16)
+    assert masked.plan < masked.roster  # which is what a federation can be too large for first

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from eris.errors import DiskError, ErisError, Reason, Refused
 from eris.events import Listener
+from eris.methods.masked import is_masked
 from eris.peer.attendance import Present, can_be_reached
 from eris.peer.coordinator_run import CoordinatorRun
 from eris.peer.fault_points import FaultPoints
@@ -101,8 +102,13 @@ class CoordinatorService:
         `patience`, `linger`, `lost_rounds` and `listeners` are those of CoordinatorRun.
         """
         peers = len(federation.peers)
+        config = federation.config
         sizes = require_document_sizes(
-            peers, federation.config.aggregators, names=federation.peers, replicas=federation.config.shards.replicas
+            peers,
+            config.aggregators,
+            names=federation.peers,
+            replicas=config.shards.replicas,
+            unmaskers=config.privacy.unmaskers if is_masked(config) else 0,
         )
         require_descriptors(coordinator_descriptors(peers), f"a coordinator of {peers:,} members")
         require_process_memory(coordinator_memory(peers, sizes.kept), f"a coordinator of {peers:,} members")

@@ -75,11 +75,13 @@ class DocumentSizes:
         }
 
 
-def require_document_sizes(members: int, shards: int, *, names: Sequence[str] = (), replicas: int = 1) -> DocumentSizes:
+def require_document_sizes(
+    members: int, shards: int, *, names: Sequence[str] = (), replicas: int = 1, unmaskers: int = 0
+) -> DocumentSizes:
     """Refuse a federation in which something would be too long to be said, before it begins."""
     room = LONGEST_DOCUMENT - 4096  # for what a document travels in
     try:
-        sizes = document_sizes(members, shards, names=tuple(names), replicas=replicas)
+        sizes = document_sizes(members, shards, names=tuple(names), replicas=replicas, unmaskers=unmaskers)
         too_long = [f"a {name} has {size} bytes" for name, size in sizes.documents.items() if size > room]
     except InputError as error:  # it cannot even be written
         too_long = [error.what]
@@ -92,8 +94,13 @@ def require_document_sizes(members: int, shards: int, *, names: Sequence[str] = 
 
 
 @lru_cache(maxsize=64)
-def document_sizes(members: int, shards: int, *, names: tuple[str, ...] = (), replicas: int = 1) -> DocumentSizes:
-    """Encode one of every document and return the lengths; without `names` they are as long as they may be."""
+def document_sizes(
+    members: int, shards: int, *, names: tuple[str, ...] = (), replicas: int = 1, unmaskers: int = 0
+) -> DocumentSizes:
+    """Encode one of every document and return the lengths; without `names` they are as long as they may be.
+
+    A plan of masked shards names everybody's mask key.
+    """
     longest = "n" * LONGEST_NAME
     names = names or (longest,) * members
     everybody = tuple(range(members))
@@ -115,6 +122,8 @@ def document_sizes(members: int, shards: int, *, names: tuple[str, ...] = (), re
         reference_epoch=_LARGE,
         reference_begins=_LARGE,
         normalisation="participation",
+        unmaskers=owners * unmaskers,
+        mask_keys=(_DIGEST,) * members if unmaskers else (),
     )
     verdict = _verdict(plan, [everybody] * shards)
     others = [tuple(peer for peer in everybody if peer != shard % members) for shard in range(shards)]

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from eris.cli.planning.notes import Notes, coalitions, make_table
 from eris.cli.planning.request import Asked, describe, headline, scenario_of
+from eris.methods.masked import is_masked
 from eris.planner import METHODS, Bottleneck, Difference, Scenario, exposure, require_memory
 from eris.planner.costs import Cost, cost, finite, sharded
 from eris.report.figures import label_of
@@ -125,7 +126,8 @@ def _link(wait: Bottleneck, round: Scenario) -> str:
 def _control(round: Scenario) -> dict[str, int]:
     """Return the bytes of everything said between peers and coordinator, and the descriptors both need."""
     members, aggregators = round.members, len(round.aggregators)
-    sizes = require_document_sizes(members, aggregators, replicas=round.replicas)
+    masked = round.config.privacy.unmaskers if is_masked(round.config) else 0
+    sizes = require_document_sizes(members, aggregators, replicas=round.replicas, unmaskers=masked)
     return asdict(sizes) | {
         "coordinator_descriptors": coordinator_descriptors(members),
         "aggregator_descriptors": peer_descriptors(members, aggregators),
