@@ -72,13 +72,14 @@ def test_minilm_is_clipped_as_by_the_loop(way):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)  # a model of 22.7 million values, made and trained several times
 @FETCHED
-def test_the_private_methods_train_minilm_on_imdb(tmp_path):
+@pytest.mark.parametrize("method", METHODS)
+def test_the_private_methods_train_minilm_on_imdb(method, tmp_path):
     changes = ["data.samples=4", "data.test_samples=20", "data.validation=0", "members=3", "rounds=1"]
-    for method in METHODS:
-        federation = eris.Federation(
-            {"name": "minilm-l6", "options": {"length": 48}}, "imdb", method,
-            changes=changes, workers=1, local={"batch": 4, "lr": 0.05}, privacy=PRIVATE,
-        )  # fmt: skip
-        result = federation.run(tmp_path / method, report=False)
-        assert 0 <= result[method]["final_accuracy"] <= 1
+    federation = eris.Federation(
+        {"name": "minilm-l6", "options": {"length": 48}}, "imdb", method,
+        changes=changes, workers=1, local={"batch": 4, "lr": 0.05}, privacy=PRIVATE,
+    )  # fmt: skip
+    result = federation.run(tmp_path / method, report=False)
+    assert 0 <= result[method]["final_accuracy"] <= 1
