@@ -23,9 +23,11 @@ from eris.aggregate.robust import Median
 from eris.aggregate.staging import Staging
 from eris.protocol import steps
 from eris.protocol.member import Member
+from eris.protocol.messages import Published
 from eris.protocol.recipe import Recipe
 from eris.protocol.replica import BufferMean, Replica
 from eris.protocol.round_plan import RoundPlan
+from eris.protocol.verdict import ShardVerdict
 from eris.seeds import Seed
 from eris.shards.plan import ShardPlan
 from eris.step.plain import FedAvgM
@@ -431,11 +433,12 @@ def step_before_the_verdict(patch: pytest.MonkeyPatch) -> None:
 def apply_what_is_held_not_what_is_committed(patch: pytest.MonkeyPatch) -> None:
     conclude = Member.conclude
 
+    def committed(held: Published, entry: ShardVerdict) -> ShardVerdict:
+        said = held.manifest
+        return replace(entry, lost="", hash=said.hash, contributors=said.contributors, manifest=said.digest)
+
     def greedy(self: Member, verdict: Any) -> Any:
-        entries = tuple(
-            replace(e, lost="", hash=self._held[e.shard].manifest.hash, contributors=()) if e.shard in self._held else e
-            for e in verdict.shards
-        )
+        entries = tuple(committed(self._held[e.shard], e) if e.shard in self._held else e for e in verdict.shards)
         changed = conclude(self, replace(verdict, shards=entries))
         self.chain = verdict.digest
         return changed
