@@ -264,6 +264,10 @@ class Server(_Table):
         default="float",
         description="what members send: floats, or whole numbers whose sum does not depend on the order",
     )
+    max_step: Literal["auto", "off"] | Positive = Field(
+        default="auto",
+        description="length of a mean that peers take at most; auto: ten times the usual one; off: any",
+    )
     limit: Literal["auto"] | Positive = Field(
         default="auto",
         description="for fixed: largest |value| sent, a power of two; auto: follows what moved the model",

@@ -107,7 +107,8 @@ class Reason(StrEnum):
     TOO_FEW = "too-few"  # fewer contributors than min_contributors
     GONE = "gone"  # the aggregator cannot be reached
     RESTARTED = "restarted"  # the aggregator came back in the middle of the round and publishes nothing twice
-    EQUIVOCATION = "equivocation"  # two different signed manifests for one shard
+    EQUIVOCATION = "equivocation"  # two different signed statements where an honest peer signs one
+    FALSE_MANIFEST = "false-manifest"  # signed, and against the plan that it names: its author is excluded
     UNMASK = "unmask"  # the pads of a masked shard were not taken off: nobody answered in time, or not rightly
     SUMMED_BEFORE = "summed-before"  # another sum from the same state would show few members' values
     REPLICAS_DIFFER = "replicas-differ"  # two aggregators of one shard published different means

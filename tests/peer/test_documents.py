@@ -14,6 +14,7 @@ import eris
 from eris.errors import Reason, Refused
 from eris.local.spec import ModelSpec, TensorSpec
 from eris.peer import framing
+from eris.protocol.false_manifest import FalseManifest, LieProof
 from eris.protocol.journal import Departure, Membership, Rewind
 from eris.protocol.messages import Disagreement, Equivocation, Idle, ShownKey, Wanted
 from eris.protocol.roster import LeaveClaim, Roster, RosterClaim, SignedLeave, WholeRoster, cited
@@ -51,6 +52,8 @@ from eris.transport.calls import (
     PeerStatus,
     PlayedRound,
     Posted,
+    ProofAnswer,
+    ProofRequest,
     RosterAnswer,
     RosterRequest,
     RoundsAnswer,
@@ -71,6 +74,7 @@ LEAVE = SignedLeave(LeaveClaim("town", "amber", 70_000), "3045" + "cc" * 69, b"\
 SEAL = Seal("rün", 1, 3, A, B, PlanName(0, 70_000, C), "3045" + "cc" * 69)
 SEALED = CertifiedSeal(SEAL, b"\x30\x82")
 KEY = ShownKey(B, 70_000, "3045" + "cc" * 69)
+LIE = LieProof((MANIFEST,), b"\x30\x82", PLAN.encoded, ROSTER.encoded, SEALED)
 STATUS = PeerStatus("amber", True, False, "clinic", ROSTER[0], 0, 2e9)
 
 # One of each. A change of its bytes is a new version of the wire.
@@ -85,6 +89,10 @@ VALUES: list[Any] = [
     SEAL,
     Contradiction(SEALED, CertifiedSeal(Seal("r", 0, 0, A), b"")),
     CertificateRequest(),
+    FalseManifest(MANIFEST),
+    LIE,
+    ProofRequest((2, 9)),
+    ProofAnswer((LIE,)),
     CertificateAnswer(b"\x30\x82"),
     RosterClaim(A, "amber", 2.5, "clinic", 70_000),
     LEAVE.claim,
@@ -184,6 +192,10 @@ GOLDEN = {
     "DepartureAnswer": "ccaf4cfbcb552340",
     "Cut": "fe8f9cd95197b50e",
     "_UnmaskingHead": "66bdb082e27f3959",
+    "FalseManifest": "e8e3875cdcbacdfc",
+    "LieProof": "efe735dd70f23dbb",
+    "ProofRequest": "822c7e3fec3532cc",
+    "ProofAnswer": "1b059f88abc8cbc2",
 }
 
 

@@ -7,12 +7,18 @@ where the reference stands must hold the same bits: model, optimizer state, glob
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from eris.protocol.round_plan import Deadlines
+from eris.protocol.false_manifest import FalseManifest
+from eris.protocol.messages import Equivocation
+from eris.protocol.round_plan import Deadlines, RoundPlan
+from eris.protocol.seal import EpochBegun, Seal
+from eris.protocol.verdict import Verdict
 from tests.protocol.test_rounds import recipe, reference, world
 
 MEMBERS = 5
@@ -155,6 +161,18 @@ class Federation(RuleBasedStateMachine):
                     mine = self.plain.s_k.get(peer, np.zeros_like(self.plain.s))
                     assert np.array_equal(member.private["0.reference"], mine)
 
+    @invariant()
+    def nobody_is_excluded(self) -> None:
+        """Crashes, lost letters and restarts prove nothing against anybody: neither a peer nor the coordinator."""
+        if hasattr(self, "world"):
+            assert not [entry for entry in self.world.journal if isinstance(entry, Equivocation | FalseManifest)]
+
+    def no_seal_contradicts_another(self) -> None:
+        journal = self.world.journal
+        epochs = {entry.epoch: entry.supersedes for entry in journal if isinstance(entry, EpochBegun)}
+        signed = [Seal.of(e, epochs.get(e.epoch)) for e in journal if isinstance(e, RoundPlan | Verdict)]
+        assert not [pair for pair in itertools.combinations(signed, 2) if pair[0].contradicts(pair[1])]
+
     def teardown(self) -> None:
         """Heal everything: rounds must end again, and all members must agree."""
         if not hasattr(self, "world"):
@@ -170,6 +188,7 @@ class Federation(RuleBasedStateMachine):
         rounds = {process.member.round for process in self.world.peers.values()}
         assert rounds == {self.plain.round}, "a live member was left behind"
         assert len({process.member.replica.digest() for process in self.world.peers.values()}) == 1
+        self.no_seal_contradicts_another()
 
 
 class FederationWithShift(Federation):

@@ -58,20 +58,24 @@ def issue(
 
 @certs.command("check-proof")
 def check_proof(
-    proof: Annotated[Path, typer.Argument(metavar="PROOF.json", help="What a peer kept: coordinator-proof.json.")],
+    proof: Annotated[Path, typer.Argument(metavar="PROOF.json", help="What a peer kept in its folder.")],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with the federation's ca.pem.")],
 ) -> None:
-    """Check that a coordinator signed two stories; needs nothing but the CA's certificate."""
+    """Check that a coordinator told two stories, or an aggregator lied; needs nothing but the CA's certificate."""
     from functools import partial
 
+    from eris.protocol.seal import Contradiction
     from eris.transport.certificates import read_certificates
     from eris.transport.credentials import ROOT, issued_to, read_file
-    from eris.transport.sealed import read_proof, require_proof
+    from eris.transport.sealed import read_proof, require_lie, require_proof
 
     authorities = read_certificates(read_file(folder / ROOT), where=folder / ROOT)
-    found = read_proof(proof)
-    require_proof(found, partial(issued_to, authorities=authorities))
-    typer.echo(f"{found}. Both are signed by a coordinator of this CA.")
+    found, issued = read_proof(proof), partial(issued_to, authorities=authorities)
+    if isinstance(found, Contradiction):
+        require_proof(found, issued)
+        typer.echo(f"{found}. Both are signed by a coordinator of this CA.")
+    else:
+        typer.echo(f"{require_lie(found, issued)}. The signatures are good.")
 
 
 @certs.command()

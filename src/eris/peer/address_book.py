@@ -10,15 +10,14 @@ import threading
 from collections.abc import Callable
 
 from eris.privacy.masking import MaskKey, key_statement
-from eris.protocol.messages import ShownKey
+from eris.protocol.messages import MANIFEST_PURPOSE, ShownKey
 from eris.protocol.round_plan import RoundPlan
 from eris.transport.calls import BookAnswer, BookRequest, PeerRecord
 from eris.transport.credentials import Credentials
 from eris.transport.signatures import verify_message
 
-__all__ = ["MANIFEST_PURPOSE", "AddressBook"]
+__all__ = ["AddressBook"]
 
-MANIFEST_PURPOSE = "manifest"  # what a signature is for stands in what is signed
 MASK_PURPOSE = "mask-key"
 
 

@@ -9,8 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from eris.peer.address_book import MANIFEST_PURPOSE
-from eris.protocol.messages import ShownKey
+from eris.protocol.messages import MANIFEST_PURPOSE, ShownKey
 from eris.protocol.roster import RosterEntry
 from eris.transport.calls import BookAnswer, JoinRequest, PeerRecord
 from eris.transport.control_server import a_page
@@ -167,6 +166,10 @@ class Attendance:
         except ValueError:
             return False
         return certificate is not None and verify_message(certificate, MANIFEST_PURPOSE, message, signed)
+
+    def certificate(self, peer: int) -> bytes:
+        """Return the certificate (DER) of a peer that was ever here; none of another."""
+        return self._certificates.get(peer, b"")
 
     def _give_up_revoked(self) -> None:
         """Count peers as gone as soon as the CA withdraws their certificate; the next plan is without them."""

@@ -34,9 +34,10 @@ from eris.peer.fault_points import FaultPoints
 from eris.peer.federation_file import FederationFile
 from eris.peer.journal import Resumption, SqliteJournal, is_older
 from eris.protocol.coordinator import Coordinator
-from eris.protocol.roster import RosterEntry, SignedLeave
+from eris.protocol.false_manifest import FalseManifest, Lie, LieProof
+from eris.protocol.roster import Roster, RosterEntry, SignedLeave
 from eris.protocol.round_plan import RoundPlan
-from eris.protocol.seal import SEAL_PURPOSE, Seal
+from eris.protocol.seal import SEAL_PURPOSE, CertifiedSeal, Seal
 from eris.protocol.verdict import Verdict
 from eris.transport.board import Board
 from eris.transport.bulletins import (
@@ -488,6 +489,18 @@ class CoordinatorRun:
         """Sign a plan or a verdict that is in the journal."""
         seal = Seal.of(document, self._journal.superseded(document.epoch))
         return replace(seal, signature=self._credentials.sign(SEAL_PURPOSE, seal.signed_bytes).hex())
+
+    def proofs(self, peers: Collection[int]) -> tuple[LieProof, ...]:
+        """Return why these peers are excluded, for whoever wants to check it."""
+        excluded = self.coordinator.excluded if self.coordinator is not None else {}
+        return tuple(self._proof(excluded[peer]) for peer in peers if peer in excluded)
+
+    def _proof(self, lie: Lie) -> LieProof:
+        manifests = (lie.manifest,) if isinstance(lie, FalseManifest) else (lie.first, lie.second)
+        plan = self._journal.find_plan(manifests[0].plan)
+        seal = CertifiedSeal(self.sealed(plan), self._credentials.identity.certificate)
+        certificate = self.attendance.certificate(lie.aggregator)
+        return LieProof(manifests, certificate, plan.encoded, Roster(plan.roster).encoded, seal)
 
     @property
     def _edition(self) -> str:

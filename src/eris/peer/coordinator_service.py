@@ -47,6 +47,8 @@ from eris.transport.calls import (
     Overview,
     PeerStatus,
     PlayedRound,
+    ProofAnswer,
+    ProofRequest,
     ReportRequest,
     RosterAnswer,
     RosterRequest,
@@ -286,6 +288,9 @@ class CoordinatorService:
                     return self._attendance.book(self.board.identity, edition if board == self.board.identity else 0)
             case CertificateRequest():
                 return CertificateAnswer(self._credentials.identity.certificate)
+            case ProofRequest(peers):
+                with self._lock:
+                    return ProofAnswer(self._run.proofs(peers))
             case DepartureRequest(peers):
                 return DepartureAnswer(self._journal.leaves(peers))
             case RosterRequest(digest, base):

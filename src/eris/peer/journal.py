@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from eris.errors import DiskError, Reason, Refused
+from eris.protocol.false_manifest import FalseManifest
 from eris.protocol.journal import Departure, Entry, Membership, Rewind
 from eris.protocol.messages import Disagreement, Equivocation
 from eris.protocol.roster import Roster, RosterEntry, SignedLeave, cited
@@ -30,6 +31,7 @@ _KINDS: dict[type, str] = {
     Verdict: "verdict",
     Membership: "membership",
     Equivocation: "proof",
+    FalseManifest: "proof",
     Disagreement: "disagreement",
     Rewind: "rewind",
     EpochBegun: "epoch",
@@ -103,6 +105,15 @@ class SqliteJournal:
                 begun = [decode(EpochBegun, document) for (document,) in rows.fetchall()]
                 self._epochs = {entry.epoch: entry.supersedes for entry in begun}
             return self._epochs.get(epoch)
+
+    def find_plan(self, digest: str) -> RoundPlan:
+        """Return a plan, in force or taken back."""
+        with self._lock:
+            rows = self._database.execute("SELECT document FROM entries WHERE kind = 'plan'").fetchall()
+        found = next((document for (document,) in rows if digest_of(document) == digest), None)
+        if found is None:
+            raise Refused(Reason.WRONG_DIGEST, f"no plan {digest[:12]}… was ever written here")
+        return RoundPlan.decode(found, self.find_roster)
 
     def leaves(self, peers: Collection[int]) -> tuple[SignedLeave, ...]:
         """Return what these members signed when they left, each the last time."""

@@ -54,6 +54,7 @@ from eris.protocol.member import Member
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import CertifiedSeal, Contradiction
 from eris.protocol.shown import SHOWN, Shown
+from eris.protocol.step_guard import StepGuard, clipped_to
 from eris.protocol.sums import SUMS, Sums
 from eris.protocol.unmasker import Unmasker
 from eris.seeds import Seed
@@ -118,6 +119,7 @@ class Node:
         key = MaskKey(int(time.time())) if self.recipe.unmaskers else None
         sums = Sums(settings.folder / SUMS if settings.folder is not None else None)
         agreement = federation.agreement(self.composition.run)
+        guard = StepGuard(config.server.max_step, clipped_to(self.recipe))
         self.member = member = Member(
             self.number,
             self.recipe,
@@ -131,6 +133,7 @@ class Node:
             key=key,
             knows_key=book.knows_key,
             sums=sums,
+            guard=guard,
         )
         unmasker = None
         if key is not None:
@@ -149,7 +152,7 @@ class Node:
             settings.folder,
         )
         self._reporter = Reporter(self.control, member, self._inbox, self.fault_points)
-        aggregator = Aggregator(self.number, self.recipe, pool=pool, agreement=agreement, **signed)
+        aggregator = Aggregator(self.number, self.recipe, pool=pool, agreement=agreement, guard=guard, **signed)
         self._aggregator = SharedAggregator(aggregator, self._reporter.tell, self._emit)
         self.clients = AggregatorClients(
             book,
@@ -228,6 +231,7 @@ class Node:
             self.fault_points,
             name=settings.name,
             initial=initial,
+            witness=witness,
         )
         self._ended, self._on_roster = "", False  # of a plan so far
         self._kept = ""  # the last verdict of the run, when the model it leads to is on our disk

@@ -23,11 +23,14 @@ from eris.peer.reporter import Reporter
 from eris.peer.round_events import largest_share, published_events, sent_event
 from eris.peer.shared_aggregator import SharedAggregator
 from eris.peer.training import Trained, Training
+from eris.peer.witness import Witness
+from eris.protocol.false_manifest import lie_of
 from eris.protocol.member import Member
 from eris.protocol.messages import Equivocation, Upload, Withheld
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
 from eris.transport.bulletins import PeerGone, PlanBulletin, RoundsDone, RunEnd, VerdictBulletin
+from eris.transport.link import LinkError
 
 __all__ = ["ConcludedRound", "RoundPlayer"]
 
@@ -76,7 +79,9 @@ class RoundPlayer:
         *,
         name: str,
         initial: str,
+        witness: Witness,
     ) -> None:
+        self._witness = witness
         self._member, self._training, self._aggregator, self._clients = member, training, aggregator, clients
         self._inbox, self._reporter, self._admission, self._catch_up = inbox, reporter, admission, catch_up
         self._emit, self._fault_points = emit, fault_points
@@ -103,6 +108,7 @@ class RoundPlayer:
             return None
         if trained is not None:
             self._training.keep()
+        self._require_guilty(plan, verdict)
         if not self._step(verdict, deadline, stated):
             return None
         watch.stop("step")
@@ -237,6 +243,9 @@ class RoundPlayer:
             self._take(result)
         except Refused as refusal:
             _LOG.warning("round %d: shard %d: %s", plan.round, result.shard, refusal)
+            signed = result.manifest or (result.published.manifest if result.published else None)
+            if signed is not None and lie_of(plan, signed):
+                self._reporter.accuse(signed)
             # Its aggregator has spoken: nobody waits out the round for what no honest peer would have sent.
             self._member.withhold(Withheld(plan.digest, result.shard, result.peer, refusal.reason))
         if result.reason is not None:
@@ -272,6 +281,13 @@ class RoundPlayer:
                     self._reporter.report(plan)
                 case PeerGone():
                     self._reporter.report_without(plan)
+
+    def _require_guilty(self, plan: RoundPlan, verdict: Verdict) -> None:
+        """Hold whoever the verdict excludes to the proof; a coordinator that is away is asked another time."""
+        try:
+            self._witness.require_guilty(plan, verdict, self._reporter.lies_of)
+        except LinkError as error:
+            _LOG.warning("round %d: why somebody is excluded could not be asked: %s", plan.round, error)
 
     def _step(self, verdict: Verdict, deadline: float, stated: str) -> bool:
         """Follow the verdict; False if somebody's snapshot took us past it: nobody gave us what it committed."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from eris.errors import ErisError, Reason
 from eris.peer.fault_points import FaultPoints
 from eris.peer.inbox import Inbox
+from eris.protocol.false_manifest import LieProof
 from eris.protocol.member import Member
-from eris.protocol.messages import Idle, Published, Report, Wanted, Withheld
+from eris.protocol.messages import Idle, Manifest, Published, Report, Wanted, Withheld
 from eris.protocol.round_plan import RoundPlan
+from eris.transport.calls import ProofAnswer, ProofRequest
 from eris.transport.control_client import ControlClient
 from eris.transport.link import LinkError, LinkRefused
 
@@ -71,6 +74,17 @@ class Reporter:
             self._member.withhold(Withheld(plan.digest, shard, peer, Reason.GONE))
         if lacking:
             self.report(plan)
+
+    def accuse(self, manifest: Manifest) -> None:
+        """Show the coordinator what an aggregator signed that the plan contradicts."""
+        try:
+            self._client.report(manifest)
+        except ErisError as error:
+            _LOG.info("the coordinator says of a false manifest: %s", error)
+
+    def lies_of(self, peers: Collection[int]) -> Collection[LieProof]:
+        """Ask why peers are excluded."""
+        return self._client.fetch(ProofRequest(tuple(sorted(peers))), ProofAnswer).proofs
 
     def _send(self, report: Report) -> None:
         for finding in filter(None, map(self._member.disagreement, range(self._member.recipe.policy.shards))):

@@ -11,16 +11,17 @@ import json
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from eris.atomic_file import write_atomically
 from eris.errors import Reason, Refused
+from eris.protocol.false_manifest import LieProof
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import CertifiedSeal, Contradiction, Seal
 from eris.protocol.verdict import Verdict
 from eris.transport.credentials import Credentials
-from eris.transport.sealed import is_sealed, require_proof, write_proof
+from eris.transport.sealed import is_sealed, require_lie, require_proof, write_proof
 from eris.wire.schema import plain, read_plain
 
 __all__ = ["HEARD", "PROOF", "Witness"]
@@ -41,6 +42,7 @@ class Witness:
         self._certificate = b""  # the coordinator's
         self._seals: deque[CertifiedSeal] = deque(maxlen=_KEEP)
         self.proof: Contradiction | None = None
+        self._guilty: set[int] = set()  # aggregators whose lie was proven
         self.last = self._read()  # of the plan that was heard last
 
     def learn(self, certificate: bytes) -> None:
@@ -103,6 +105,28 @@ class Witness:
             f"{proof}; the proof is kept{where}",
             fix="check it with `eris certs check-proof`, and find another coordinator",
         )
+
+    def require_guilty(
+        self, plan: RoundPlan, verdict: Verdict, ask: Callable[[Collection[int]], Collection[LieProof]]
+    ) -> None:
+        """Check the proof before an exclusion is accepted; refuse a verdict that excludes somebody without one."""
+        for entry in verdict.shards:
+            owners = plan.aggregators_of(entry.shard)
+            if entry.lost not in (Reason.EQUIVOCATION, Reason.FALSE_MANIFEST) or self._guilty & set(owners):
+                continue
+            for proof in ask(owners):
+                if proof.aggregator in owners:
+                    _LOG.error("round %d: %s", verdict.round, require_lie(proof, self._credentials.issued))
+                    self._guilty.add(proof.aggregator)
+                    if self._folder is not None:
+                        write_proof(proof, self._folder / f"aggregator-{proof.aggregator}-proof.json")
+            if not self._guilty & set(owners):
+                raise Refused(
+                    Reason.WRONG_PLAN,
+                    f"the coordinator excludes an aggregator of shard {entry.shard} and shows no proof",
+                    fix="the coordinator is not honest",
+                    round=verdict.round,
+                )
 
     def _goes_back(self, seal: Seal) -> bool:
         """Whether a plan is lower than the last one heard, or of an epoch that leaves that one out."""

@@ -33,6 +33,7 @@ from eris.protocol.messages import Published, Receipt, Upload, UploadHeader, Wit
 from eris.protocol.pairs import check_pairs
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
+from eris.protocol.step_guard import StepGuard
 from eris.protocol.unmasker import Cut, Pads, Unmasking
 from eris.storage.buffer_pool import BufferPool
 from eris.storage.spill import Bytes
@@ -82,7 +83,9 @@ class Aggregator:
         pool: BufferPool | None = None,
         agreement: Agreement | None = None,
         verify: steps.Verify = steps.trust_everybody,
+        guard: StepGuard | None = None,
     ) -> None:
+        self._guard = guard or StepGuard("off")
         self._agreement, self._verify = agreement, verify
         self.peer, self.recipe, self._sign, self._budget, self._pool = peer, recipe, sign, budget, pool or BufferPool()
         self.plan: RoundPlan | None = None
@@ -352,7 +355,21 @@ class Aggregator:
         if not shared and part.coordinates is not None:
             positions = expected.plan.positions_of(shard, part.coordinates)
         values = part.values() if self.recipe.encoding is None else part.symbols
+        self._require_short(plan, header, values)
         return Contents(values, positions, buffers, expected.check_words(payload))
+
+    def _require_short(self, plan: RoundPlan, header: UploadHeader, values: NDArray[Any]) -> None:
+        """Refuse a contribution that alone makes a mean too long, or is longer than clipped ones are."""
+        if not self.recipe.rule.linear:
+            return
+        share = 1.0 if self._guard.clips else float(plan.weights[header.member] * plan.scale(plan.participants))
+        if not self._guard.allows(values, share):
+            raise Refused(
+                Reason.OUT_OF_RANGE,
+                f"too long: with it alone the mean would pass {self._guard.limit:.3g}",
+                fix="look for a diverging loss; or set server.max_step",
+                **_place(header),
+            )
 
     def _cut(self, shard: _Shard, plan: RoundPlan) -> Published | Withheld | None:
         contributors = shard.staging.cut()
@@ -361,7 +378,7 @@ class Aggregator:
         if self.recipe.unmaskers:
             return self._ask_for_pads(shard, plan, contributors)
         fold = partial(self._folded, shard, plan, contributors)
-        return steps.cut(plan, shard.number, self.peer, contributors, fold, self._sign)
+        return steps.cut(plan, shard.number, self.peer, contributors, fold, self._sign, self._guard.allows)
 
     def _ask_for_pads(self, shard: _Shard, plan: RoundPlan, contributors: tuple[int, ...]) -> Withheld | None:
         """State whose contributions the sum holds, or withhold it at once where no honest unmasker would answer."""
@@ -383,7 +400,7 @@ class Aggregator:
         if not sum_checks(shard.total.checks, len(contributors)):
             return lost
         fold = partial(self._folded, shard, plan, contributors)
-        return steps.cut(plan, shard.number, self.peer, contributors, fold, self._sign)
+        return steps.cut(plan, shard.number, self.peer, contributors, fold, self._sign, self._guard.allows)
 
     def _folded(self, shard: _Shard, plan: RoundPlan, contributors: tuple[int, ...]) -> steps.Folded:
         taken = {member: shard.headers[member].steps for member in contributors}

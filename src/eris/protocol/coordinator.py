@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from eris.errors import Reason, Refused, RunStopped
+from eris.protocol.false_manifest import FalseManifest, Lie, lie_of
 from eris.protocol.journal import Departure, Journal, Membership, Rewind, in_force
 from eris.protocol.messages import BriefReport, Disagreement, Equivocation, Manifest, Report, Wanted, Withheld
 from eris.protocol.open_round import OpenRound
@@ -54,7 +55,7 @@ class Coordinator:
         self._epoch_kept = False  # whether the journal knows what this epoch goes on from
         self._first_roster = {entry.peer: entry for entry in roster}
         self.roster = dict(self._first_roster)
-        self.excluded: dict[int, Equivocation] = {}
+        self.excluded: dict[int, Lie] = {}
         self.absent: set[int] = set()
         self.unreached: Counter[int] = Counter()  # rounds in a row in which too few got through to an aggregator
         self.disagreements: list[Disagreement] = []
@@ -103,8 +104,8 @@ class Coordinator:
 
     def require_honest(self, peer: int) -> None:
         """Refuse a peer that was excluded."""
-        if peer in self.excluded:
-            raise Refused(Reason.EQUIVOCATION, "this peer signed two manifests for one shard", peer=peer)
+        if (lie := self.excluded.get(peer)) is not None:
+            raise Refused(lie.reason, lie.what, peer=peer)
 
     def leave(self, peer: int, leave: SignedLeave | None = None) -> None:
         """Remove a member for good, from the next plan on: a reference epoch begins. Others ask for what it signed."""
@@ -166,30 +167,32 @@ class Coordinator:
             self._open = OpenRound(plan, now + plan.deadlines.report, frozenset(plan.aggregators & self.absent))
         return self._open.plan
 
-    def manifest(self, manifest: Manifest) -> Equivocation | None:
-        """Take note of what an aggregator says it published; two different ones for a shard exclude it."""
+    def manifest(self, manifest: Manifest) -> Lie | None:
+        """Take note of what an aggregator says it published; two for one shard, or a false one, exclude it."""
         self.require_honest(manifest.aggregator)
         current = self._for_plan(manifest.plan, manifest.aggregator)
-        if not current.owns(manifest.shard, manifest.aggregator):
-            raise Refused(Reason.WRONG_SHARD, "this peer does not own the shard", peer=manifest.aggregator)
         if not self._verify(manifest.aggregator, manifest.signed_bytes, manifest.signature):
             raise Refused(
                 Reason.BAD_SIGNATURE, "the manifest is not signed by its aggregator", peer=manifest.aggregator
             )
-        current.require_participants(manifest.contributors, manifest.aggregator)
+        if lie_of(current.plan, manifest):
+            return self._exclude(FalseManifest(manifest))
         if manifest.digest in current.manifests:
             return None
         others = [other for other in current.manifests.values() if other.shard == manifest.shard]
         current.note(manifest)
         for other in others:
             if other.aggregator == manifest.aggregator:
-                proof = Equivocation(other, manifest)
-                self._journal.append(proof)
-                self.excluded[manifest.aggregator] = proof
-                return proof
+                return self._exclude(Equivocation(other, manifest))
             if not other.agrees(manifest):
                 self._note_disagreement(current, Disagreement(other, manifest))
         return None
+
+    def _exclude(self, lie: Lie) -> Lie:
+        """Give a proven liar no shard any more, for the rest of the run; the proof is kept."""
+        self._journal.append(lie)
+        self.excluded[lie.aggregator] = lie
+        return lie
 
     def _note_disagreement(self, current: OpenRound, finding: Disagreement) -> None:
         """Keep a finding: which of the two is wrong it does not show, so nobody is excluded, and the shard is lost."""
@@ -310,7 +313,7 @@ class Coordinator:
             elif isinstance(entry, Membership):
                 self.roster = {member.peer: member for member in entry.roster}
                 self.reference_epoch = entry.reference_epoch
-            elif isinstance(entry, Equivocation):
+            elif isinstance(entry, Equivocation | FalseManifest):
                 self.excluded[entry.aggregator] = entry
             elif isinstance(entry, Disagreement):
                 self.disagreements.append(entry)

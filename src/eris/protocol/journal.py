@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from eris.protocol.false_manifest import FalseManifest
 from eris.protocol.messages import Disagreement, Equivocation
 from eris.protocol.roster import Cited, RosterEntry, SignedLeave
 from eris.protocol.round_plan import RoundPlan
@@ -42,7 +43,7 @@ class Rewind:
     round: Number
 
 
-Entry = RoundPlan | Verdict | Membership | Equivocation | Disagreement | Rewind | EpochBegun | Departure
+Entry = RoundPlan | Verdict | Membership | Equivocation | Disagreement | FalseManifest | Rewind | EpochBegun | Departure
 
 
 class Journal(Protocol):

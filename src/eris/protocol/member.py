@@ -8,6 +8,7 @@ One that lost its place (another chain) takes a snapshot.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -40,6 +41,7 @@ from eris.protocol.recipe import Recipe
 from eris.protocol.replica import Replica, copy_over, initial_state
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.shown import Shown
+from eris.protocol.step_guard import StepGuard, length
 from eris.protocol.sums import Sums
 from eris.protocol.unmasker import KnowsKey, believe_keys, masked
 from eris.protocol.verdict import GENESIS, ShardVerdict, Verdict
@@ -89,6 +91,7 @@ class Member:
         key: MaskKey | None = None,
         knows_key: KnowsKey = believe_keys,
         sums: Sums | None = None,
+        guard: StepGuard | None = None,
     ) -> None:
         """Stand before the first round; `key` is this process's mask key, where contributions are masked.
 
@@ -99,7 +102,8 @@ class Member:
         self.peer, self.recipe, self._agreement, self._key = peer, recipe, agreement, key
         self._knows_key = knows_key
         self.floor, self._verify, self._seed = floor or Floor(), verify, private.require_private("a member's root")
-        self._pool = pool or BufferPool()
+        self._pool, self._guard = pool or BufferPool(), guard or StepGuard("off")
+        self._lengths: dict[int, float] = {}  # of the means that are held
         self.shown = shown or Shown(recipe)
         self.unsent: tuple[int, ...] = ()  # shards of this round that would have shown somebody too much
         self.replica = Replica.start(recipe, model, pool=self._pool)
@@ -251,12 +255,14 @@ class Member:
 
     def receive(self, published: Published) -> Equivocation | None:
         """Hold a published shard aside; refuse what is not what the plan asks for."""
+    def receive(self, published: Published, *, committed: bool = False) -> Equivocation | None:
+        """Hold a published shard aside; refuse what the plan does not ask for, or is too long and not committed."""
         manifest = published.manifest
         self._check_manifest(manifest, self._open_plan().assignment)
         if (earlier := self._held.get(manifest.shard)) is not None:
             same = earlier.manifest.digest == manifest.digest
             return None if same else Equivocation(earlier.manifest, manifest)
-        self._check_payload(published)
+        self._check_payload(published, committed=committed)
         self._held[manifest.shard] = published
         if self._sums is not None and self.recipe.unmaskers:
             draw = self._open_plan().draw
@@ -321,6 +327,8 @@ class Member:
         with np.errstate(over="ignore", invalid="ignore"):  # looked for right below
             committed = steps.apply(self.replica, plan, self._held, verdict)
         self._require_finite_model(verdict.round)
+        if not verdict.lost_shards:  # else it was not a whole step
+            self._guard.note(math.hypot(*(self._lengths[entry.shard] for entry in verdict.shards)))
         self._settle(verdict)
         self._last_held = {published.manifest.hash: published for published in committed}
         self.round, self.chain = verdict.round + 1, verdict.digest
@@ -342,7 +350,7 @@ class Member:
             raise Refused(Reason.WRONG_DIGEST, "not what the verdict committed", peer=self.peer, shard=entry.shard)
         earlier = self._held.pop(entry.shard, None)
         try:
-            self.receive(published)
+            self.receive(published, committed=True)
         except Refused:
             if earlier is not None:
                 self._held[entry.shard] = earlier
@@ -447,7 +455,8 @@ class Member:
                 round=round,
             )
 
-    def _check_payload(self, published: Published) -> None:
+    def _check_payload(self, published: Published, *, committed: bool = False) -> None:
+        """Refuse a payload that is not what its manifest says, or no mean, or too long and not committed."""
         manifest, plan = published.manifest, self._open_plan()
         where: dict[str, Any] = {"peer": manifest.aggregator, "round": manifest.round, "shard": manifest.shard}
         layout = self.recipe.layout(plan.round)
@@ -460,5 +469,19 @@ class Member:
             raise Refused(Reason.OUT_OF_RANGE, "no contributors within the limit have such a sum", **where)
         if payload_hash(published.values, published.buffers) != manifest.hash:
             raise Refused(Reason.WRONG_DIGEST, "the payload is not what the manifest says", **where)
-        if not (all_finite(published.values) and all_finite(published.buffers)):
+        size = self._length(published, where)
+        if not all_finite(published.buffers):
             raise Refused(Reason.NON_FINITE, "the published mean is not finite", **where)
+        if not committed and size > self._guard.limit:
+            what = f"the published mean has the length {size:.3g}, at most {self._guard.limit:.3g} is taken"
+            raise Refused(Reason.OUT_OF_RANGE, what, fix="see server.max_step", **where)
+        self._lengths[manifest.shard] = size
+
+    def _length(self, published: Published, where: dict[str, Any]) -> float:
+        """Return how long a mean is, times its c; refuse one that is not finite. Whole numbers have their own limit."""
+        if published.values.dtype != np.float32:
+            return 0.0
+        size = length(published.values)
+        if not math.isfinite(size) and not all_finite(published.values):  # the squares may merely have overflowed
+            raise Refused(Reason.NON_FINITE, "the published mean is not finite", **where)
+        return abs(published.manifest.c) * size

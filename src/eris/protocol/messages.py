@@ -31,6 +31,7 @@ from eris.wire.schema import (
 )
 
 __all__ = [
+    "MANIFEST_PURPOSE",
     "BriefReport",
     "Disagreement",
     "Equivocation",
@@ -50,6 +51,9 @@ __all__ = [
 ]
 
 _NO_CHECKS: NDArray[Any] = np.empty(0, np.uint32)
+
+
+MANIFEST_PURPOSE = "manifest"  # what a signature is for stands in what is signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +281,16 @@ class Equivocation:
     def aggregator(self) -> int:
         """Who signed both."""
         return self.first.aggregator
+
+    @property
+    def reason(self) -> Reason:
+        """Why their author is excluded."""
+        return Reason.EQUIVOCATION
+
+    @property
+    def what(self) -> str:
+        """The same in words."""
+        return "this peer signed two manifests for one shard"
 
 
 @document(12)

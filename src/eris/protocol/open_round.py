@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
 from eris.errors import Reason, Refused
+from eris.protocol.false_manifest import Lie
 from eris.protocol.messages import BriefReport, Manifest, Report, Wanted, Withheld, joint_digest
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import ShardVerdict, Verdict
@@ -99,7 +100,7 @@ class OpenRound:
         lacking = Counter(peer for report in asked for peer in set(report.unreached))
         return {peer for peer in self.plan.aggregators if 2 * lacking[peer] > len(self.plan.participants)}
 
-    def verdict(self, *, quorum: int, excluded: Collection[int], max_share: float) -> Verdict:
+    def verdict(self, *, quorum: int, excluded: Mapping[int, Lie], max_share: float) -> Verdict:
         """Return how the round ends if it ends now."""
         plan, held = self.plan, self._most_held()
         shards = tuple(
@@ -123,13 +124,13 @@ class OpenRound:
         return most
 
     def _shard(
-        self, shard: int, held: tuple[str, int], quorum: int, excluded: Collection[int], max_share: float
+        self, shard: int, held: tuple[str, int], quorum: int, excluded: Mapping[int, Lie], max_share: float
     ) -> ShardVerdict:
         home, owners, (digest, count) = self.plan.assignment[shard], self.plan.aggregators_of(shard), held
         silent = "published, but no member holds it" if shard in self._known else "not published"
         lost = f"held by {count} of {quorum} needed" if count else silent
-        if any(peer in excluded for peer in owners):
-            lost = Reason.EQUIVOCATION.value
+        if liars := [peer for peer in owners if peer in excluded]:
+            lost = excluded[liars[0]].reason.value
         elif shard in self.disputed:
             lost = Reason.REPLICAS_DIFFER.value
         elif count >= quorum and digest in self.manifests:

@@ -182,6 +182,7 @@ def cut(
     contributors: tuple[int, ...],
     fold: Callable[[], Folded],
     sign: Sign | None = None,
+    allows: Callable[[NDArray[Any], float], bool] | None = None,
 ) -> Published | Withheld:
     """End the waiting for a shard: publish what its contributions fold to, or withhold it if they are too few."""
     if len(contributors) < plan.least_contributors:
@@ -192,6 +193,8 @@ def cut(
     if not (all_finite(folded.values) and all_finite(folded.buffers)):  # finite parts may still overflow together
         return Withheld(plan.digest, shard, aggregator, Reason.NON_FINITE, contributors)
     c, steps = folded.scalars
+    if allows is not None and not allows(folded.values, c):  # no member would take it
+        return Withheld(plan.digest, shard, aggregator, Reason.OUT_OF_RANGE, contributors)
     manifest = Manifest(
         plan=plan.digest,
         round=plan.round,

@@ -2,8 +2,8 @@
 
     Join     JoinRequest                                             → JoinAnswer
     Report   Manifest | Withheld | BriefReport | FullReport | Idle   → Wanted
-    Fetch    BookRequest | RosterRequest | RoundsRequest | DialRequest | CertificateRequest | DepartureRequest
-                 → BookAnswer | RosterAnswer | RoundsAnswer | DialAnswer | CertificateAnswer | DepartureAnswer
+    Fetch    BookRequest | RosterRequest | RoundsRequest | DialRequest       → BookAnswer | RosterAnswer | …
+             CertificateRequest | DepartureRequest | ProofRequest            → CertificateAnswer | …
     Status   StatusRequest                                           → Overview
     Leave    LeaveRequest                                            → Done
     Stop     StopRequest                                             → Done
@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import msgspec
 
 from eris.local.spec import ModelSpec
+from eris.protocol.false_manifest import LieProof
 from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, ShownKey, Wanted, Withheld
 from eris.protocol.roster import Name, RosterChange, RosterEntry, SignedLeave
 from eris.protocol.seal import CertifiedSeal, Seal
@@ -51,6 +52,8 @@ __all__ = [
     "PeerStatus",
     "PlayedRound",
     "Posted",
+    "ProofAnswer",
+    "ProofRequest",
     "Relays",
     "ReportRequest",
     "RosterAnswer",
@@ -246,8 +249,26 @@ class DepartureAnswer:
     leaves: Annotated[tuple[SignedLeave, ...], msgspec.Meta(max_length=MOST_PEERS)]
 
 
-FetchRequest = BookRequest | RosterRequest | RoundsRequest | DialRequest | CertificateRequest | DepartureRequest
-FetchAnswer = BookAnswer | RosterAnswer | RoundsAnswer | DialAnswer | CertificateAnswer | DepartureAnswer
+@document(53)
+@dataclass(frozen=True, slots=True)
+class ProofRequest:
+    """Asks why peers are excluded."""
+
+    peers: Peers
+
+
+@document(54)
+@dataclass(frozen=True, slots=True)
+class ProofAnswer:
+    """What each of them signed that no honest peer does."""
+
+    proofs: Annotated[tuple[LieProof, ...], msgspec.Meta(max_length=MOST_PEERS)]
+
+
+FetchRequest = (
+    BookRequest | RosterRequest | RoundsRequest | DialRequest | CertificateRequest | DepartureRequest | ProofRequest
+)
+FetchAnswer = BookAnswer | RosterAnswer | RoundsAnswer | DialAnswer | CertificateAnswer | DepartureAnswer | ProofAnswer
 
 
 # ── Status, Leave, Stop ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,12 +8,16 @@ from pathlib import Path
 
 from eris.atomic_file import write_atomically
 from eris.errors import InputError, Reason, Refused
+from eris.protocol.false_manifest import LieProof
+from eris.protocol.messages import MANIFEST_PURPOSE
+from eris.protocol.roster import Roster
 from eris.protocol.seal import SEAL_PURPOSE, CertifiedSeal, Contradiction
+from eris.transport.certificates import fingerprint_of, read_certificate
 from eris.transport.control import COORDINATOR
 from eris.transport.signatures import verify_message
 from eris.wire.schema import plain, read_plain
 
-__all__ = ["is_sealed", "read_proof", "require_proof", "write_proof"]
+__all__ = ["is_sealed", "read_proof", "require_lie", "require_proof", "write_proof"]
 
 Issued = Callable[[str, bytes], bool]  # whether the CA gave a certificate (DER) to a name
 
@@ -33,14 +37,32 @@ def require_proof(proof: Contradiction, issued: Issued) -> None:
         raise Refused(Reason.BAD_SIGNATURE, "a coordinator of this federation did not sign both")
 
 
-def write_proof(proof: Contradiction, path: Path) -> None:
+def require_lie(proof: LieProof, issued: Issued) -> str:
+    """Return what an aggregator signed that no honest one does; refuse what does not prove it, whoever says so."""
+    roster = {entry.peer: entry for entry in Roster.decode(proof.roster)}
+    lie, accused = proof.lie(), roster.get(proof.aggregator)
+    if not lie or accused is None:
+        raise Refused(Reason.MALFORMED, "an honest aggregator may have signed this")
+    key = fingerprint_of(read_certificate(proof.certificate, where="proof")) if proof.certificate else ""
+    known = issued(accused.name, proof.certificate) and key == accused.fingerprint
+    signed = known and all(
+        verify_message(proof.certificate, MANIFEST_PURPOSE, one.signed_bytes, bytes.fromhex(one.signature))
+        for one in proof.manifests
+    )
+    if not (signed and is_sealed(proof.seal, issued)):
+        raise Refused(Reason.BAD_SIGNATURE, "the aggregator did not sign this, or the coordinator not its plan")
+    return f"{accused.name} signed {lie}"
+
+
+def write_proof(proof: Contradiction | LieProof, path: Path) -> None:
     """Keep a proof for people, and for `eris certs check-proof`."""
     write_atomically(path, (json.dumps(plain(proof), indent=2) + "\n").encode())
 
 
-def read_proof(path: Path) -> Contradiction:
+def read_proof(path: Path) -> Contradiction | LieProof:
     """Read a proof that somebody kept."""
     try:
-        return read_plain(Contradiction, json.loads(path.read_bytes()))
+        data = json.loads(path.read_bytes())
+        return read_plain(LieProof, data) if "manifests" in data else read_plain(Contradiction, data)
     except (OSError, ValueError) as error:
         raise InputError(f"{path} is no proof: {error}", fix="give a file that a peer wrote") from None

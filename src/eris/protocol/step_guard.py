@@ -1,0 +1,96 @@
+"""How long a mean may be: no aggregator signs, and no member takes, one that no honest round would come to.
+
+Where members clip, no mean of theirs is longer than the bound; that is certain. Elsewhere what came before is the
+measure: by default ten times the median length of the last twenty committed means, once ten are known. That is an
+alarm, not a proof: a shard that fails is lost for the round, by name, and nobody is excluded for it.
+
+>>> guard = StepGuard("auto")
+>>> for _ in range(10):
+...     guard.note(1.0)
+>>> guard.limit, guard.allows(np.full(4, 4.0, np.float32)), guard.allows(np.full(4, 6.0, np.float32))
+(10.0, True, False)
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import statistics
+from collections import deque
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.protocol.recipe import Recipe
+from eris.transforms.capabilities import BoundsNorm
+from eris.transforms.compress import Compress
+from eris.transforms.exact import Identity
+
+__all__ = ["MaxStep", "StepGuard", "clipped_to", "length"]
+
+_LOG = logging.getLogger(__name__)
+MaxStep = Literal["auto", "off"] | float
+_TIMES, _REMEMBERED, _WARM_UP = 10.0, 20, 10
+_ROUNDING = 1 + 1e-4  # sums of float32 squares
+
+
+class StepGuard:
+    """Knows how long the committed means of a run were; both roles of a peer ask it."""
+
+    def __init__(self, longest: MaxStep = "auto", clipped: float | None = None) -> None:
+        """`clipped` is the length that no member's update exceeds, where they clip."""
+        self._longest, self._clipped = longest, clipped
+        self._lengths: deque[float] = deque(maxlen=_REMEMBERED)
+        self._said = math.inf
+
+    @property
+    def clips(self) -> bool:
+        """Whether members clip, so that every single contribution is held to the limit too."""
+        return self._clipped is not None
+
+    @property
+    def limit(self) -> float:
+        """How long a mean may be now; infinite while nothing is known."""
+        if self._longest == "off":
+            return math.inf
+        if self._clipped is not None:
+            return self._clipped * _ROUNDING
+        if self._longest != "auto":
+            return float(self._longest) * _ROUNDING
+        usual = statistics.median(self._lengths) if len(self._lengths) >= _WARM_UP else 0.0
+        return _TIMES * usual if usual > 0 else math.inf
+
+    def allows(self, values: NDArray[Any], factor: float = 1.0) -> bool:
+        """Whether values, times a factor, are no longer than a mean may be. Whole numbers have a limit of their own."""
+        limit = self.limit
+        if limit == math.inf or values.dtype != np.float32:
+            return True
+        return not abs(factor) * length(values) > limit  # what is not finite is found elsewhere
+
+    def note(self, committed: float) -> None:
+        """Take note of the length of a whole mean that was committed."""
+        if math.isfinite(committed):
+            self._lengths.append(committed)
+        if not 0.5 < self.limit / self._said < 2.0 and self.limit < math.inf:
+            _LOG.info(
+                "from now on a mean longer than %.3g is not published and not taken (server.max_step)", self.limit
+            )
+            self._said = self.limit
+
+
+def length(values: NDArray[Any]) -> float:
+    """Return the ℓ2 norm of float32 values, in one fast pass; infinite if the squares overflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return math.sqrt(float(np.dot(values, values)))
+
+
+def clipped_to(recipe: Recipe) -> float | None:
+    """Return the norm that no member's contribution exceeds, if the recipe's chain makes sure of one."""
+    *before, last = recipe.chain.transforms
+    if not (isinstance(last, Compress) and isinstance(last.compressor, Identity) and recipe.rule.linear):
+        return None
+    known: float | None = None
+    for transform in before:
+        known = transform.norm_bound(known) if isinstance(transform, BoundsNorm) else None
+    return known
