@@ -26,8 +26,10 @@ import operator
 import secrets
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 
 from eris.errors import InputError
@@ -61,6 +63,14 @@ class Seed:
             key = hashlib.blake2b(kind + text.encode(), key=key, digest_size=_KEY_BYTES).digest()
             path = f"{path}/{text}"
         return Seed(path, key, self.private)
+
+    def for_values(self, values: NDArray[Any]) -> Seed:
+        """Return the seed that belongs to these very values: the same again draws the same, others draw anew.
+
+        Noise is addressed so. Sent again under another plan, an update has the noise it had; another update of the
+        same round never has it, or the difference of the two would show both.
+        """
+        return self.child("values", str(blake3(np.ascontiguousarray(values).view(np.uint8).data).hexdigest()))
 
     def require_private(self, purpose: str) -> Seed:
         """Return self if it is private; otherwise refuse, because everybody could redraw the `purpose`."""

@@ -15,7 +15,7 @@ from eris.errors import Reason, Refused
 from eris.local.spec import ModelSpec, TensorSpec
 from eris.peer import framing
 from eris.protocol.false_manifest import FalseManifest, LieProof
-from eris.protocol.journal import Departure, Membership, Rewind
+from eris.protocol.journal import Departure, Membership, Rewind, StopClaim, Stopped
 from eris.protocol.messages import Disagreement, Equivocation, Idle, ShownKey, Wanted
 from eris.protocol.roster import LeaveClaim, Roster, RosterClaim, SignedLeave, WholeRoster, cited
 from eris.protocol.round_plan import RoundPlan
@@ -75,6 +75,7 @@ SEAL = Seal("rün", 1, 3, A, B, PlanName(0, 70_000, C), "3045" + "cc" * 69)
 SEALED = CertifiedSeal(SEAL, b"\x30\x82")
 KEY = ShownKey(B, 70_000, "3045" + "cc" * 69)
 LIE = LieProof((MANIFEST,), b"\x30\x82", PLAN.encoded, ROSTER.encoded, SEALED)
+STOP = StopClaim("rün", 3, A)
 STATUS = PeerStatus("amber", True, False, "clinic", ROSTER[0], 0, 2e9)
 
 # One of each. A change of its bytes is a new version of the wire.
@@ -123,7 +124,9 @@ VALUES: list[Any] = [
         expires=2e9,
     ),
     LeaveRequest(LEAVE),
-    StopRequest(),
+    StopRequest(STOP, "3045"),
+    STOP,
+    Stopped(STOP, "olive", "3045", b"\x30\x82"),
     Done(),
     NewsRequest("", -1, 5.0),
     NewsAnswer("board", (Posted(0, b"a"), Posted(70_000, encode(RunEnd("x")))), more=False),
@@ -166,9 +169,9 @@ GOLDEN = {
     "DialRequest": "1db851e5406b8f87",
     "DialAnswer": "aa518efdc581a0ee",
     "StatusRequest": "285eccdca45f6938",
-    "Overview": "cbc3f61a2f8fd975",
+    "Overview": "f0cf862a4929c3ba",
     "LeaveRequest": "480e4b7aa481ba52",
-    "StopRequest": "b400908a5f21d0db",
+    "StopRequest": "b9b3566e5a942659",
     "Done": "addb89d0532ed064",
     "NewsRequest": "965b5fcaf39741ec",
     "NewsAnswer": "3fc9db687bf9618a",
@@ -196,6 +199,8 @@ GOLDEN = {
     "LieProof": "efe735dd70f23dbb",
     "ProofRequest": "822c7e3fec3532cc",
     "ProofAnswer": "1b059f88abc8cbc2",
+    "StopClaim": "c6a9823dbc12f432",
+    "Stopped": "783ab836f67b6f6c",
 }
 
 

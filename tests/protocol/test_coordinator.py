@@ -90,12 +90,18 @@ def test_one_manifest_a_shard_and_only_from_its_owner() -> None:
 
     with pytest.raises(Refused, match="bad-signature"):
         made.manifest(replace(forged, hash="bb" * 32))
-    with pytest.raises(Refused, match="wrong-shard"):
+    with pytest.raises(Refused, match="bad-signature"):
         made.manifest(replace(forged, aggregator=3))
     with pytest.raises(Refused, match="wrong-plan"):
         made.manifest(replace(forged, plan="c" * 64))
     with pytest.raises(Refused, match="not-a-member"):
         made.report(Report(plan.digest, 17, {}))
+    assert not made.excluded
+    other = replace(forged, aggregator=3, signature="")
+    made.manifest(replace(other, signature=sign_as(3)(other.signed_bytes)))  # for a shard that is not its own
+    assert set(made.excluded) == {3}
+    with pytest.raises(Refused, match="false-manifest"):
+        made.require_honest(3)
 
 
 def test_an_absent_aggregator_is_replaced_by_the_least_loaded_within_the_largest_share() -> None:

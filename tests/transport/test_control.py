@@ -81,7 +81,7 @@ class Echo:
     def status(self, caller: PeerIdentity, request: StatusRequest) -> Overview:
         self._note("status", caller, request)
         times = {"time": 0.0, "control": ControlTraffic(), "round": 0, "rounds": 0, "started": False}
-        words = {"version": "", "run": "", "ended": "", "waiting": "", "lost": {}, "disagreements": (), "peers": ()}
+        words = {"version": "", "run": "run", "ended": "", "waiting": "", "lost": {}, "disagreements": (), "peers": ()}
         return Overview(federation=caller.name, digest=caller.fingerprint, **times, **words)
 
     def leave(self, caller: PeerIdentity, request: LeaveRequest) -> Done:
@@ -134,10 +134,12 @@ def test_every_call_reaches_the_service_with_its_caller(client: ControlClient, s
     client.leave(for_good=True)
     client.stop()
     said = [("join", JOIN), ("report", notice), ("fetch", RoundsRequest(0)), ("status", StatusRequest())]
-    said += [("stop", StopRequest())]
-    [left] = [request for call, _, request in service.asked if call == "leave"]
-    assert left.leave.claim.name == "alice"  # signed by her
-    assert [one for one in service.asked if one[0] != "leave"] == [(call, "alice", request) for call, request in said]
+    said += [("status", StatusRequest())]  # what it is that she ends
+    signed = {call: request for call, _, request in service.asked if call in ("leave", "stop")}
+    assert signed["leave"].leave.claim.name == "alice"
+    assert signed["stop"].claim.run == "run"
+    asked = [one for one in service.asked if one[0] not in signed]
+    assert asked == [(call, "alice", request) for call, request in said]
 
 
 def test_an_answer_to_another_question_is_refused(client: ControlClient) -> None:

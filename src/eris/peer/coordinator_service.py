@@ -27,6 +27,7 @@ from eris.peer.federation_file import FederationFile
 from eris.peer.folder_claim import FolderClaim
 from eris.peer.journal import SqliteJournal
 from eris.protocol.coordinator import Coordinator
+from eris.protocol.journal import STOP_PURPOSE, Stopped
 from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, Wanted, Withheld
 from eris.protocol.roster import ROSTER_PURPOSE, RosterEntry
 from eris.transport.board import Board
@@ -207,6 +208,7 @@ class CoordinatorService:
                 state=course.state,
                 why=course.why,
                 expires=self._credentials.identity.not_after,
+                epoch=coordinator.epoch if coordinator else 0,
             )
 
     def require_allowed(self, caller: PeerIdentity, call: str) -> None:
@@ -328,8 +330,17 @@ class CoordinatorService:
         return Done()
 
     def stop(self, caller: PeerIdentity, request: StopRequest) -> Done:
-        """End the run after the round in flight; recorded with the name of who asked."""
-        del request
+        """End the run after the round in flight; recorded with the name of who asked, as it signed that."""
+        claim, now = request.claim, self.overview()
+        if (claim.run, claim.epoch) != (now.run, now.epoch):
+            raise Refused(
+                Reason.WRONG_EPOCH, f"{caller.name} wants to end another run, or an earlier epoch", fix="ask again"
+            )
+        signature = bytes.fromhex(request.signature)
+        if not verify_message(caller.certificate, STOP_PURPOSE, encode(claim), signature):
+            raise Refused(Reason.BAD_SIGNATURE, f"{caller.name} did not sign that the run is to end")
+        with self._deciding():
+            self._journal.append(Stopped(claim, caller.name, request.signature, caller.certificate))
         self._run.end(f"stopped by {caller.name}")
         return Done()
 

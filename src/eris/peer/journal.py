@@ -15,7 +15,7 @@ from pathlib import Path
 
 from eris.errors import DiskError, Reason, Refused
 from eris.protocol.false_manifest import FalseManifest
-from eris.protocol.journal import Departure, Entry, Membership, Rewind
+from eris.protocol.journal import Departure, Entry, Membership, Rewind, Stopped
 from eris.protocol.messages import Disagreement, Equivocation
 from eris.protocol.roster import Roster, RosterEntry, SignedLeave, cited
 from eris.protocol.round_plan import RoundPlan
@@ -36,6 +36,7 @@ _KINDS: dict[type, str] = {
     Rewind: "rewind",
     EpochBegun: "epoch",
     Departure: "departure",
+    Stopped: "stop",
 }
 
 

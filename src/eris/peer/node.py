@@ -53,7 +53,7 @@ from eris.protocol.aggregator import Aggregator
 from eris.protocol.member import Member
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import CertifiedSeal, Contradiction
-from eris.protocol.shown import SHOWN, Shown
+from eris.protocol.shown import RELEASED, SHOWN, Releases, Shown
 from eris.protocol.step_guard import StepGuard, clipped_to
 from eris.protocol.sums import SUMS, Sums
 from eris.protocol.unmasker import Unmasker
@@ -134,6 +134,7 @@ class Node:
             knows_key=book.knows_key,
             sums=sums,
             guard=guard,
+            releases=Releases(settings.folder / RELEASED if settings.folder is not None else None),
         )
         unmasker = None
         if key is not None:

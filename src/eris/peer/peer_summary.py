@@ -85,6 +85,7 @@ def _privacy(node: Node, verdicts: Lines) -> dict[str, Any] | None:
     sent = sum(number in line["plan"]["participants"] for line in verdicts)
     sent += max(0, node.member.round - len(verdicts))  # lines that a damaged disk lost count in full
     sent += open_plan is not None and number in open_plan.participants
+    sent = max(sent, len(node.member.releases))  # a round that was played again with another update counts again
     spent = noise.spent(sent, node.federation.config.privacy.delta)
     return {**asdict(spent), "noise_multiplier": noise.multiplier, "clip": noise.bound, "text": str(spent)}
 

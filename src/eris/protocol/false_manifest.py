@@ -20,7 +20,7 @@ from eris.wire.schema import Binary, Number, document
 __all__ = ["FalseManifest", "Lie", "LieProof", "lie_of"]
 
 
-@document(21)
+@document(25)
 @dataclass(frozen=True, slots=True)
 class FalseManifest:
     """A signed manifest that contradicts the plan it names; kept by the coordinator."""

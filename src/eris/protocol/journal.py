@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from eris.protocol.false_manifest import FalseManifest
 from eris.protocol.messages import Disagreement, Equivocation
-from eris.protocol.roster import Cited, RosterEntry, SignedLeave
+from eris.protocol.roster import Cited, Name, RosterEntry, SignedLeave
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import EpochBegun
 from eris.protocol.verdict import Verdict
-from eris.wire.schema import Number, document
+from eris.wire.schema import Binary, Digest, Number, Signature, Text, document
 
-__all__ = ["Departure", "Entry", "Journal", "Membership", "Rewind", "in_force"]
+__all__ = [
+    "STOP_PURPOSE",
+    "Departure",
+    "Entry",
+    "Journal",
+    "Membership",
+    "Rewind",
+    "StopClaim",
+    "Stopped",
+    "in_force",
+]
+
+STOP_PURPOSE = "stop"  # what a signature is for stands in what is signed
 
 
 @document(13)
@@ -35,6 +47,27 @@ class Departure:
     leave: SignedLeave
 
 
+@document(23)
+@dataclass(frozen=True, slots=True)
+class StopClaim:
+    """What whoever ends a run signs: this run, in this epoch, once."""
+
+    run: Text
+    epoch: Number
+    nonce: Digest  # at random
+
+
+@document(24)
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The run was ended by somebody who may; kept so that nobody else is blamed for it."""
+
+    claim: StopClaim
+    by: Name
+    signature: Signature
+    certificate: Binary = field(repr=False)  # of who signed, DER
+
+
 @document(14)
 @dataclass(frozen=True, slots=True)
 class Rewind:
@@ -43,7 +76,18 @@ class Rewind:
     round: Number
 
 
-Entry = RoundPlan | Verdict | Membership | Equivocation | Disagreement | FalseManifest | Rewind | EpochBegun | Departure
+Entry = (
+    RoundPlan
+    | Verdict
+    | Membership
+    | Equivocation
+    | Disagreement
+    | FalseManifest
+    | Rewind
+    | EpochBegun
+    | Departure
+    | Stopped
+)
 
 
 class Journal(Protocol):

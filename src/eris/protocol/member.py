@@ -40,7 +40,7 @@ from eris.protocol.pairs import check_pairs, coalitions
 from eris.protocol.recipe import Recipe
 from eris.protocol.replica import Replica, copy_over, initial_state
 from eris.protocol.round_plan import RoundPlan
-from eris.protocol.shown import Shown
+from eris.protocol.shown import Releases, Shown
 from eris.protocol.step_guard import StepGuard, length
 from eris.protocol.sums import Sums
 from eris.protocol.unmasker import KnowsKey, believe_keys, masked
@@ -92,6 +92,7 @@ class Member:
         knows_key: KnowsKey = believe_keys,
         sums: Sums | None = None,
         guard: StepGuard | None = None,
+        releases: Releases | None = None,
     ) -> None:
         """Stand before the first round; `key` is this process's mask key, where contributions are masked.
 
@@ -104,7 +105,7 @@ class Member:
         self.floor, self._verify, self._seed = floor or Floor(), verify, private.require_private("a member's root")
         self._pool, self._guard = pool or BufferPool(), guard or StepGuard("off")
         self._lengths: dict[int, float] = {}  # of the means that are held
-        self.shown = shown or Shown(recipe)
+        self.shown, self.releases = shown or Shown(recipe), releases or Releases()
         self.unsent: tuple[int, ...] = ()  # shards of this round that would have shown somebody too much
         self.replica = Replica.start(recipe, model, pool=self._pool)
         self.private: State = initial_state(recipe.chain.private_state, recipe.spec.n_trainable, self._pool)
@@ -194,6 +195,8 @@ class Member:
         else:
             rest = [*layout.buffers.split(buffers)]
         self._outgoing = outgoing
+        if self.recipe.chain.adds_noise:
+            self.releases.note(plan.round, outgoing.packed.symbols)
         self.unsent = self._too_much(plan)
         parts = self._outgoing.packed.parts(layout.trainable, memory=self._pool.take)
         header = (plan.run, plan.epoch, plan.round, plan.digest, plan.chain, self.peer)

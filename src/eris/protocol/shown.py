@@ -9,22 +9,26 @@ It is written down before it is sent. A file that was torn while the last line w
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
 
 from eris.errors import DiskError
 from eris.protocol.pairs import Coalition
 from eris.protocol.recipe import Recipe
 from eris.shards.policy import Layout
 
-__all__ = ["SHOWN", "Shown"]
+__all__ = ["RELEASED", "SHOWN", "Releases", "Shown"]
 
-SHOWN = "shown.jsonl"  # in a peer's folder
+SHOWN, RELEASED = "shown.jsonl", "released.jsonl"  # in a peer's folder
 
 Parts = set[tuple[int, int]]  # draw of the shard plan, and shard
 _ROUNDING = 1e-9
@@ -107,20 +111,8 @@ class Shown:
         self._states[state], self._last = held, state
 
     def _write(self, line: dict[str, object]) -> None:
-        if self._path is None:
-            return
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line, separators=(",", ":")) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise DiskError(
-                f"what would be sent cannot be written down first: {error.strerror}",
-                fix="make room; nothing was sent",
-                path=self._path,
-            ) from None
+        if self._path is not None:
+            _append(self._path, line)
 
     def _read(self, path: Path) -> None:
         for text in path.read_text(encoding="utf-8").splitlines():
@@ -148,3 +140,44 @@ def _spelled(who: Coalition) -> str:
 
 def _read_who(text: str) -> Coalition:
     return frozenset(map(int, text.split("+")))
+
+
+class Releases:
+    """Which noisy updates this member has let go: what its ε is counted by. Kept in a file, if there is one.
+
+    The same bytes again, under another plan of a round, are no other release; another update is one.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path, self._sent = path, set[tuple[int, str]]()
+        for text in path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else ():
+            with contextlib.suppress(ValueError, KeyError, TypeError):  # torn: it was not sent
+                line = json.loads(text)
+                self._sent.add((int(line["round"]), str(line["update"])))
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    def note(self, round: int, update: NDArray[Any]) -> None:
+        """Count an update before it is sent."""
+        release = round, str(blake3(np.ascontiguousarray(update).view(np.uint8).data).hexdigest())
+        if release in self._sent:
+            return
+        if self._path is not None:
+            _append(self._path, {"round": round, "update": release[1]})
+        self._sent.add(release)
+
+
+def _append(path: Path, line: dict[str, object]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise DiskError(
+            f"what would be sent cannot be written down first: {error.strerror}",
+            fix="make room; nothing was sent",
+            path=path,
+        ) from None

@@ -78,7 +78,7 @@ class Natural(DenseCompressor):
         """Return the powers of two."""
         if not (largest := max_norm(vector)) <= _LARGEST:
             raise InputError(f"values to compress reach {largest}", fix="clip the update: natural() ends at 2¹⁰⁵")
-        seed = rounding_seed(context)
+        seed = rounding_seed(context, vector)
         symbols = np.empty(vector.size, "<u2")
         for first in range(0, vector.size, _BLOCK):
             values = vector[first : first + _BLOCK]

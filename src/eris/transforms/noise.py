@@ -61,8 +61,8 @@ class GaussianNoise(Transform):
             )
 
     def outgoing(self, update: Vector, context: SendContext) -> Vector:
-        """Add the noise of this member and round."""
-        generator = context.private.require_private("noise").child("noise").generator()
+        """Add the noise of this member, round and update."""
+        generator = context.private.require_private("noise").child("noise").for_values(update).generator()
         noisy = np.empty_like(update)
         for first in range(0, update.size, _BLOCK):
             values = update[first : first + _BLOCK]

@@ -39,9 +39,9 @@ def coins(seed: Seed, first: int, count: int) -> NDArray[np.uint32]:
     return words.astype("<u8", copy=False).view("<u4")[first % 2 :][:count]
 
 
-def rounding_seed(context: SendContext) -> Seed:
-    """Return the private seed of this round's stochastic rounding."""
-    return context.private.require_private("stochastic rounding").child("rounding")
+def rounding_seed(context: SendContext, vector: Vector) -> Seed:
+    """Return the private seed of this vector's stochastic rounding in this round."""
+    return context.private.require_private("stochastic rounding").child("rounding").for_values(vector)
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Quantizer(DenseCompressor):
     levels: int
 
     per_tensor = False
+    unbiased = True
 
     def __post_init__(self) -> None:
         lowest = 1 + self.levels - self.top
@@ -74,11 +75,12 @@ class Quantizer(DenseCompressor):
         places = list(code.places(vector.size, None))
         units = np.array([unit_of(self.largest(vector[place]), self.top) for place in places], np.float32)
         symbols = np.empty(vector.size, code.dtype)
+        seed = rounding_seed(context, vector) if self.unbiased else None
         for place, unit in zip(places, units, strict=True):
             for block in _blocks(place):
                 multiples = _multiples(vector[block], unit)
                 multiples += self.top
-                symbols[block] = self.rounded(multiples, block, context)
+                symbols[block] = self.rounded(multiples, block, seed)
         return Packed(vector.size, None, symbols, units, code)
 
     @property
@@ -90,9 +92,10 @@ class Quantizer(DenseCompressor):
         """Return the value that L units reach."""
         return max_norm(values)
 
-    def rounded(self, multiples: NDArray[np.float64], block: slice, context: SendContext) -> NDArray[Any]:
+    def rounded(self, multiples: NDArray[np.float64], block: slice, seed: Seed | None) -> NDArray[Any]:
         """Round to whole numbers; unbiased quantisers toss the coins that belong to these coordinates."""
-        tossed = coins(rounding_seed(context), block.start, multiples.size)
+        assert seed is not None
+        tossed = coins(seed, block.start, multiples.size)
         below = np.floor(multiples)
         multiples -= below
         multiples *= _COIN
@@ -186,9 +189,9 @@ class Uniform(Quantizer):
         """Return None: biased."""
         del n
 
-    def rounded(self, multiples: NDArray[np.float64], block: slice, context: SendContext) -> NDArray[Any]:
+    def rounded(self, multiples: NDArray[np.float64], block: slice, seed: Seed | None) -> NDArray[Any]:
         """Round to the nearest whole number (ties go the same way on both sides of zero)."""
-        del block, context
+        del block, seed
         return np.rint(multiples, out=multiples)
 
 

@@ -21,6 +21,7 @@ import msgspec
 
 from eris.local.spec import ModelSpec
 from eris.protocol.false_manifest import LieProof
+from eris.protocol.journal import StopClaim
 from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, ShownKey, Wanted, Withheld
 from eris.protocol.roster import Name, RosterChange, RosterEntry, SignedLeave
 from eris.protocol.seal import CertifiedSeal, Seal
@@ -325,6 +326,7 @@ class Overview:
     state: Text = ""  # of eris.events.RunState
     why: Text = ""  # for whom it waits and how long, what it loses
     expires: Real = 0.0  # when the coordinator's certificate does, in seconds since 1970
+    epoch: Number = 0  # of the next plan
 
 
 @document(44)
@@ -338,7 +340,10 @@ class LeaveRequest:
 @document(45)
 @dataclass(frozen=True, slots=True)
 class StopRequest:
-    """Asks the coordinator to end the run."""
+    """Asks the coordinator to end the run, signed."""
+
+    claim: StopClaim
+    signature: Signature
 
 
 @document(46)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import secrets
 import threading
 import time
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from eris.errors import ErisError, Reason, Refused
+from eris.protocol.journal import STOP_PURPOSE, StopClaim
 from eris.protocol.messages import Wanted
 from eris.transport.calls import (
     CALLS,
@@ -106,8 +108,11 @@ class ControlClient:
         self._call("Leave", LeaveRequest(sign_leave(self._credentials) if for_good else None), seconds)
 
     def stop(self, *, seconds: float = _CALL) -> None:
-        """Ask the coordinator to end the run."""
-        self._call("Stop", StopRequest(), seconds)
+        """Ask the coordinator to end the run, signed: this run, in the epoch that it is in now."""
+        now = self.status(seconds=seconds)
+        claim = StopClaim(now.run, now.epoch, secrets.token_hex(32))
+        signature = self._credentials.sign(STOP_PURPOSE, encode(claim)).hex()
+        self._call("Stop", StopRequest(claim, signature), seconds)
 
     def news(self, seconds: float) -> list[Posted]:
         """Return what the coordinator told everybody since the last call; waits up to `seconds` for it."""
