@@ -195,10 +195,10 @@ GOLDEN = {
     "DepartureAnswer": "ccaf4cfbcb552340",
     "Cut": "fe8f9cd95197b50e",
     "_UnmaskingHead": "66bdb082e27f3959",
-    "FalseManifest": "e8e3875cdcbacdfc",
-    "LieProof": "efe735dd70f23dbb",
+    "FalseManifest": "2a1000a73b729f5b",
+    "LieProof": "b085a3836a107694",
     "ProofRequest": "822c7e3fec3532cc",
-    "ProofAnswer": "1b059f88abc8cbc2",
+    "ProofAnswer": "86b99dea8689c17f",
     "StopClaim": "c6a9823dbc12f432",
     "Stopped": "783ab836f67b6f6c",
 }
