@@ -11,10 +11,20 @@ import pytest
 
 from eris.errors import ConfigError, Reason, Refused
 from eris.peer.federation_file import FederationFile
+from eris.protocol.journal import STOP_PURPOSE, StopClaim, Stopped
 from eris.protocol.messages import Idle
-from eris.transport.calls import BookAnswer, BookRequest, DialAnswer, DialRequest, RoundsAnswer, RoundsRequest
+from eris.transport.calls import (
+    BookAnswer,
+    BookRequest,
+    DialAnswer,
+    DialRequest,
+    RoundsAnswer,
+    RoundsRequest,
+    StopRequest,
+)
 from eris.transport.control_client import ControlClient
 from eris.transport.credentials import Credentials
+from eris.transport.signatures import verify_message
 from eris.wire.schema import encode
 from tests.peer.town import Town, settings, town
 
@@ -48,6 +58,53 @@ def test_prevented_a_certificate_that_is_not_listed_calls_nothing(place: Town, c
     with line(place, "mallory") as mallory, pytest.raises(Refused, match="mallory may not call") as refusal:
         CALLS[call](mallory)
     assert refusal.value.reason is Reason.NOT_A_MEMBER
+    assert not place.coordinator.wait(0)
+
+
+OWN = {"Fetch", "Fetch rounds", "Fetch dial", "Status", "Stop"}
+MAY = {  # the table of docs/threat-model.md, where operators are named
+    "amber": set(CALLS) - {"Stop"},
+    "olive": {"Status", "Stop"},
+    "coordinator": OWN,
+    "mallory": set(),
+}
+
+
+def test_who_may_call_what(place: Town) -> None:
+    """Every cell: who may not is refused before anything is done; who may is answered, or refused for what it said."""
+    for who, calls in MAY.items():
+        with line(place, who) as client:
+            for call in sorted(CALLS, key=lambda call: call == "Stop"):
+                if call == "Stop" and call in calls:
+                    continue  # below
+                try:
+                    CALLS[call](client)
+                    allowed = True
+                except Refused as refusal:
+                    allowed = "may not call" not in str(refusal)
+                assert allowed is (call in calls), (who, call)
+    assert not place.coordinator.wait(0)
+
+
+def test_detected_who_ended_the_run_is_on_record_with_its_signature(place: Town) -> None:
+    with line(place, "olive") as olive:
+        olive.stop()
+    assert place.coordinator.wait(5) == "stopped by olive"
+    [kept] = [entry for entry in place.coordinator._journal if isinstance(entry, Stopped)]
+    signature = bytes.fromhex(kept.signature)
+    assert verify_message(kept.certificate, STOP_PURPOSE, encode(kept.claim), signature)
+    assert Credentials(place.credentials["amber"]).issued("olive", kept.certificate)
+
+
+@pytest.mark.parametrize("lie", ["unsigned", "another's", "another epoch"])
+def test_prevented_a_stop_that_its_caller_did_not_sign_for_this_run(place: Town, lie: str) -> None:
+    with line(place, "olive") as olive:
+        claim = StopClaim("", 7 if lie == "another epoch" else 0, "ab" * 32)
+        signer = Credentials(place.credentials["amber"]) if lie == "another's" else olive._credentials
+        signature = "" if lie == "unsigned" else signer.sign(STOP_PURPOSE, encode(claim)).hex()
+        with pytest.raises(Refused) as refusal:
+            olive._call("Stop", StopRequest(claim, signature), 5.0)
+    assert refusal.value.reason is (Reason.WRONG_EPOCH if lie == "another epoch" else Reason.BAD_SIGNATURE)
     assert not place.coordinator.wait(0)
 
 

@@ -105,7 +105,7 @@ class Member:
         self.floor, self._verify, self._seed = floor or Floor(), verify, private.require_private("a member's root")
         self._pool, self._guard = pool or BufferPool(), guard or StepGuard("off")
         self._lengths: dict[int, float] = {}  # of the means that are held
-        self.shown, self.releases = shown or Shown(recipe), releases or Releases()
+        self.shown, self.releases = shown or Shown(recipe), Releases() if releases is None else releases
         self.unsent: tuple[int, ...] = ()  # shards of this round that would have shown somebody too much
         self.replica = Replica.start(recipe, model, pool=self._pool)
         self.private: State = initial_state(recipe.chain.private_state, recipe.spec.n_trainable, self._pool)

@@ -1,0 +1,84 @@
+"""Coordinators that have a round played again: what its noise gives away, and what ε says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eris.aggregate.mean import WeightedMean
+from eris.local.spec import ModelSpec, Vector
+from eris.local.task import LocalResult
+from eris.protocol.floor import Floor
+from eris.protocol.member import Member
+from eris.protocol.recipe import Recipe
+from eris.protocol.roster import RosterEntry
+from eris.protocol.round_plan import RoundPlan
+from eris.protocol.shown import RELEASED, Releases
+from eris.seeds import private_root, public_root
+from eris.shards.policy import ShardPolicy
+from eris.step.plain import FedAvgM
+from eris.transforms import Transform, chain, clip_by_norm, gaussian_noise
+from eris.transforms.natural import natural
+
+SPEC, PEERS = ModelSpec.flat(600), 6
+FIRST = np.linspace(0.01, 0.02, SPEC.n, dtype=np.float32)
+OTHER = FIRST * np.float32(1.5)
+NOISE = (clip_by_norm(1.0), gaussian_noise(0.5, 1.0))
+
+
+def member_with(*transforms: Transform, folder: Path | None = None) -> Member:
+    policy = ShardPolicy(SPEC, 5, public_root(1))
+    made = Recipe(SPEC, policy, chain(*transforms), WeightedMean(), FedAvgM(lr=1.0, beta=0.5), public_root(1))
+    floor, releases = Floor(min_contributors=1), Releases(folder / RELEASED if folder is not None else None)
+    return Member(0, made, np.zeros(SPEC.n, np.float32), private_root(0, 0), floor=floor, releases=releases)
+
+
+def sent(member: Member, update: Vector, epoch: int) -> Vector:
+    """Play the round once more, in another epoch, with an update; return all that leaves."""
+    roster = tuple(RosterEntry(peer, f"peer-{peer}", 1.0) for peer in range(PEERS))
+    everybody, owners = tuple(range(PEERS)), tuple(range(1, PEERS))
+    plan = RoundPlan("run", epoch, member.round, member.chain, SPEC.digest, roster, everybody, owners)
+    member.begin(plan)
+    return np.concatenate([upload.part.values() for upload in member.contribute(LocalResult(update, 1))])
+
+
+def test_the_same_update_again_is_the_same_bytes() -> None:
+    """What costs nothing: an average over any number of plans has the noise of one."""
+    member = member_with(*NOISE)
+    first = sent(member, FIRST, 0)
+    assert all(np.array_equal(sent(member, FIRST, epoch), first) for epoch in range(1, 6))
+    assert len(member.releases) == 1
+
+
+def test_prevented_another_update_of_the_round_under_the_same_noise() -> None:
+    """Prevented: the difference of the two would be that of the updates, without any noise."""
+    member = member_with(*NOISE)
+    difference = sent(member, OTHER, 1) - sent(member, FIRST, 0)
+    bare = np.concatenate([sent(member_with(), OTHER, 1) - sent(member_with(), FIRST, 0)])
+    assert np.linalg.norm(difference - bare) > 10 * np.linalg.norm(bare)
+    assert len(member.releases) == 2
+
+
+def test_prevented_coins_of_rounding_that_another_update_shows() -> None:
+    member = member_with(natural())
+    once, again = sent(member, FIRST, 0), sent(member, FIRST, 1)
+    assert np.array_equal(once, again)
+    up = once > np.sort(FIRST)[0]  # which way each value was rounded, as far as two neighbours share a power of two
+    nudged = np.nextafter(FIRST, np.float32(1))  # nearly the same values: nearly the same chances
+    assert not np.array_equal(sent(member, nudged, 2) > np.sort(FIRST)[0], up)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_every_other_update_is_counted_before_it_leaves(tmp_path: Path, restarts: bool) -> None:
+    """Detected by the member itself: its ε grows with every update that it lets go, over restarts too."""
+    member = member_with(*NOISE, folder=tmp_path)
+    for epoch, scale in enumerate((1.0, 1.0, 0.5, 0.25, 1.0)):
+        if restarts:
+            member = member_with(*NOISE, folder=tmp_path)
+        sent(member, FIRST * np.float32(scale), epoch)
+    assert len(member.releases) == 3
+    with (tmp_path / RELEASED).open("a") as file:
+        file.write('{"round": 0, "upd')  # the power failed: it was not sent
+    assert len(Releases(tmp_path / RELEASED)) == 3
