@@ -74,7 +74,7 @@ def test_golden_bytes() -> None:
         "e5029245c4046c697374",
     ]
     plan, verdict = encode(PlanBulletin(PLAN, "ab" * 32, (1, 3), "b-2")), encode(VerdictBulletin(VERDICT))
-    assert plan.hex() == f"e5029640c4{len(PLAN.encoded):02x}{PLAN.encoded.hex()}c420{'ab' * 32}c4010aa3622d32c0"
+    assert plan.hex() == f"e5029640c5{len(PLAN.encoded):04x}{PLAN.encoded.hex()}c420{'ab' * 32}c4010aa3622d32c0"
     assert verdict.hex() == f"e5029341c5{len(VERDICT.encoded):04x}{VERDICT.encoded.hex()}c0"
 
 

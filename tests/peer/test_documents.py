@@ -158,7 +158,7 @@ GOLDEN = {
     "Contradiction": "d0cff509dd24d912",
     "CertificateRequest": "36a3de2261aff15a",
     "CertificateAnswer": "91c777ae43004e49",
-    "JoinRequest": "ea3742c48e1e1163",
+    "JoinRequest": "82395067263271b8",
     "JoinAnswer": "2c44ce3ff739e8b8",
     "BookRequest": "8949c0d79d44f85d",
     "BookAnswer": "92eb311b06ac86ca",

@@ -26,7 +26,6 @@ from eris.protocol.messages import Withheld
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
 from eris.simulate.run import run
-from eris.transport.identity import PeerIdentity
 from eris.wire.schema import read_plain
 from tests.peer.town import Town, settings, simulated, town
 
@@ -109,7 +108,7 @@ def test_a_federation_that_was_stopped_goes_on_as_if_nothing_had_happened(tmp_pa
 
         def stop_early(event: Event) -> None:
             if isinstance(event, RoundEnded) and event.round == 2:
-                place.coordinator.stop(PeerIdentity("amber"), {})
+                place.coordinator._run.end("stopped by amber")
 
         stopped = play(place, listeners={"amber": stop_early})
         assert {summary["ended"] for summary in stopped.values()} == {"stopped by amber"}

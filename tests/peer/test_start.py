@@ -17,7 +17,7 @@ from eris.protocol.round_plan import RoundPlan
 from eris.seeds import Seed
 from eris.transport.bulletins import Bulletin, PlanBulletin
 from eris.transport.credentials import Credentials
-from eris.transport.identity import PeerIdentity, Refusal
+from eris.transport.identity import Refusal
 from eris.transport.link import LinkRefused
 from tests.peer.town import after_rounds, settings, simulated, town
 
@@ -160,7 +160,7 @@ def test_the_end_is_heard_in_the_middle_of_a_round(tmp_path: Path) -> None:
         place.start("cedar", place.node("cedar", task=slow).run)
         assert slow.training.wait(10)
         time.sleep(0.2)  # the others now wait for its contribution to their own shards
-        place.coordinator.stop(PeerIdentity("birch"), {})
+        place.coordinator._run.end("stopped by birch")
         place.wait("amber", "birch", seconds=5.0)
         slow.let_go.set()
         place.wait("cedar", seconds=5.0)

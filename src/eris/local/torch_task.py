@@ -300,11 +300,11 @@ class TorchTask:
         self, flat: FlatModule, model: Vector, samples: MemberSamples, memory: Memory, seed: Seed
     ) -> tuple[Vector, float, float]:
         steps = round_steps(flat, self.work, *self._states(flat, memory), self._steps(len(samples)))
-        losses = list[float]()
+        losses, noise = list[float](), self._noise_seed(seed, model)
         for number, part in enumerate(self._batches(samples, seed)):
             if losses:
                 steps.apply()
-            losses.append(self._gradient(flat, self._objective, flat.placed(part), seed, number))
+            losses.append(self._gradient(flat, self._objective, flat.placed(part), noise, number))
             self._correct(flat, model, memory)
         update = np.empty_like(model)
         steps.finish(model, update)
@@ -342,6 +342,13 @@ class TorchTask:
         own = {name.removeprefix(_OWN): value for name, value in memory.items() if name.startswith(_OWN)}
         return memory, own
 
+    def _noise_seed(self, seed: Seed, model: Vector) -> Seed:
+        """Return where the noise of local steps comes from: the round and the model it began with.
+
+        A round that is played again from another model must not have the same noise: the difference would show both.
+        """
+        return seed.for_values(model) if self.sample_noise else seed
+
     def _batches(self, samples: MemberSamples, seed: Seed) -> Iterator[Batch]:
         count, size = len(samples), self.work.batch
         if size == "full" or size >= count:
@@ -364,11 +371,11 @@ class TorchTask:
     def _estimate(
         self, flat: FlatModule, model: Vector, samples: MemberSamples, memory: Memory, seed: Seed
     ) -> tuple[Vector, float, float]:
-        n = flat.spec.n_trainable
+        n, noise = flat.spec.n_trainable, self._noise_seed(seed, model)
 
         def oracle(point: Vector, places: Indices | None) -> tuple[Vector, float]:
             flat.load_trainable(point)
-            loss = self._gradient(flat, self._objective, flat.placed(samples.at(places)), seed, 0)
+            loss = self._gradient(flat, self._objective, flat.placed(samples.at(places)), noise, 0)
             return flat.read_gradient().copy(), loss
 
         estimate, loss = self._estimator.estimate(oracle, model[:n], len(samples), memory, seed)

@@ -256,8 +256,6 @@ class Member:
         parts, rest = self._outgoing.packed.parts(layout.trainable), layout.buffers.split(self._sent_buffers)
         return [replace(upload, part=parts[upload.shard], buffers=rest[upload.shard]) for upload in uploads]
 
-    def receive(self, published: Published) -> Equivocation | None:
-        """Hold a published shard aside; refuse what is not what the plan asks for."""
     def receive(self, published: Published, *, committed: bool = False) -> Equivocation | None:
         """Hold a published shard aside; refuse what the plan does not ask for, or is too long and not committed."""
         manifest = published.manifest
