@@ -114,6 +114,7 @@ def test_all_colluding_aggregators_score_as_a_server(tmp_path):
             assert joint[name][victim].tobytes() == alone[name][victim].tobytes(), name
 
 
+@pytest.mark.slow
 def test_the_null_keeps_its_level(tmp_path):
     """Over 200 audits whose coins were tossed after the training, about 5 % reject at 5 %, whatever the figure."""
     rejected, refuted = Counter(), Counter()

@@ -172,7 +172,8 @@ def test_cohorts_lose_and_mix_up_nothing_on_the_way(cohort, tmp_path):
 
 def test_an_actor_of_a_cluster_does_a_cohort():
     actor = _Actor("tests.simulate.test_cohorts:together", {}, [])
-    actor.begin(small("local.cohort=3").model_dump(mode="json", exclude_none=True))
+    config, task = small("local.cohort=3"), together()
+    actor.begin(config.model_dump(mode="json", exclude_none=True), [task.samples(k) for k in range(config.members)])
     works = actor.train([Job(0, member) for member in (1, 2, 5)], np.zeros(10, np.float32), {}, [None] * 3)
     assert [work.job.member for work in works] == [1, 2, 5]
     assert len({work.values.tobytes() for work in works}) == 3

@@ -13,7 +13,7 @@ the transforms remember, and those copies of it that the configuration cannot do
 >>> disk_need(recipe, above=1 << 30, members=10, in_blocks=True)
 {}
 >>> sum(memory_need(recipe, above=1 << 30, members=10, in_blocks=True).values()) // 10**6
-280
+240
 """
 
 from __future__ import annotations
