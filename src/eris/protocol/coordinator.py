@@ -428,8 +428,13 @@ class Coordinator:
 
     @property
     def without_duty(self) -> set[int]:
-        """Who was in several different pairs that unmasked nothing: given neither shards nor pads any more."""
-        return {peer for peer, pairs in self._failed.items() if len(pairs) >= _MOST_FAILED_PAIRS}
+        """Who was in several different pairs that unmasked nothing: given neither shards nor pads any more.
+
+        Where too few would be left for a shard, nobody is: if nearly all fail, it is not they who fail.
+        """
+        failed = {peer for peer, pairs in self._failed.items() if len(pairs) >= _MOST_FAILED_PAIRS}
+        needed = self.recipe.policy.replicas + self.recipe.unmaskers
+        return failed if len(set(self._present()) - failed) >= needed else set()
 
     def _present(self) -> list[int]:
         return [peer for peer in sorted(self.roster) if peer not in self.absent and peer not in self.excluded]
