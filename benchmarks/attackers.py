@@ -77,6 +77,8 @@ LEAST = -0.02  # that the lower limit may be
 TUNING_SEEDS = range(2, 9)
 CHOSEN_ON = range(1, 9)  # the weights of `adaptive` on 1, all else on the tuning seeds
 RANDOM = {"1/50": 50, "1/200": 200}
+ENDS = math.inf  # when --minutes are over
+TIME_IS_UP = 75
 
 
 @dataclass(frozen=True)
@@ -145,17 +147,45 @@ def _part(estimate: UpdateEstimate, kept: Any) -> UpdateEstimate:
     return replace(estimate, rest=estimate.rest[:0], means=estimate.means[:0], fresh_means=estimate.means[:0], **values)
 
 
-POINTS = {f"{sweep} {number}": point for sweep in SWEEPS for number, point in enumerate(SWEEPS[sweep].points(8))}
+COALITIONS = (1, 2, 4, 8)
 
 
 def settings(name: str, seed: int) -> Config:
     """Return what is trained."""
-    if name in POINTS:
-        changes = POINTS[name].changes
-    else:
-        changes = TRAININGS[name].changes if name in TRAININGS else DEFENCES[name]
+    known = {**DEFENCES, **{training: part.changes for training, part in {**TRAININGS, **SWEPT}.items()}}
+    return trained(known[name], seed)
+
+
+def trained(changes: Sequence[str], seed: int) -> Config:
+    """Return the small preset with changes."""
     config = load_config(changes=[*SMALL, *changes, f"seed={seed}"])
     return with_defaults(config, config.methods[0])
+
+
+def swept_trainings() -> dict[str, Training]:
+    """Return the trainings behind all sweeps; points of several sweeps that come to the same settings are one.
+
+    A server is taken of the training with eight aggregators, in which everybody sends what FedAvg would, to the bit.
+    """
+    found: dict[str, Training] = {}
+    for sweep in SWEEPS:
+        for number, point in enumerate(SWEEPS[sweep].points(8)):
+            name = f"{sweep} {number}"
+            if point.label == "server":
+                continue
+            plan = trained(point.changes, 0)
+            same = next((other for other, part in found.items() if trained(part.changes, 0) == plan), name)
+            several = len(point.observers) > 1
+            looking = {
+                f"{sweep}: {observer.size if several else point.label}": str(observer)
+                for observer in point.observers
+                if not several or observer.size in COALITIONS
+            }
+            before = found[same].observers if same in found else {}
+            found[same] = Training(found[same].changes if same in found else point.changes, {**before, **looking})
+    whole = next(part for part in found.values() if "aggregators: 8" in part.observers)
+    whole.observers["aggregators: server"] = "everything"
+    return found
 
 
 def digest() -> str:
@@ -221,15 +251,16 @@ def observed(name: str, seed: int) -> dict[str, Any]:
 
 
 def swept(name: str, seed: int) -> dict[str, Any]:
-    """Train one point of a sweep, and look as it says."""
-    point = POINTS[name]
-    several = len(point.observers) > 1
-    labels = [str(observer.size) if several else point.label for observer in point.observers]
-    lookers = [
-        Looker(label, str(observer), (ATTACKS[STRONGEST],), {}, seed)
-        for label, observer in zip(labels, point.observers, strict=True)
-    ]
-    return measured(name, seed, lookers)
+    """Train points of sweeps, and look as they say; points that look alike are one look."""
+    looking = SWEPT[name].observers
+    first = {who: view for view, who in reversed(looking.items())}
+    lookers = [Looker(view, who, (ATTACKS[STRONGEST],), {}, seed) for who, view in first.items()]
+    found = measured(name, seed, lookers)
+    found["views"] = {view: found["views"][first[who]] for view, who in looking.items()}
+    return found
+
+
+SWEPT = swept_trainings()
 
 
 class Remembering:
@@ -274,6 +305,8 @@ def kept(out: Path, what: Callable[[str, int], dict[str, Any]], name: str, seed:
     """Return what a file says, or measure and write it."""
     path = out / f"{name.replace(' ', '-').replace('=', '')}-{seed}.json"
     if not path.exists():
+        if time.monotonic() > ENDS:
+            sys.exit(TIME_IS_UP)
         found = what(name, seed) | {"digest": digest()}
         path.with_suffix(".part").write_text(json.dumps(found, indent=1))
         path.with_suffix(".part").rename(path)
@@ -289,6 +322,8 @@ def everywhere(
 ) -> list[dict[str, Any]]:
     """Return what came of every training with every seed."""
     pairs = [(out, what, name, seed) for seed in seeds for name in names]
+    if workers == 1:
+        return [kept(*pair) for pair in pairs]
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         return list(pool.map(kept, *zip(*pairs, strict=True)))
 
@@ -358,20 +393,24 @@ def observers(out: Path, text: str, count: int, names: Sequence[str], workers: i
 
 def sweeps(out: Path, text: str, count: int, names: Sequence[str], workers: int) -> dict[str, Any]:
     """Return the AUC along every axis."""
-    points = [point for point in POINTS if point.split()[0] in names]
-    found = everywhere(out, swept, points, seeds_from(text, count), workers)
-    table: dict[str, Any] = {}
-    for name in names:
-        labels = dict.fromkeys(label for one in found if one["training"].split()[0] == name for label in one["views"])
-        table[name] = {label: _point(found, name, label) for label in labels}
-    return {"hash": text, "attack": STRONGEST, "seeds": seeds_from(text, count), "sweeps": table}
-
-
-def _point(found: Sequence[dict[str, Any]], name: str, label: str) -> dict[str, Any]:
-    runs = [one for one in found if one["training"].split()[0] == name and label in one["views"]]
-    figures = [run["views"][label][STRONGEST] for run in runs]
-    parts = {part: over_seeds([one[part] for one in figures]) for part in ("auc", "epsilon")}
-    return {**parts, "accuracy": over_seeds([run["accuracy"] for run in runs])}
+    trainings = [name for name, part in SWEPT.items() if any(view.split(":")[0] in names for view in part.observers)]
+    found = everywhere(out, swept, trainings, seeds_from(text, count), workers)
+    table: dict[str, Any] = {name: {} for name in names}
+    for one in found:
+        for view in one["views"]:
+            sweep, label = view.split(": ")
+            if sweep in table:
+                table[sweep].setdefault(label, []).append(
+                    {**one["views"][view][STRONGEST], "accuracy": one["accuracy"]}
+                )
+    points = {
+        sweep: {
+            label: {part: over_seeds([run[part] for run in runs]) for part in ("auc", "epsilon", "accuracy")}
+            for label, runs in labels.items()
+        }
+        for sweep, labels in table.items()
+    }
+    return {"hash": text, "attack": STRONGEST, "seeds": seeds_from(text, count), "sweeps": points}
 
 
 def main() -> None:
@@ -392,11 +431,14 @@ def main() -> None:
         usual = small if command is tuning else list(known)
         command.add_argument("--trainings", nargs="+", choices=known, default=usual)
         command.add_argument("--workers", type=int, default=1, help="processes")
+        command.add_argument("--minutes", type=float, default=math.inf, help="begin nothing after so many (exit 75)")
     chosen = parser.parse_args()
     if chosen.what == "digest":
         print(digest())
         return
     chosen.out.mkdir(parents=True, exist_ok=True)
+    global ENDS
+    ENDS = time.monotonic() + 60 * chosen.minutes
     if chosen.what != "tune":
         measure = {"gate": gate, "observers": observers, "sweeps": sweeps}[chosen.what]
         found = measure(chosen.out, chosen.hash, chosen.seeds, chosen.trainings, chosen.workers)

@@ -18,10 +18,11 @@ from eris.tasks import build_task
 
 FEW = ["data.name=synthetic-clouds", "data.samples=16", "members=5", "rounds=2", "workers=1"]
 FAST = [part for change in FEW for part in ("--set", change)]
+ONE = [*FAST, "--seeds", "1", "--processes", "1"]
 
 
 def test_an_audit_ends_with_a_table_a_file_and_a_picture(invoke, tmp_path):
-    done = invoke("audit", "membership", *FAST, "--out", "first", "--views", "2")
+    done = invoke("audit", "membership", *ONE, "--out", "first", "--views", "2")
     assert done.exit_code == 0
     for word in ("first/membership.json", "first/membership.png", "no guarantee"):
         assert word in done.output
@@ -34,12 +35,12 @@ def test_an_audit_ends_with_a_table_a_file_and_a_picture(invoke, tmp_path):
     assert (tmp_path / "first" / "membership.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "first" / "runs" / "eris" / "summary.json").exists()
     with pytest.raises(ConfigError, match="other settings"):
-        invoke("audit", "membership", *FAST, "--out", "first", "--views", "3")
+        invoke("audit", "membership", *ONE, "--out", "first", "--views", "3")
 
 
 def test_several_observers_and_one_attack_as_json(invoke):
     chosen = ["--set", "method=eris", "--observer", "coalition:2", "--observer", "broadcast", "--attack", "paper"]
-    done = invoke("audit", "membership", *FAST, *chosen, "--out", "second", "--json")
+    done = invoke("audit", "membership", *ONE, *chosen, "--out", "second", "--json")
     (trial,) = json.loads(done.stdout)["trials"]
     assert [(r["observer"], r["attack"]) for r in trial["results"]] == [
         ("coalition:2", "paper"),
@@ -50,7 +51,7 @@ def test_several_observers_and_one_attack_as_json(invoke):
 
 
 def test_several_seeds_end_with_means_and_intervals_over_them(invoke, tmp_path):
-    options = [*FAST, "--set", "method=eris", "--views", "1", "--seeds", "3", "--out", "many"]
+    options = [*FAST, "--set", "method=eris", "--views", "1", "--seeds", "3", "--processes", "1", "--out", "many"]
     done = invoke("audit", "membership", *options)
     assert done.exit_code == 0
     for phrase in (
@@ -77,7 +78,7 @@ def test_several_seeds_end_with_means_and_intervals_over_them(invoke, tmp_path):
 
 
 def test_one_run_is_called_one_run(invoke):
-    done = invoke("audit", "membership", *FAST, "--set", "method=eris", "--views", "1", "--out", "one")
+    done = invoke("audit", "membership", *ONE, "--set", "method=eris", "--views", "1", "--out", "one")
     assert "One run (seed 1)" in done.output
     assert "Mean over" not in done.output
 
@@ -86,7 +87,7 @@ def test_a_finished_run_gives_its_settings(invoke, tmp_path):
     from eris.simulate.run import run
 
     run(load_config(changes=[*FEW, "method=eris", "aggregators=3"]), tmp_path / "finished")
-    done = invoke("audit", "membership", "finished", "--out", "third", "--json", "--views", "1")
+    done = invoke("audit", "membership", "finished", "--seeds", "1", "--out", "third", "--json", "--views", "1")
     written = json.loads((tmp_path / "third" / "membership.json").read_text())
     assert done.exit_code == 0
     assert written["settings"]["aggregators"] == 3
@@ -100,7 +101,7 @@ def test_a_run_of_real_processes_gives_its_settings_too(invoke, tmp_path):
     federation = FederationFile({"name": "local", "coordinator": "127.0.0.1:1", "peers": peers}, config)
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "FEDERATION.toml").write_text(federation.dump())
-    options = ["--views", "1", "--json", "--out"]
+    options = ["--views", "1", "--seeds", "1", "--json", "--out"]
     found = json.loads(invoke("audit", "membership", "real", "--set", "rounds=1", *options, "a").stdout)
     assert found["trials"][0]["results"][0]["rounds"] == 1
     named = json.loads(invoke("audit", "membership", "real/FEDERATION.toml", "--set", "rounds=1", *options, "b").stdout)
@@ -110,7 +111,8 @@ def test_a_run_of_real_processes_gives_its_settings_too(invoke, tmp_path):
 
 
 def test_a_run_with_canaries_is_attacked_again_without_training(invoke, tmp_path):
-    first = invoke("audit", "membership", *FAST, "--set", "method=eris", "--out", "first", "--json", "--views", "2")
+    one = [*ONE, "--set", "method=eris", "--json", "--views", "2"]
+    first = invoke("audit", "membership", *one, "--all-attacks", "--out", "first")
     trained = tmp_path / "first" / "runs" / "eris" / "metrics.jsonl"
     before = trained.stat().st_mtime_ns
     again = invoke("audit", "membership", "first/runs/eris", "--out", "second", "--json")
@@ -119,10 +121,20 @@ def test_a_run_with_canaries_is_attacked_again_without_training(invoke, tmp_path
     assert [r["attack"] for r in json.loads(other.stdout)["trials"][0]["results"]] == ["dot", "paper"]
     assert trained.stat().st_mtime_ns == before
     assert not (tmp_path / "second" / "runs").exists()
+    invoke("audit", "membership", *one, "--out", "few")
+    with pytest.raises(ConfigError, match="dot did not listen to this training, only paper, whitened did"):
+        invoke("audit", "membership", "few/runs/eris", "--out", "fourth", "--attack", "dot")
+
+
+def test_five_seeds_are_the_default_and_side_by_side_they_come_to_the_same(invoke, tmp_path):
+    options = ["audit", "membership", *FAST, "--set", "method=eris", "--views", "1", "--json", "--out"]
+    found = json.loads(invoke(*options, "both", "--processes", "2").stdout)
+    assert [trial["seed"] for trial in found["trials"]] == [9, 10, 11, 12, 13]
+    assert json.loads(invoke(*options, "one", "--processes", "1").stdout)["trials"] == found["trials"]
 
 
 def test_the_same_audit_twice_is_the_same(invoke):
-    options = ["audit", "membership", *FAST, "--set", "method=eris", "--json", "--views", "1", "--out"]
+    options = ["audit", "membership", *ONE, "--set", "method=eris", "--json", "--views", "1", "--out"]
     assert json.loads(invoke(*options, "a").stdout)["trials"] == json.loads(invoke(*options, "b").stdout)["trials"]
 
 
@@ -133,7 +145,7 @@ def test_observers_that_a_later_method_does_not_have_are_refused_before_anything
         ('["gossip", "eris"]', "neighbour"),
     ):
         with pytest.raises(ConfigError):
-            invoke("audit", "membership", *FAST, "--set", f"method={methods}", "--observer", observer, "--out", "none")
+            invoke("audit", "membership", *ONE, "--set", f"method={methods}", "--observer", observer, "--out", "none")
         assert not (tmp_path / "none").exists()
 
 
@@ -141,7 +153,7 @@ def test_data_without_samples_is_refused(invoke):
     changes = ["data.name=synthetic-quadratic", "data.samples=0", "data.test_samples=0", "local.epochs=1"]
     quadratic = [part for change in changes for part in ("--set", change)]
     with pytest.raises(InputError, match="no samples"):
-        invoke("audit", "membership", *FAST, *quadratic, "--out", "none")
+        invoke("audit", "membership", *ONE, *quadratic, "--out", "none")
 
 
 @pytest.mark.parametrize("what", [("membership",), ("sweep", "rotation"), ("sweep", "gaussianity")])
@@ -151,7 +163,7 @@ def test_whoever_interrupts_is_told_how_to_go_on(invoke, monkeypatch, what):
 
     for place in ("eris.audit.membership_run.run", "eris.audit.gaussianity.run"):
         monkeypatch.setattr(place, interrupted)
-    done = invoke("audit", *what, *FAST, "--out", "here")
+    done = invoke("audit", *what, *(ONE if what == ("membership",) else FAST), "--out", "here")
     assert done.exit_code == 130
     assert "the same command with --out here goes on" in done.output
 

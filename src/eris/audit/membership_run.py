@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -24,7 +28,7 @@ from eris.audit.canaries import AuditableTask, PlantedTask, plant_in
 from eris.audit.crafted import plant_crafted
 from eris.audit.json_file import write_json
 from eris.audit.membership import MembershipAudit, MembershipResult
-from eris.audit.memory_need import AuditMemory, memory_need, require_memory
+from eris.audit.memory_need import AuditMemory, affordable, memory_need, require_memory
 from eris.audit.observer import Observer, parse_observer, partners_of
 from eris.audit.over_seeds import summary_over_seeds
 from eris.compose import compose
@@ -49,6 +53,7 @@ __all__ = [
     "over_seeds",
 ]
 
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _MARK, _SCORES, _SUMMARY = "canaries.json", "scores.npz", "summary.json"
 
 SMALL = (
@@ -72,7 +77,8 @@ class AuditPlan:
     """What is measured, whatever is trained."""
 
     observers: tuple[Observer, ...]
-    attacks: tuple[str, ...]  # that are reported; all that can be made are listened with
+    attacks: tuple[str, ...]  # that are reported
+    heard: tuple[str, ...] = ()  # that listen, and can be asked for afterwards; none named: all that can be made
     canaries: int = 64  # at most so many a member
     views: int = 8  # at most so many places to look at a member from
     masks_known: bool = False  # let the attacker know what each member kept under independent masks
@@ -87,7 +93,8 @@ class AuditPlan:
         """What the scores depend on; statistics are made of them afterwards."""
         observers = [str(observer) for observer in self.observers]
         texts = {"filler": self.filler, "copies": self.copies} if self.filler else {}
-        flags = {name: True for name in ("crafted", "losses_only") if getattr(self, name)}
+        flags: dict[str, Any] = {name: True for name in ("crafted", "losses_only") if getattr(self, name)}
+        flags |= {"heard": list(self.heard)} if self.heard else {}
         return {
             "observers": observers,
             "canaries": self.canaries,
@@ -104,8 +111,15 @@ def finished_audit(folder: Path, attacks: tuple[str, ...]) -> AuditPlan | None:
         return None
     facts = json.loads((folder / _MARK).read_text(encoding="utf-8"))
     observers = tuple(parse_observer(text) for text in facts.pop("observers"))
+    heard = facts["attacks"]
+    if deaf := [name for name in attacks if name not in heard]:
+        raise ConfigError(
+            f"attack {deaf[0]} did not listen to this training, only {', '.join(heard)} did",
+            fix=f"audit again with --attack {deaf[0]}, or with --all-attacks",
+            path=folder,
+        )
     del facts["key"], facts["attacks"]
-    return AuditPlan(observers, attacks, **facts)
+    return AuditPlan(observers, attacks, **facts | {"heard": tuple(facts.get("heard", ()))})
 
 
 class AuditedRun:
@@ -118,11 +132,13 @@ class AuditedRun:
             require(attack_by_name(name), offered(self._planted))
         samples = [self._planted.task.samples(member) for member in range(config.members)]
         composition = compose(config, self._planted.task.spec, samples)
+        heard = [attack_by_name(name) for name in plan.heard] or None
         self._audit = MembershipAudit(
-            composition, self._planted, plan.observers, views=plan.views, masks_known=plan.masks_known
+            composition, self._planted, plan.observers, views=plan.views, masks_known=plan.masks_known, attacks=heard
         )
         places = sum(len(found) for members in self._audit.places.values() for found in members)
-        self.memory_need = memory_need(self._planted, composition, places)
+        gradients = any("gradients" in attack.needs for attack in self._audit.attacks)
+        self.memory_need = memory_need(self._planted, composition, places, gradients=gradients)
         attacks = sorted(attack.name for attack in self._audit.attacks)
         self._key = sha256(json.dumps([config.digest, plan.listening, attacks]).encode()).hexdigest()
         self.finished = False
@@ -240,23 +256,70 @@ def audit_membership(
     listeners: Sequence[Listener] = (),
     stopped: Callable[[], bool] = lambda: False,
     notice: Callable[[AuditMemory], None] = lambda _: None,
+    processes: int = 1,
 ) -> list[MethodAudit]:
     """Audit every method of a configuration; write membership.json, and each training's folder, below `out`.
 
-    With `seeds` each method is trained with each of them, whatever the configuration's own seed. The same again goes on
-    where it was.
+    With `seeds` each method is trained with each of them, whatever the configuration's own seed. With `processes` so
+    many trainings are under way at once, and listeners hear of each when it is over. The same again goes on where it
+    was.
     """
     for method in config.methods:
         _check(with_defaults(config, method), method, plan)
-    trials = [
-        audit_method(
-            each.for_method(method), folder / method, plan, listeners=listeners, stopped=stopped, notice=notice
-        )
+    jobs = [
+        (each.for_method(method), folder / method, plan)
         for each, folder in _runs(config, out / "runs", seeds)
         for method in config.methods
     ]
+    if min(processes, len(jobs)) > 1:
+        trials = _side_by_side(jobs, processes, listeners, notice)
+    else:
+        trials = [audit_method(*job, listeners=listeners, stopped=stopped, notice=notice) for job in jobs]
     _write(config, out, trials)
     return trials
+
+
+_Job = tuple[Config, Path, AuditPlan]
+
+
+def _side_by_side(
+    jobs: Sequence[_Job], processes: int, listeners: Sequence[Listener], notice: Callable[[AuditMemory], None]
+) -> list[MethodAudit]:
+    """Audit trainings in processes of their own, as many at once as memory allows."""
+    first = _opened(jobs[0])
+    notice(first.memory_need)
+    processes = min(processes, len(jobs), affordable(first.memory_need))
+    trials = []
+    with _one_thread_each(), multiprocessing.get_context("spawn").Pool(processes, _leave_interrupts) as pool:
+        for trial, (config, *_) in zip(pool.imap(_audited, jobs), jobs, strict=True):
+            trials.append(trial)
+            for listener in listeners:
+                listener(RunEnded(config.rounds, True, "", 0.0))
+    return trials
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Let processes that begin now compute with one thread each: together they have all cores already."""
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _audited(job: _Job) -> MethodAudit:
+    return audit_method(*job)
+
+
+def _leave_interrupts() -> None:
+    """Leave Ctrl-C to the process that waits: it ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _runs(config: Config, folder: Path, seeds: Sequence[int]) -> list[tuple[Config, Path]]:
@@ -313,13 +376,18 @@ def audit_method(
 
     `notice` is told, before it is taken, how much memory the audit needs besides the training.
     """
-    audited = AuditedRun(with_defaults(config, config.methods[0]), folder, plan)
+    audited = _opened((config, folder, plan))
     notice(audited.memory_need)
     if audited.finished:
         _pass_over(audited, listeners)
     else:
         _train(audited, config, listeners, stopped)
     return MethodAudit(config.methods[0], config.seed, audited.summary.get("final_accuracy"), audited.results())
+
+
+def _opened(job: _Job) -> AuditedRun:
+    config, folder, plan = job
+    return AuditedRun(with_defaults(config, config.methods[0]), folder, plan)
 
 
 def _train(audited: AuditedRun, config: Config, listeners: Sequence[Listener], stopped: Callable[[], bool]) -> None:

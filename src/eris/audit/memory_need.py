@@ -15,9 +15,10 @@ from eris.compose import Composition
 from eris.errors import ConfigError
 from eris.transforms import Shift
 
-__all__ = ["AuditMemory", "memory_need", "require_memory"]
+__all__ = ["AuditMemory", "affordable", "memory_need", "require_memory"]
 
 _VALUE = 4
+_PROCESS = 1 << 29  # what a process takes before it has done anything
 _SYSTEM = Path("/proc/meminfo")
 
 
@@ -40,12 +41,15 @@ class AuditMemory:
         return f"about {_sized(self.total)} ({named})"
 
 
-def memory_need(planted: PlantedTask, composition: Composition, places: int) -> AuditMemory:
-    """Return what an audit takes that looks from so many places (over all victims and observers)."""
+def memory_need(planted: PlantedTask, composition: Composition, places: int, *, gradients: bool = True) -> AuditMemory:
+    """Return what an audit takes that looks from so many places (over all victims and observers).
+
+    Without `gradients` no attack that listens asks for them.
+    """
     n, members = composition.recipe.spec.n_trainable, planted.task.members
     canaries = max((len(own) for own in planted.canaries.places), default=0)
     public = planted.public.samples(0) if planted.public is not None else 0
-    rows = 2 * (canaries + public) if planted.gradients and planted.copies is None else 0
+    rows = 2 * (canaries + public) if gradients and planted.gradients and planted.copies is None else 0
     shifts = any(isinstance(transform, Shift) for transform in composition.recipe.chain.transforms)
     kept = (3 if shifts else 0) + (2 if composition.config.local.keep_state else 0)
     return AuditMemory(_VALUE * n * rows, _VALUE * n * (members + 2), _VALUE * n * kept * places)
@@ -59,6 +63,12 @@ def require_memory(need: AuditMemory) -> None:
             f"the audit takes {need} of memory besides the training, and {_sized(available)} are free",
             fix="use --losses-only, fewer --views, or fewer --canaries",
         )
+
+
+def affordable(need: AuditMemory) -> int:
+    """Return how many such audits this machine can hold at once, each with half as much again for its training."""
+    available = _available()
+    return 1 if available is None else max(1, available // max(1, need.total * 3 // 2 + _PROCESS))
 
 
 def _available() -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ class CanaryProbe:
     def __init__(self, planted: PlantedTask, member: int, model: Vector, *, step: float = 1.0) -> None:
         self._planted, self.member, self.model, self.step = planted, member, model, np.float32(step)
         self.n = planted.probe.spec.n_trainable
+        self._asked: dict[bytes, Scores] = {}
 
     @cached_property
     def losses(self) -> Scores:
@@ -55,8 +57,11 @@ class CanaryProbe:
         return self.variation_at(self.model, self.losses)
 
     def losses_at(self, model: Vector) -> Scores:
-        """Return the loss of each canary at another model."""
-        return self._planted.probe.sample_losses(self.member, model)
+        """Return the loss of each canary at another model; several attacks ask about the same ones."""
+        key = _key(model)
+        if key not in self._asked:
+            self._asked[key] = self._planted.probe.sample_losses(self.member, model)
+        return self._asked[key]
 
     def variation_at(self, model: Vector, losses: Scores) -> Scores:
         """Return the mean of p(copy) over copies − p(text), p = exp(−mean loss of a token), for each text."""
@@ -92,6 +97,7 @@ class PublicProbe:
     def __init__(self, task: AuditableTask, model: Vector) -> None:
         self._task, self.model = task, model
         self.shards: dict[bytes, Any] = {}
+        self._asked: dict[bytes, Scores] = {}
 
     @cached_property
     def gradients(self) -> Vector:
@@ -99,12 +105,19 @@ class PublicProbe:
         return self._task.sample_gradients(0, self.model)
 
     def losses_at(self, model: Vector) -> Scores:
-        """Return the loss of each of the first few at another model."""
-        return self._few.sample_losses(0, model)
+        """Return the loss of each of the first few at another model; from one place all victims have the same."""
+        key = _key(model)
+        if key not in self._asked:
+            self._asked[key] = self._few.sample_losses(0, model)
+        return self._asked[key]
 
     @cached_property
     def _few(self) -> AuditableTask:
         return self._task.restricted([np.arange(min(_FEW, self._task.samples(0)))])
+
+
+def _key(model: Vector) -> bytes:
+    return blake2b(np.ascontiguousarray(model).data, digest_size=16).digest()
 
 
 @dataclass(frozen=True)

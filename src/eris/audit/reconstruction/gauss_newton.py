@@ -24,7 +24,7 @@ from eris.seeds import Seed
 __all__ = ["GaussNewton"]
 
 _ROWS = 3  # for each pixel
-_AT_ONCE = 256  # rows of the Jacobian
+_AT_ONCE = 64  # rows of the Jacobian, or columns
 _MOST_VALUES = 1 << 27  # of the Jacobian: 1 GiB in float64
 
 
@@ -109,12 +109,22 @@ def _loss(matching: Matching, pictures: Tensor, targets: Tensor, rows: Tensor) -
 
 
 def _linearised(matching: Matching, pictures: Tensor, targets: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the residual and its Jacobian with respect to every pixel."""
+    """Return the residual and its Jacobian with respect to every pixel, by rows or by columns: whichever are fewer."""
     variable = pictures.detach().clone().requires_grad_()
     missed = matching.residual(variable, targets)[rows]
-    each = torch.eye(len(rows), dtype=missed.dtype)
+    if len(rows) <= variable.numel():
+        return missed.detach(), _slopes(missed, variable)
+    # Backwards twice is forwards: Jᵀu is linear in u, and its slope along one pixel is that pixel's column of J.
+    weights = torch.zeros_like(missed, requires_grad=True)
+    (back,) = torch.autograd.grad(missed, variable, weights, create_graph=True)
+    return missed.detach(), _slopes(back.reshape(-1), weights).T.contiguous()
+
+
+def _slopes(values: Tensor, variable: Tensor) -> Tensor:
+    """Return the slope of every value along the variable, a row each."""
+    each = torch.eye(len(values), dtype=values.dtype)
     parts = [
-        torch.autograd.grad(missed, variable, one, retain_graph=True, is_grads_batched=True)[0].flatten(1)
+        torch.autograd.grad(values, variable, one, retain_graph=True, is_grads_batched=True)[0].flatten(1)
         for one in torch.split(each, _AT_ONCE)
     ]
-    return missed.detach(), torch.cat(parts)
+    return torch.cat(parts)

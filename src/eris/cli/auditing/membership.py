@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["membership"]
 
+_SEEDS = 5  # without --seeds
 _MasksKnown = Annotated[
     bool, typer.Option("--masks-known", help="Tell the attacker what each member kept under independent masks.")
 ]
@@ -50,9 +52,13 @@ def membership(
     ] = None,
     attack: AttackName = "best",
     seeds: Annotated[
-        int,
-        typer.Option(min=1, help="Trainings with as many seeds that nothing was chosen on; a statement takes ten."),
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1,
+            show_default="5",
+            help="Trainings with as many seeds that nothing was chosen on; a statement takes ten.",
+        ),
+    ] = None,
     canaries: Canaries = 64,
     views: Views = 8,
     masks_known: _MasksKnown = False,
@@ -67,6 +73,13 @@ def membership(
     losses_only: Annotated[
         bool, typer.Option("--losses-only", help="Build no gradient of a sample: for models too large for that.")
     ] = False,
+    all_attacks: Annotated[
+        bool,
+        typer.Option("--all-attacks", help="Let every attack listen: another can then be asked without training."),
+    ] = False,
+    processes: Annotated[
+        int | None, typer.Option(min=1, show_default="cores", help="Trainings that are under way at once.")
+    ] = None,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
@@ -81,6 +94,8 @@ def membership(
 
     `eris audit membership --seeds 10`
 
+    `eris audit membership --seeds 1 --set method=eris --all-attacks`
+
     `eris audit membership runs/digits --observer aggregator --observer coalition:5`
 
     `eris audit membership --set method=eris --set aggregators=4 --attack paper --json`
@@ -92,7 +107,7 @@ def membership(
     folder, asked = out or stamped_folder(), attacks(attack, losses_only=losses_only)
     if (
         source is not None
-        and not (changes or observer or seeds > 1)
+        and not (changes or observer or (seeds or 1) > 1)
         and (before := finished_audit(source, asked)) is not None
     ):
         trials = attack_again(source, folder, before)
@@ -109,12 +124,20 @@ def membership(
             copies=copies,
             crafted=crafted,
             losses_only=losses_only,
+            heard=() if all_attacks else asked,
         )
-        chosen = TUNING.other_seeds(config.seed, seeds) if seeds > 1 else ()
-        total = seeds * len(config.methods) * config.rounds
+        count = seeds or _SEEDS
+        chosen = TUNING.other_seeds(config.seed, count) if count > 1 else ()
+        total = count * len(config.methods) * config.rounds
         with resumable(folder), Rounds(total, visible=not as_json) as progress:
             trials = audit_membership(
-                config, folder, plan, seeds=chosen, listeners=[progress], notice=_memory_note(visible=not as_json)
+                config,
+                folder,
+                plan,
+                seeds=chosen,
+                listeners=[progress],
+                notice=_memory_note(visible=not as_json),
+                processes=processes or ((os.cpu_count() or 1) if config.workers == 1 else 1),
             )
     plain, together = [trial.plain() for trial in trials], over_seeds(trials)
     picture = _draw(together or plain, folder / "membership.png")
