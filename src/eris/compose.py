@@ -6,8 +6,12 @@ before anything has started.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from eris.aggregate.choose import check_rule, rule_by_name
 from eris.aggregate.encoding import FixedPoint, check_fixed_point, check_masking
@@ -19,6 +23,7 @@ from eris.methods import Method, check_options, method_by_name, with_defaults
 from eris.methods.masked import check_masked, is_masked
 from eris.methods.noise_budget import SampleNoise, on_steps, on_update
 from eris.methods.own_model import own_model
+from eris.protocol.crowd import Crowd
 from eris.protocol.recipe import Recipe
 from eris.protocol.roster import RosterEntry
 from eris.seeds import Seed, public_root
@@ -28,6 +33,8 @@ from eris.step.optimizer import ServerOptimizer
 from eris.step.schedule import Schedule, schedule_by_name
 from eris.transforms import Chain, Transform, chain, noise_of, normalise_steps
 from eris.transforms.noise import GaussianNoise
+
+_MOST_LISTED = 2000  # members that every plan lists, whether they take part or not
 
 __all__ = ["Composition", "check_settings", "compose", "initial_seed", "training_seed"]
 
@@ -39,7 +46,7 @@ class Composition:
     config: Config
     method: Method
     recipe: Recipe
-    roster: tuple[RosterEntry, ...]
+    roster: Sequence[RosterEntry] | Crowd = field(repr=False)
     aggregators: tuple[int, ...]  # home of each shard
     sample_noise: SampleNoise | None = None  # of every local step
 
@@ -81,7 +88,7 @@ def check_settings(config: Config) -> None:
         _ingredients(chosen, method)
 
 
-def compose(config: Config, spec: ModelSpec, samples: list[int]) -> Composition:
+def compose(config: Config, spec: ModelSpec, samples: Sequence[int] | NDArray[np.int64]) -> Composition:
     """Build what a configuration for one method describes, for a model and the members' numbers of samples."""
     if len(config.methods) != 1:
         raise ConfigError(f"method is {list(config.methods)}", fix="compose one method at a time", key="method")
@@ -266,6 +273,11 @@ def _chain(config: Config, method: Method) -> Chain:
         return chain(*transforms)
 
 
-def _roster(config: Config, samples: list[int]) -> tuple[RosterEntry, ...]:
-    weighted = config.server.weights == "samples"
-    return tuple(RosterEntry(k, f"member-{k}", float(count if weighted else 1)) for k, count in enumerate(samples))
+def _roster(config: Config, samples: Sequence[int] | NDArray[np.int64]) -> Sequence[RosterEntry] | Crowd:
+    """Return who the members are: one by one, or as a crowd where they are many and few take part at a time."""
+    counts = np.asarray(samples, np.int64)
+    crowd = Crowd(counts if config.server.weights == "samples" else np.ones_like(counts))
+    least = int(crowd.weights.argmin())
+    if len(crowd) > _MOST_LISTED and config.participation < 1 and crowd[least].weight > 0:  # an entry refuses the rest
+        return crowd
+    return [crowd[member] for member in range(len(crowd))]

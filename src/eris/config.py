@@ -66,6 +66,7 @@ _MOVED: dict[str, tuple[tuple[str, str], ...]] = {
     "levels": (("qdpsgd", "levels"),),
     "start": tuple((method, "start") for method in ("gossip", "shatter", "ako", "qdpsgd")),
 }
+MOST_AGGREGATORS = 50  # unless more are asked for: a round has members × aggregators messages
 _FOLLOWING = {"aggregators", "momentum"}  # their defaults follow another setting, as long as nobody says them
 _IN_WORDS = (  # pydantic's words, in the order of trying, and ours
     (r"Input should be a valid dictionary.*", "a table"),
@@ -333,7 +334,9 @@ class Config(_Table):
         default="rounds", description="for compare: after so many rounds, or where FedAvg's validation loss is lowest"
     )
     members: Count = Field(default=10, description="peers that train")
-    aggregators: Count = Field(default=10, description="peers that aggregate; as many as members unless said")
+    aggregators: Count = Field(
+        default=10, description="peers that aggregate; as many as members unless said, 50 at most"
+    )
     participation: Annotated[float, Field(gt=0, le=1)] = Field(default=1.0, description="share of members in a round")
     workers: Annotated[int, Field(ge=0)] = Field(default=0, description="processes that train; 0: one for each core")
     engine: Literal["local", "ray"] = Field(default="local", description="who does the work")
@@ -356,9 +359,10 @@ class Config(_Table):
     @model_validator(mode="before")
     @classmethod
     def _aggregators_default_to_members(cls, data: Any) -> Any:
-        if isinstance(data, dict) and "members" in data and "aggregators" not in data:
-            return {**data, "aggregators": data["members"]}
-        return data
+        members = data.get("members") if isinstance(data, dict) else None
+        if members is None or "aggregators" in data:
+            return data
+        return {**data, "aggregators": min(members, MOST_AGGREGATORS) if isinstance(members, int) else members}
 
     @model_validator(mode="before")
     @classmethod

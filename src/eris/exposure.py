@@ -12,13 +12,15 @@ it stays what it was in the first round (without compression), with a redrawn on
 Beside them stands the number that the paper's Theorem 3.2 multiplies by C_max: how many **values** the best placed
 observer got of one member in all rounds together, T·p·n/A if all is even. In federations of up to a hundred members all
 three are also given member by member, for each observer; beyond, the number of values is an upper bound (the most that
-any observer got in each round, added up member by member).
+any observer got in each round, added up member by member). Members who never took part have no row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +31,14 @@ from eris.atomic_file import writing
 from eris.errors import CheckpointError
 from eris.events import Event, RoundStarted, Sent, ShardPublished, VerdictWritten
 from eris.protocol.recipe import Recipe
-from eris.shards.plan import Coordinates, ShardPlan
+from eris.shards.plan import Coordinates
 from eris.shards.policy import Layout
 from eris.transforms.quantize import Quantizer
 
 __all__ = ["BitRows", "ExposureLedger"]
 
 _MOST_MEMBERS = 100  # of whom every pair of member and observer is written down
+_ALL = -1  # in place of an observer: under a fixed plan one row tells what each of them saw
 
 Bits = NDArray[np.uint8]
 Counts = NDArray[np.int64]
@@ -84,9 +87,19 @@ class BitRows:
             stored = np.empty(0, np.uint8)
         return np.concatenate([stored, np.zeros(self._width - stored.size, np.uint8)])
 
+    def each(self, count: int) -> Iterator[Bits]:
+        """Return the first rows one after another; the file is read once, from its beginning to its end."""
+        with self._path.open("rb") if self._path.exists() else BytesIO() as file:
+            for row in range(count):
+                stored = np.frombuffer(file.read(self._width), np.uint8)
+                held = self._held.get(row)
+                yield np.pad(stored, (0, self._width - stored.size)) if held is None else held
+
 
 class ExposureLedger:
     """Listens to a run and keeps the account."""
+
+    views = False  # who sent what to whom is enough, without the values
 
     def __init__(self, recipe: Recipe, members: int, folder: Path, *, server: bool) -> None:
         self._recipe, self._members, self._server = recipe, members, server
@@ -94,11 +107,12 @@ class ExposureLedger:
         self._moving = recipe.policy.schedule != "fixed"
         self._rows = BitRows(folder / "seen.bits", self._n)
         self._sole_rows = BitRows(folder / "sole.bits", self._n)
-        self._sole: set[int] = set()  # members of whom something was published that is theirs alone
+        self._places: dict[tuple[int, int], int] = {}  # rows of a member and an observer, or of all observers together
+        self._sole: dict[int, int] = {}  # members of whom something was published that is theirs alone, with their rows
         self._observers: list[int] = []
         self._largest, self._sum, self._count, self._published = 0.0, 0.0, 0, 0.0
         self._rounds = 0
-        self._by_round = np.zeros(members)  # of each member, the most that one observer got in each round, added up
+        self._by_round: dict[int, float] = {}  # of a member, the most that one observer got in each round, added up
         self._whole: set[int] = set()  # members of whom all was seen: nothing more can come
         pairs = members if members <= _MOST_MEMBERS else 0
         self._most, self._values = np.zeros((2, pairs, members + 1))  # by member and observer, in coordinates
@@ -136,7 +150,7 @@ class ExposureLedger:
         }
 
     def _counted(self) -> dict[str, Any]:
-        seen = [self._seen_of(member) for member in range(self._members)]
+        seen = self._seen()
         union = self._union(seen)
         return {
             "coordinates": self._n,
@@ -147,7 +161,7 @@ class ExposureLedger:
             "union_over_rounds": max(union.values(), default=0.0),
             "union_by_observer": {"server" if self._server else str(peer): share for peer, share in union.items()},
             "values_over_rounds": round(
-                float(self._values.max() if self._values.size else self._by_round.max(initial=0.0))
+                float(self._values.max() if self._values.size else max(self._by_round.values(), default=0.0))
             ),
             "side_scalars": [
                 "weight",
@@ -168,8 +182,9 @@ class ExposureLedger:
             "count": self._count,
             "published": self._published,
             "rounds": self._rounds,
-            "by_round": self._by_round.tolist(),
-            "sole": sorted(self._sole),
+            "by_round": [list(self._by_round), list(self._by_round.values())],
+            "rows": list(self._places),
+            "sole": list(self._sole),
             "whole": sorted(self._whole),
             "most": self._most.tolist(),
             "values": self._values.tolist(),
@@ -177,14 +192,16 @@ class ExposureLedger:
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
-        if "by_round" not in state:
+        if not {"by_round", "rows"} <= state.keys():
             raise CheckpointError(
                 "this checkpoint's exposure was counted by an earlier version", fix="run again from the beginning"
             )
-        self._observers, self._whole, self._sole = list(state["observers"]), set(state["whole"]), set(state["sole"])
+        self._observers, self._whole = list(state["observers"]), set(state["whole"])
+        self._sole = {member: row for row, member in enumerate(state["sole"])}
+        self._places = {(member, observer): row for row, (member, observer) in enumerate(state["rows"])}
         self._largest, self._sum = state["largest"], state["sum"]
         self._count, self._published, self._rounds = state["count"], state["published"], state.get("rounds", 0)
-        self._by_round[:] = state["by_round"]
+        self._by_round = dict(zip(*state["by_round"], strict=True))
         for name, table in (("most", self._most), ("values", self._values)):
             table[:] = np.array(state[name]).reshape(table.shape)
 
@@ -233,39 +250,41 @@ class ExposureLedger:
 
     def _share(self, current: _Round, member: int) -> tuple[float, float]:
         """Return the most that one observer learned of a member, and what everybody learned."""
-        alone, learned = current.alone(member), current.learned(member, self._members)
+        alone, learned = current.alone(member), current.learned(member)
         if (published := int(alone.sum())) > 0:
-            learned += published - current.by_observer(alone, self._members)  # not again what it has seen itself
-            self._sole_rows.add(member, current.alone_bits(member))
-            self._sole.add(member)
+            learned += published - current.by_observer(alone)  # not again what it has seen itself
+            self._sole_rows.add(self._sole.setdefault(member, len(self._sole)), current.alone_bits(member))
         if not self._server:
-            learned[member] = 0
+            learned[current.observers == member] = 0
         if self._most.size:
-            row = learned[: self._most.shape[1]]
+            row = np.full(self._most.shape[1], float(published))
+            row[current.observers] = learned
+            row[member] *= self._server
             np.maximum(self._most[member], row, out=self._most[member])
             self._values[member] += row
-        self._by_round[member] += learned.max()
-        return float(learned.max()) / self._n, published / self._n
+        most = max(float(learned.max()), float(published))
+        self._by_round[member] = self._by_round.get(member, 0.0) + most
+        return most / self._n, published / self._n
 
-    def _by_member(self, seen: Sequence[Mapping[int, int]]) -> dict[str, Any]:
+    def _by_member(self, seen: Mapping[int, Counts]) -> dict[str, Any]:
         """Return the account of each member: a number for each observer, None for itself."""
-        observers = self._observers
+        observers, nothing = self._observers, np.zeros(len(self._observers), np.int64)
         return {
             "observers": ["server"] if self._server else [str(peer) for peer in observers],
             "members": {
                 str(member): {
-                    "largest_share_per_round": self._for_each(member, self._most[member] / self._n),
-                    "union_over_rounds": self._for_each(member, seen[member], self._n),
-                    "values_over_rounds": self._for_each(member, self._values[member]),
+                    "largest_share_per_round": self._for_each(member, self._most[member][observers] / self._n),
+                    "union_over_rounds": self._for_each(member, seen.get(member, nothing) / self._n),
+                    "values_over_rounds": self._for_each(member, self._values[member][observers]),
                 }
                 for member in range(self._members)
             },
         }
 
-    def _for_each(self, member: int, figures: Any, unit: int = 1) -> list[float | None]:
+    def _for_each(self, member: int, figures: NDArray[np.float64]) -> list[float | None]:
         return [
-            None if observer == member and not self._server else float(figures[observer]) / unit
-            for observer in self._observers
+            None if observer == member and not self._server else float(figure)
+            for observer, figure in zip(self._observers, figures, strict=True)
         ]
 
     @property
@@ -273,46 +292,62 @@ class ExposureLedger:
         """Whether messages carry the unit that values were rounded to, which comes from the whole vector's norm."""
         return isinstance(self._recipe.compressor, Quantizer)
 
-    def _union(self, seen: Sequence[Mapping[int, int]]) -> dict[int, float]:
+    def _union(self, seen: Mapping[int, Counts]) -> dict[int, float]:
         """Return, for each observer, the largest share of any member's coordinates it has ever seen."""
-        union = dict.fromkeys(self._observers, 0.0)
-        for member, counts in enumerate(seen):
-            for observer, count in counts.items():
-                if self._server or observer != member:
-                    union[observer] = max(union[observer], count / self._n)
-        return union
+        observers = np.array(self._observers, np.int64)
+        union = np.zeros(observers.size, np.int64)
+        for member, counts in seen.items():
+            np.maximum(union, counts if self._server else np.where(observers == member, 0, counts), out=union)
+        return {observer: float(count) / self._n for observer, count in zip(self._observers, union, strict=True)}
 
-    def _seen_of(self, member: int) -> dict[int, int]:
-        """Return how many of a member's coordinates each observer has ever seen, as its own or published alone."""
-        if self._moving:
-            alone = self._sole_rows.row(member)
-            rows = {observer: self._rows.row(self._row(member, observer)) | alone for observer in self._observers}
-            return {observer: int(np.bitwise_count(row).sum()) for observer, row in rows.items()}
+    def _seen(self) -> dict[int, Counts]:
+        """Return how many coordinates of a member each observer has ever seen, as its own or published alone."""
+        seen: dict[int, Counts] = {}
+        whole = self._by_owner(self._sizes, np.zeros_like(self._sizes))  # of most members everything was seen
+        rows = zip(self._places, self._rows.each(len(self._places)), strict=True)
+        for (member, observer), bits in rows:
+            if observer == _ALL:
+                usual = member in self._whole and member not in self._sole
+                seen[member] = whole if usual else self._seen_by_each(member, bits)
+            else:
+                counts = seen.setdefault(member, np.zeros(len(self._observers), np.int64))
+                own = bits | self._sole_rows.row(self._sole[member]) if member in self._sole else bits
+                counts[self._observers.index(observer)] = int(np.bitwise_count(own).sum())
+        return seen
+
+    def _seen_by_each(self, member: int, bits: Bits) -> Counts:
+        """Return what each observer has seen under a fixed plan, of which one row says what all of them have."""
+        alone = self._sole.get(member)
+        counts = self._sizes if member in self._whole else self._by_shard(bits)
+        sole = np.zeros(counts.size, np.int64) if alone is None else self._by_shard(self._sole_rows.row(alone))
+        return self._by_owner(counts, sole)
+
+    def _by_owner(self, counts: Counts, sole: Counts) -> Counts:
         policy, peers = self._recipe.policy, list(range(self._recipe.policy.shards))
-        counts, sole = self._seen_by_shard(member), self._sole_by_shard(member)
         total = np.full(max(*peers, *self._observers, 0) + 1, float(sole.sum()))
         for owners in filter(None, (policy.assignment(0, peers), policy.witnesses(0, peers))):
             total += np.bincount(owners, counts - sole, total.size)  # what was published alone has been counted
-        return {observer: int(total[observer]) for observer in self._observers}
+        return total[self._observers].astype(np.int64)
 
-    def _sole_by_shard(self, member: int) -> Counts:
-        if member not in self._sole:
-            return np.zeros(self._recipe.layout(0).shards, np.int64)
-        return self._by_shard(self._sole_rows.row(member))
-
-    def _seen_by_shard(self, member: int) -> Counts:
+    @property
+    def _sizes(self) -> Counts:
         layout = self._recipe.layout(0)
-        if member in self._whole:
-            return layout.trainable.sizes + layout.buffers.sizes
-        return self._by_shard(self._rows.row(member))
+        return layout.trainable.sizes + layout.buffers.sizes
 
     def _by_shard(self, bits: Bits) -> Counts:
-        layout, seen = self._recipe.layout(0), np.unpackbits(bits, count=self._n)
-        trainable, buffers = seen[: layout.trainable.n], seen[layout.trainable.n :]
-        return _per_shard(layout.trainable, trainable) + _per_shard(layout.buffers, buffers)
+        seen = np.unpackbits(bits, count=self._n).view(bool)
+        return np.bincount(self._owners[seen], minlength=self._recipe.policy.shards)
+
+    @cached_property
+    def _owners(self) -> NDArray[np.int64]:
+        """The shard of every coordinate under a fixed plan."""
+        layout = self._recipe.layout(0)
+        plans = (layout.trainable, layout.buffers)
+        return np.concatenate([plan.owners_of(np.arange(plan.n, dtype=np.int64)) for plan in plans])
 
     def _row(self, member: int, observer: int | None) -> int:
-        return member if observer is None else member * self._members + observer
+        key = member, _ALL if observer is None else observer
+        return self._places.setdefault(key, len(self._places))
 
 
 @dataclass
@@ -328,6 +363,7 @@ class _Round:
     supports: dict[int, Coordinates] = field(default_factory=dict)  # where members differ in them
 
     def __post_init__(self) -> None:
+        self.observers = np.unique(np.concatenate(self.owners))  # who aggregates in this round
         self.shared_counts = self.counts(self.mask)
         self.times = np.zeros(self.layout.trainable.n, np.int32)  # how many members kept a coordinate
         self._kept: dict[int | None, Bits] = {}
@@ -340,12 +376,12 @@ class _Round:
         if len(contributors) == 1:
             self._alone.setdefault(contributors[0], []).append(shard)
 
-    def learned(self, member: int, members: int) -> NDArray[np.float64]:
-        """Return what each peer got of a member as its aggregator; the usual case is computed once."""
+    def learned(self, member: int) -> NDArray[np.float64]:
+        """Return what each observer got of a member as its aggregator; the usual case is computed once."""
         if self.seen[member] is not self.shared_counts:
-            return self.by_observer(self.seen[member], members)
+            return self.by_observer(self.seen[member])
         if self._of_all is None:
-            self._of_all = self.by_observer(self.shared_counts, members)
+            self._of_all = self.by_observer(self.shared_counts)
         return self._of_all.copy()
 
     def owned_by(self, observer: int) -> NDArray[np.bool_]:
@@ -355,12 +391,11 @@ class _Round:
             owned = owned | (peers == observer)
         return owned
 
-    def by_observer(self, counts: Counts, members: int) -> NDArray[np.float64]:
-        """Sum up over the shards that each peer aggregates."""
-        size = max(members, *(int(peers.max()) for peers in self.owners)) + 1
-        total = np.zeros(size)
+    def by_observer(self, counts: Counts) -> NDArray[np.float64]:
+        """Sum up over the shards that each observer aggregates."""
+        total = np.zeros(self.observers.size)
         for peers in self.owners:
-            total += np.bincount(peers, counts, size)
+            total += np.bincount(np.searchsorted(self.observers, peers), counts, total.size)
         return total
 
     def counts(self, support: Coordinates | None) -> Counts:
@@ -413,8 +448,3 @@ class _Round:
         if keep:
             self._kept[observer] = bits
         return bits
-
-
-def _per_shard(plan: ShardPlan, seen: Bits) -> Counts:
-    owners = plan.owners_of(np.flatnonzero(seen).astype(np.int64))
-    return np.bincount(owners, minlength=plan.shards)

@@ -35,7 +35,7 @@ def simulated(rates, owners, capacities, participants, keep):
     context = SendContext(0, 0, plan, public_root(5), private_root(5, 0), ModelSpec.flat(N).trainable_sizes)
     parts = rand_k(keep).compress(np.ones(N, np.float32), context).parts(plan)
     sizes = np.array([part.payload_bytes for part in parts])
-    counted = RoundBytes(round_plan, server=False)
+    counted = RoundBytes(round_plan, server=False, members=len(round_plan.roster))
     for member in participants:
         counted.sent(member, framed(sizes), ())
     counted.published(dict(enumerate(sizes.tolist())))

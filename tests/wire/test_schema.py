@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from eris.errors import InputError, Reason, Refused
 from eris.wire.schema import (
     LONGEST_DOCUMENT,
+    MOST_NUMBERED,
     MOST_PEERS,
     Digest,
     Number,
@@ -182,7 +183,7 @@ def test_another_version_is_told_so_by_name(data: bytes, older: int) -> None:
         {"inner": Inner(1, (3, 2))},
         {"inner": Inner(1, (2, 2))},
         {"inner": Inner(1, (-1,))},
-        {"inner": Inner(1, (MOST_PEERS,))},
+        {"inner": Inner(1, (MOST_NUMBERED,))},
         {"raw": bytes(LONGEST_DOCUMENT)},
         {"text": "\ud800"},
         {"text": "x" * 4097},

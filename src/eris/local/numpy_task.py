@@ -33,6 +33,7 @@ __all__ = ["Descent", "LogisticTask", "QuadraticTask"]
 
 Labels = NDArray[np.int64]
 Examples = tuple[Vector, Labels]
+_KEPT = 1000  # members whose made-up rows are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +187,15 @@ class LogisticTask(_Corrected):
         descent: Descent | None = None,
     ) -> None:
         self.classes = _at_least_one(classes, "number of classes")
-        self._train = [_examples(rows, classes) for rows in train]
+        drawn = isinstance(train, _DrawnRows)
+        self._train: Sequence[Examples] = train if drawn else [_examples(rows, classes) for rows in train]  # type: ignore[assignment]
         self._test = _examples(test, classes)
         self.epochs = _at_least_one(epochs, "number of epochs")
         self.batch = None if batch is None else _at_least_one(batch, "batch size")
         self.descent = descent or Descent()
         self.features = int(self._test[0].shape[1])
-        if narrow := [k for k, (x, _) in enumerate(self._train) if x.shape[1] != self.features]:
+        given = [] if drawn else self._train
+        if narrow := [k for k, (x, _) in enumerate(given) if x.shape[1] != self.features]:
             raise InputError(f"members {narrow} do not have {self.features} features", fix="give all the same columns")
         self.spec = ModelSpec.of({
             "weight": np.zeros((self.features, classes), np.float32), "bias": np.zeros(classes, np.float32),
@@ -212,7 +215,7 @@ class LogisticTask(_Corrected):
     ) -> LogisticTask:
         """Invent a task: one bell-shaped cloud for each class, `samples` rows a member and `tests` to test on."""
         centres = 2 * seed.child("centres").generator().standard_normal((classes, features))
-        rows = [_clouds(centres, samples, seed.child("member", member)) for member in range(members)]
+        rows = _DrawnRows(centres, members, samples, seed.child("member"))
         return cls(rows, _clouds(centres, tests, seed.child("test")), classes=classes, **options)
 
     @property
@@ -222,7 +225,7 @@ class LogisticTask(_Corrected):
 
     def samples(self, member: int) -> int:
         """Return how many rows a member has."""
-        return int(self._train[member][1].size)
+        return self._train.rows if isinstance(self._train, _DrawnRows) else int(self._train[member][1].size)
 
     def initial(self, seed: Seed) -> Vector:
         """Return small random weights and zero biases."""
@@ -316,6 +319,26 @@ def _log_softmax(scores: Vector) -> Vector:
     shifted = scores - scores.max(axis=1, keepdims=True)
     logs: Vector = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return logs
+
+
+class _DrawnRows(Sequence[Examples]):
+    """Rows that come from a seed, drawn when a member trains; those of the last few members are kept."""
+
+    def __init__(self, centres: NDArray[np.float64], members: int, rows: int, seed: Seed) -> None:
+        self._centres, self._members, self.rows, self._seed = centres, members, rows, seed
+        self._kept: dict[int, Examples] = {}
+
+    def __len__(self) -> int:
+        return self._members
+
+    def __getitem__(self, member: Any) -> Any:
+        if not 0 <= member < self._members:
+            raise IndexError(member)
+        if (kept := self._kept.get(member)) is None:
+            kept = self._kept[member] = _clouds(self._centres, self.rows, self._seed.child(member))
+            if len(self._kept) > _KEPT:
+                del self._kept[next(iter(self._kept))]
+        return kept
 
 
 def _clouds(centres: NDArray[np.float64], rows: int, seed: Seed) -> Examples:

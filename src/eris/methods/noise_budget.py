@@ -13,7 +13,11 @@ rounds came to.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from eris.config import Config
 from eris.errors import ConfigError
@@ -79,11 +83,11 @@ def on_update(config: Config) -> list[Transform]:
     return [*bounded, gaussian_noise(noise, clip)] if noise else bounded
 
 
-def on_steps(config: Config, samples: list[int]) -> SampleNoise | None:
+def on_steps(config: Config, samples: Sequence[int] | NDArray[np.int64]) -> SampleNoise | None:
     """Return clipping and noise on every local step, where the configuration asks for them."""
     if config.privacy.unit == "member":
         return None
-    steps = local_steps(config, max(samples, default=1))
+    steps = local_steps(config, int(np.max(samples, initial=1)))
     clip, noise = _checked(config, multiplier(config, steps))
     if not noise:
         return None

@@ -272,6 +272,7 @@ def load_federation(path: Path) -> FederationFile:
     peers = settings.get("peers")
     if isinstance(peers, list):
         data.setdefault("members", len(peers))
+        data.setdefault("aggregators", data["members"])  # all who can, whatever a simulation would take
     return FederationFile(settings, load_config(data))
 
 

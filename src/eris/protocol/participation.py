@@ -19,7 +19,7 @@ def draw_participants(peers: Sequence[int], fraction: float, public: Seed, round
     """
     if not 0 < fraction <= 1:
         raise ConfigError(f"participation is {fraction}", fix="use 0 < participation ≤ 1")
-    peers = sorted(peers)
+    peers = peers if isinstance(peers, range) else sorted(peers)
     count = max(1, int(fraction * len(peers) + 0.5))
     chosen = public.child("round", round, "participants").subset(len(peers), count)
     return tuple(peers[index] for index in chosen)

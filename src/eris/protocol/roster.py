@@ -56,6 +56,7 @@ __all__ = [
 ROSTER_PURPOSE, LEAVE_PURPOSE = "roster", "leave"  # what a signature is for stands in what is signed
 
 _HEAVIEST = 2.0**53
+_LONGEST = 1 << 28  # bytes of a roster
 LONGEST_NAME = 64  # characters; a certificate has room for 63
 Name = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
 
@@ -161,8 +162,8 @@ class Roster(tuple[RosterEntry, ...]):
 
     @cached_property
     def encoded(self) -> bytes:
-        """All entries, as they travel."""
-        return encode(WholeRoster(self))
+        """All entries, as they travel; a simulation's, which do not, may be more than anybody would accept."""
+        return encode(WholeRoster(self), longest=_LONGEST)
 
     @cached_property
     def digest(self) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 
 from eris.wire.schema import (
+    LONGEST_DOCUMENT,
     MOST_PEERS,
     Digest,
     Number,
@@ -25,6 +26,7 @@ from eris.wire.schema import (
 __all__ = ["GENESIS", "ShardVerdict", "Verdict"]
 
 GENESIS = "0" * 64  # the chain before the first verdict
+_LONGEST = 1 << 30  # bytes of a verdict that nobody has to send
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +99,9 @@ class Verdict:
 
     @cached_property
     def encoded(self) -> bytes:
-        """All of it, as it travels."""
-        return encode(self)
+        """All of it, as it travels; with members of whom only simulations have so many it does not."""
+        crowd = any(entry.contributors[-1:] >= (MOST_PEERS,) for entry in self.shards)
+        return encode(self, longest=_LONGEST if crowd else LONGEST_DOCUMENT)
 
     @cached_property
     def digest(self) -> str:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,25 @@ class Links:
         """Give every peer the same rates."""
         return cls(np.full(members, up), np.full(members, down), np.zeros(members))
 
+    def of(self, peers: NDArray[np.int64]) -> Links:
+        """Return the links of some peers alone, in their order."""
+        return Links(self.up[peers], self.down[peers], self.compute[peers])
+
+    def slowest_down(self, members: int, besides: NDArray[np.int64]) -> float:
+        """Return the least rate at which a member receives that is not among these (ascending)."""
+        if self._equal:
+            return float(self.down[0])
+        first = self._by_rate[self._by_rate < members][: besides.size + 1]
+        return float(self.down[first[~np.isin(first, besides)][0]])
+
+    @cached_property
+    def _equal(self) -> bool:
+        return bool((self.down == self.down[0]).all())
+
+    @cached_property
+    def _by_rate(self) -> NDArray[np.int64]:
+        return np.argsort(self.down, kind="stable")
+
     def phase(self, sent: Bytes, received: Bytes) -> float:
         """Return the seconds until the slowest peer has sent and received its bytes."""
         peers = sent.size
@@ -64,5 +84,5 @@ def links_of(network: Network, members: int, slow: Collection[int], slow_factor:
     """Return the links of a configuration; a server's are as good as those of the best member, and never slow."""
     factor = np.ones(members + 1)
     factor[list(slow)] = slow_factor
-    up, down = (np.array([*each, max(each)]) for each in (network.of_each(key, members) for key in ("up", "down")))
-    return Links(up / factor, down / factor, np.array([*network.of_each("compute", members), 0.0]) * factor)
+    up, down = (np.append(each, max(each)) for each in (network.of_each(key, members) for key in ("up", "down")))
+    return Links(up / factor, down / factor, np.append(network.of_each("compute", members), 0.0) * factor)

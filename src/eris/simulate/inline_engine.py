@@ -10,7 +10,7 @@ from eris.local.task import Task
 from eris.protocol.replica import Replica
 from eris.simulate.engine import Pending, ReadState
 from eris.simulate.memory import peak_memory
-from eris.simulate.task_facts import TaskFacts, check_cohorts, evaluate, facts_of
+from eris.simulate.task_facts import check_cohorts, evaluate, facts_of
 from eris.simulate.work import Job, Work, do_jobs, in_cohorts
 
 __all__ = ["InlineEngine"]
@@ -20,14 +20,9 @@ class InlineEngine:
     """Do every job in this process."""
 
     def __init__(self, task: Task) -> None:
-        self.task = task
+        self.task, self.facts = task, facts_of(task)
         self._composition: Composition | None = None
         self._replica: Replica | None = None
-
-    @property
-    def facts(self) -> TaskFacts:
-        """The model's spec and the members' samples."""
-        return facts_of(self.task)
 
     def initial(self, seed: int) -> Vector:
         """Return x⁰."""

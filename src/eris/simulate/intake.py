@@ -47,7 +47,7 @@ class Intake:
         self._figures: list[tuple[float, Mapping[str, float]]] = []
         self.not_finite = 0  # members with values that no aggregator takes
         self.limited = 0  # values that lay outside the limit of fixed point, of all members
-        self.bytes = RoundBytes(plan, composition.method.server)
+        self.bytes = RoundBytes(plan, composition.method.server, composition.config.members)
 
     def trained(self, work: Work) -> MemberTrained:
         """Note a member's training."""

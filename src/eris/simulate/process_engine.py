@@ -78,13 +78,17 @@ class ProcessEngine:
         """Lay out the shared memory and tell every worker the recipe."""
         self._finish()  # a run that was stopped leaves work behind
         self._done.clear()
-        plan = JobMemoryPlan.of(composition.recipe, self._groups, max(self.facts.memory_sizes, default=0))
+        plan = JobMemoryPlan.of(composition.recipe, self._groups, self.facts.memory_size)
         self._cohort = composition.config.local.cohort
         self._group = max(1, min(_GROUP, _GROUP_BYTES // plan.slot_bytes) // self._cohort)
         plan = replace(plan, slots=self._groups * self._group * self._cohort)
         memory = SharedBytes.create(plan.size)
         config = composition.config.model_dump(mode="json", exclude_none=True)
-        request = {"do": "begin", "config": config, "samples": self.facts.samples}  # some tasks train to count them
+        request = {
+            "do": "begin",
+            "config": config,
+            "samples": self.facts.samples.tolist(),
+        }  # some tasks train to count them
         request |= {"places": plan.to_dict(), "memory": str(memory.path)}
         try:
             for worker in self._workers:
@@ -106,7 +110,7 @@ class ProcessEngine:
 
     def train(self, jobs: Sequence[Job], read: ReadState) -> Iterator[Work]:
         """Keep every worker busy, from now on; return results in the order of the jobs."""
-        cohorts = in_cohorts(jobs, self._cohort, self.facts.samples.__getitem__)
+        cohorts = in_cohorts(jobs, self._cohort, self.facts.samples.item)
         waiting, free = deque(cohorts), list(range(self._open_memory().plan.slots))
         self._give(waiting, free, read)
         return self._results(jobs, waiting, free, read)

@@ -93,7 +93,7 @@ class RayEngine:
         """Tell every actor the recipe."""
         self._cohort = composition.config.local.cohort
         config = composition.config.model_dump(mode="json", exclude_none=True)
-        self._get([actor.begin.remote(config, self.facts.samples) for actor in self._actors])
+        self._get([actor.begin.remote(config, self.facts.samples.tolist()) for actor in self._actors])
 
     def publish(self, replica: Replica) -> None:
         """Put model and public state where all actors can read them."""
@@ -101,7 +101,7 @@ class RayEngine:
 
     def train(self, jobs: Sequence[Job], read: ReadState) -> Iterator[Work]:
         """Keep every actor busy with a few jobs; yield results in the order of the jobs."""
-        cohorts = in_cohorts(jobs, self._cohort, self.facts.samples.__getitem__)
+        cohorts = in_cohorts(jobs, self._cohort, self.facts.samples.item)
         waiting, running = deque(cohorts), deque[Any]()
         while waiting or running:
             while waiting and len(running) < _AHEAD * len(self._actors):

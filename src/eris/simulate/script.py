@@ -14,8 +14,12 @@ from typing import Protocol
 from eris.compose import Composition
 from eris.errors import ConfigError, InputError, RunStopped
 from eris.protocol.coordinator import Coordinator
+from eris.protocol.crowd import Crowd
 from eris.protocol.journal import Entry
 from eris.protocol.messages import Published, Report, Withheld
+from eris.protocol.participation import draw_participants
+from eris.protocol.recipe import Recipe
+from eris.protocol.roster import Roster
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.rules import Rules
 from eris.protocol.verdict import Verdict
@@ -59,6 +63,27 @@ class _NoJournal:
         return iter(())
 
 
+class _CrowdCoordinator(Coordinator):
+    """The coordinator of a crowd: whom a round does not concern, it does not list, hear or wait for."""
+
+    def __init__(self, recipe: Recipe, rules: Rules, crowd: Crowd) -> None:
+        self._crowd, self._drawn = crowd, tuple[int, ...]()
+        super().__init__(recipe, rules, (), _NoJournal())
+
+    def _next_plan(self) -> RoundPlan:
+        members = range(len(self._crowd))
+        self._drawn = draw_participants(members, self.rules.participation, self.recipe.public, self.round)
+        listed = sorted({*self._drawn, *self.rules.aggregators})
+        self.roster = {peer: self._crowd[peer] for peer in listed}
+        return super()._next_plan()
+
+    def _participants(self) -> tuple[int, ...]:
+        return self._drawn
+
+    def _agreed(self, members: list[int]) -> Roster:
+        return self._crowd.roster(members)
+
+
 class LiveScript:
     """The coordinator of a simulated run, with faults drawn from its seed."""
 
@@ -71,7 +96,12 @@ class LiveScript:
             normalisation=config.server.normalisation,
             min_contributors=config.server.min_contributors,
         )
-        self._coordinator = Coordinator(composition.recipe, rules, composition.roster, _NoJournal())
+        roster = composition.roster
+        self._coordinator = (
+            _CrowdCoordinator(composition.recipe, rules, roster)
+            if isinstance(roster, Crowd)
+            else Coordinator(composition.recipe, rules, roster, _NoJournal())
+        )
 
     def plan(self) -> RoundPlan:
         """Return the plan of the coming round."""
@@ -88,7 +118,7 @@ class LiveScript:
         return draw_outages(config.faults, plan, recipe.public, late=late, at_home=at_home)
 
     def conclude(self, plan: RoundPlan, outcomes: list[Published | Withheld]) -> Verdict:
-        """Let every peer report all that was published, and the coordinator decide."""
+        """Let every peer on the plan report all that was published, and the coordinator decide."""
         held = {}
         for outcome in outcomes:
             if isinstance(outcome, Withheld):

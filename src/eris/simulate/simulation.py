@@ -170,7 +170,7 @@ class Simulation:
 
     def _begin_reference_epoch(self, epoch: int) -> None:
         """Let every member begin anew from the public reference, whether it takes part in the round or not."""
-        members = range(len(self._engine.facts.samples))
+        members = range(self._engine.facts.samples.size)
         for work in self._engine.train([Job(self.round, k, reset=True) for k in members], self.states.read):
             self.states.write(work.job.member, work.state)
         self.states.commit()

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from eris.compose import Composition, compose
 from eris.config import Config
 from eris.errors import ConfigError
@@ -19,11 +22,11 @@ __all__ = ["TaskFacts", "check_cohorts", "evaluate", "facts_of"]
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """The model's spec, the members' samples and how much their optimizers remember."""
+    """The model's spec, the members' samples and how much an optimizer remembers."""
 
     spec: ModelSpec
-    samples: list[int]
-    memory_sizes: list[int]  # values, member by member
+    samples: NDArray[np.int64]
+    memory_size: int  # values, of the member that remembers most
 
     def compose(self, config: Config) -> Composition:
         """Return what a configuration of one method comes to with this task."""
@@ -32,20 +35,21 @@ class TaskFacts:
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
         tensors = [[t.name, list(t.shape), t.dtype, t.role] for t in self.spec.tensors]
-        return {"tensors": tensors, "base": self.spec.base, "samples": self.samples, "memory_sizes": self.memory_sizes}
+        samples = self.samples.tolist()
+        return {"tensors": tensors, "base": self.spec.base, "samples": samples, "memory_size": self.memory_size}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TaskFacts:
         """Rebuild facts from `to_dict`."""
         tensors = tuple(TensorSpec(name, tuple(shape), dtype, role) for name, shape, dtype, role in data["tensors"])
-        return cls(ModelSpec(tensors, data["base"]), list(data["samples"]), list(data["memory_sizes"]))
+        return cls(ModelSpec(tensors, data["base"]), np.array(data["samples"], np.int64), data["memory_size"])
 
 
 def facts_of(task: Task) -> TaskFacts:
     """Ask a task for what composing needs."""
     members = range(task.members)
-    memory = [sum(vector.size for vector in task.memory(member).values()) for member in members]
-    return TaskFacts(task.spec, [task.samples(member) for member in members], memory)
+    most = max((sum(vector.size for vector in task.memory(member).values()) for member in members), default=0)
+    return TaskFacts(task.spec, np.array([task.samples(member) for member in members], np.int64), most)
 
 
 def check_cohorts(task: Task, config: Config) -> None:

@@ -6,7 +6,7 @@ not counted. Plans, reports and verdicts are the coordinator's affair and far sm
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,16 +41,25 @@ def framed(payload: Bytes) -> Bytes:
 
 @dataclass
 class RoundBytes:
-    """Counts one round. With a server, which is no member, nothing stays at home."""
+    """Counts one round. With a server, which is no member, nothing stays at home.
+
+    Rows are for the peers on the plan. In a crowd its last entry stands for all other members: they take no part, but
+    receive what is published as everybody does.
+    """
 
     plan: RoundPlan
     server: bool
+    members: int
 
     def __post_init__(self) -> None:
-        plan = self.plan
-        self._peers = max(entry.peer for entry in plan.roster) + 2
-        homes = np.full(plan.shards, self._peers - 1) if self.server else np.array(plan.assignment)
-        self._owners = np.array([homes, plan.witnesses] if plan.witnesses else [homes])
+        plan, server = self.plan, self.members
+        everybody = [entry.peer for entry in plan.roster if entry.peer < self.members]
+        self._others = self.members - len(everybody) if len(everybody) < len(plan.roster) else 0
+        self._at = np.array([*everybody, server])  # whose rows these are
+        self._members = np.arange(len(everybody))
+        self._peers, self._places = self._at.size, {peer: place for place, peer in enumerate(self._at.tolist())}
+        homes = self._rows_of([server] * plan.shards if self.server else plan.assignment)
+        self._owners = np.array([homes, self._rows_of(plan.witnesses)] if plan.witnesses else [homes])
         self._received = np.zeros(self._owners.shape, np.int64)  # by who aggregates a shard
         self._published = np.zeros(plan.shards, np.int64)
         self._member_up = np.zeros(self._peers, np.int64)
@@ -60,15 +69,16 @@ class RoundBytes:
 
     def sent(self, member: int, messages: Bytes, unreached: tuple[int, ...]) -> tuple[int, ...]:
         """Count a member's messages, as long as they are on the wire, and return what it sent for each shard."""
-        sizes = messages * (self._owners != member)
+        place = self._places[member]
+        sizes = messages * (self._owners != place)
         if unreached:
             sizes[:, list(unreached)] = 0
             self._missing = True
         if len(unreached) < self.plan.shards:
-            self._heard.append(member)
+            self._heard.append(place)
         self._received += sizes
         total = tuple((sizes[0] if len(sizes) == 1 else sizes.sum(axis=0)).tolist())
-        self._member_up[member] += sum(total)
+        self._member_up[place] += sum(total)
         return total
 
     def published(self, payloads: Mapping[int, int]) -> dict[int, int]:
@@ -84,28 +94,32 @@ class RoundBytes:
         owners, helpers = self.plan.aggregators_of(shard), self.plan.unmaskers_of(shard)
         size = int(framed(np.array([payload + CHECKED]))[0])
         for helper in helpers:
-            self._pads_up[helper] += size * len(owners)
+            self._pads_up[self._places[helper]] += size * len(owners)
         for owner in owners:
-            self._pads_down[owner] += size * len(helpers)
+            self._pads_down[self._places[owner]] += size * len(helpers)
 
     def total(self, links: Links, deadline: float = 0.0) -> RoundTraffic:
         """Sum up. Who lacks a contribution waits for it until the deadline, if there is one."""
-        participants, roster = list(self.plan.participants), np.array([entry.peer for entry in self.plan.roster])
-        homes = self._owners[0]
-        received = [self._at(owners, sizes) for owners, sizes in zip(self._owners, self._received, strict=True)]
+        participants, homes = self._rows_of(self.plan.participants), self._owners[0]
+        listening, every = self._members.size + self._others, int(self._published.sum())
+        others = every / links.slowest_down(self.members, self._at) if self._others else 0.0
+        links = links.of(self._at)
+        received = [self._by_owner(owners, sizes) for owners, sizes in zip(self._owners, self._received, strict=True)]
         aggregator_down: Bytes = np.sum(received, axis=0)
         member_down = np.zeros(self._peers, np.int64)
-        member_down[roster] = (self._published.sum() - self._at(homes, self._published))[roster]
-        aggregator_up = self._at(homes, self._published * (roster.size - (not self.server)))
+        member_down[self._members] = (every - self._by_owner(homes, self._published))[self._members]
+        aggregator_up = self._by_owner(homes, self._published * (listening - (not self.server)))
         at_work = np.unique(self._owners)
         uploads, downloads = links.phase(self._member_up, aggregator_down), links.phase(aggregator_up, member_down)
+        downloads = max(downloads, others)
         gathered = links.gathered(self._heard, self._member_up, aggregator_down)
         if self.plan.unmaskers:
             downloads += links.phase(self._pads_up, self._pads_down)
             aggregator_up, aggregator_down = aggregator_up + self._pads_up, aggregator_down + self._pads_down
-            at_work = np.unique([*at_work, *self.plan.unmaskers])
+            at_work = np.unique([*at_work, *self._rows_of(self.plan.unmaskers)])
+        downloaded = int(member_down.sum()) + self._others * every
         return RoundTraffic(
-            member=RoleBytes(float(self._member_up[participants].mean()), float(member_down[roster].mean())),
+            member=RoleBytes(float(self._member_up[participants].mean()), downloaded / listening),
             aggregator=RoleBytes(float(aggregator_up[at_work].mean()), float(aggregator_down[at_work].mean())),
             total=int(self._member_up.sum() + aggregator_up.sum()),
             seconds=uploads + downloads,
@@ -113,7 +127,10 @@ class RoundBytes:
             aggregator_name="server" if self.server else "aggregator",
         )
 
-    def _at(self, owners: Bytes, sizes: Bytes) -> Bytes:
+    def _rows_of(self, peers: Sequence[int]) -> Bytes:
+        return np.array([self._places[peer] for peer in peers], np.int64)
+
+    def _by_owner(self, owners: Bytes, sizes: Bytes) -> Bytes:
         """Sum what belongs to shards up by the peers that own them."""
         return np.bincount(owners, sizes, self._peers).astype(np.int64)
 

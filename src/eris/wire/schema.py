@@ -61,6 +61,7 @@ __all__ = [
 LONGEST_DOCUMENT = 1 << 20
 MARK = 0xE5
 MOST_PEERS = 1 << 16
+MOST_NUMBERED = 1 << 24  # members of a simulation, whose documents are digested but never sent
 LONGEST_TEXT = 4096  # characters
 
 T = TypeVar("T")
@@ -105,8 +106,8 @@ def _whole_digest(raw: bytes) -> str:
 
 @lru_cache(maxsize=256)  # the same few sets in every round
 def _bitmap(numbers: tuple[int, ...]) -> bytes:
-    if list(numbers) != sorted(set(numbers)) or (numbers and not (numbers[0] >= 0 and numbers[-1] < MOST_PEERS)):
-        raise ValueError("a set is ascending, without repeats, from 0 to 65,535")
+    if list(numbers) != sorted(set(numbers)) or (numbers and not (numbers[0] >= 0 and numbers[-1] < MOST_NUMBERED)):
+        raise ValueError("a set is ascending, without repeats, from 0 to 16,777,215")
     present = np.zeros(numbers[-1] + 1 if numbers else 0, np.bool_)
     present[list(numbers)] = True
     return np.packbits(present, bitorder="little").tobytes()
@@ -187,15 +188,15 @@ def whole(kind: Any) -> Spelling:
     return Spelling(Binary, lambda value: value.encoded, lambda data: kind.decode(data))
 
 
-def encode(value: Any) -> bytes:
-    """Write a document; what has no spelling is refused."""
+def encode(value: Any, *, longest: int = LONGEST_DOCUMENT) -> bytes:
+    """Write a document; what has no spelling is refused, and so is what nobody would accept."""
     kind: Any = type(value)
     try:
         data = _PREFIX + _ENCODER.encode(_schema(kind).pack(value))
     except (TypeError, ValueError, OverflowError, KeyError) as error:
         raise InputError(f"a {_name(kind)} cannot be written: {error}", fix="use plain finite values") from None
-    if len(data) > LONGEST_DOCUMENT:
-        raise InputError(f"a {_name(kind)} has {len(data)} bytes", fix=f"at most {LONGEST_DOCUMENT} are accepted")
+    if len(data) > longest:
+        raise InputError(f"a {_name(kind)} has {len(data)} bytes", fix=f"at most {longest} are accepted")
     return data
 
 
