@@ -77,14 +77,23 @@ class PlantedTask:
     public: AuditableTask | None = None  # samples of the same kind that are nobody's secret, as those of one member
 
 
-def plant(samples: Sequence[int], seed: int, *, fold: int = 0, share: float = 0.5, most: int | None = None) -> Canaries:
+def plant(
+    samples: Sequence[int],
+    seed: int,
+    *,
+    fold: int = 0,
+    share: float = 0.5,
+    most: int | None = None,
+    equally: bool = False,
+) -> Canaries:
     """Choose canaries among each member's samples and toss their coins, other ones in every fold of the data.
 
-    `share` of a member's samples become canaries, but not more than `most`.
+    `share` of a member's samples become canaries, but not more than `most`. `equally` puts half of them in (of an odd
+    number one less), whichever: the paper's text; chance levels and ε are for fair coins.
     """
     address = ("canaries", fold) if fold else ("canaries",)
     planted = [
-        _of_member(count, private_root(seed, member).child(*address), share, most)
+        _of_member(count, private_root(seed, member).child(*address), share, most, equally)
         for member, count in enumerate(samples)
     ]
     places, coins, kept = zip(*planted, strict=True)
@@ -92,11 +101,17 @@ def plant(samples: Sequence[int], seed: int, *, fold: int = 0, share: float = 0.
 
 
 def plant_in(
-    task: AuditableTask, seed: int, *, fold: int = 0, share: float = 0.5, most: int | None = None
+    task: AuditableTask,
+    seed: int,
+    *,
+    fold: int = 0,
+    share: float = 0.5,
+    most: int | None = None,
+    equally: bool = False,
 ) -> PlantedTask:
     """Plant canaries in a task."""
     samples = [task.samples(member) for member in range(task.members)]
-    canaries = plant(samples, seed, fold=fold, share=share, most=most)
+    canaries = plant(samples, seed, fold=fold, share=share, most=most, equally=equally)
     restricted = task.restricted(canaries.kept), task.restricted(canaries.places)
     return PlantedTask(*restricted, canaries, public=public_samples(task))
 
@@ -108,7 +123,9 @@ def public_samples(task: AuditableTask) -> AuditableTask | None:
     return held_out(count) if held_out is not None and count >= _LEAST else None
 
 
-def _of_member(samples: int, seed: Seed, share: float, most: int | None) -> tuple[Indices, Coins, Indices]:
+def _of_member(
+    samples: int, seed: Seed, share: float, most: int | None, equally: bool
+) -> tuple[Indices, Coins, Indices]:
     count = min(int(samples * share), samples - 1, most or samples)
     if count < _LEAST:
         raise ConfigError(
@@ -117,7 +134,7 @@ def _of_member(samples: int, seed: Seed, share: float, most: int | None) -> tupl
             key="data.samples",
         )
     places = seed.child("choice").subset(samples, count)
-    coins = toss(seed.child("coins"), count)
+    coins = split(seed.child("coins"), count) if equally else toss(seed.child("coins"), count)
     kept = np.ones(samples, bool)
     kept[places[~coins]] = False
     return places, coins, np.flatnonzero(kept)
@@ -127,3 +144,10 @@ def toss(seed: Seed, count: int) -> Coins:
     """Toss fair coins from a private seed."""
     words = seed.require_private("a canary's coin").words(count)
     return (words & np.uint64(1)).astype(bool)
+
+
+def split(seed: Seed, count: int) -> Coins:
+    """Put half of the canaries in, drawn from a private seed."""
+    coins = np.zeros(count, bool)
+    coins[seed.require_private("a canary's coin").subset(count, count // 2)] = True
+    return coins

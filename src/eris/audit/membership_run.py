@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +87,7 @@ class AuditPlan:
     copies: int = 10  # perturbed ones of each text
     crafted: bool = False  # canaries with gradients that look like nothing else, instead of samples
     losses_only: bool = False  # build no gradient
+    coins: Literal["fair", "equal"] = "fair"  # of canaries: tossed one by one, or half of them in (the paper's text)
 
     @property
     def listening(self) -> dict[str, Any]:
@@ -102,6 +103,7 @@ class AuditPlan:
             "masks_known": self.masks_known,
             **texts,
             **flags,
+            **({"coins": self.coins} if self.coins != "fair" else {}),
         }
 
 
@@ -216,7 +218,8 @@ def _planted(config: Config, plan: AuditPlan) -> PlantedTask:
         raise InputError(f"{config.data.name} has no samples to ask about", fix="audit a data set with samples")
     if plan.crafted:
         return plant_crafted(cast(AuditableTask, task), config, most=plan.canaries)
-    planted = plant_in(cast(AuditableTask, task), config.seed, fold=config.data.fold, most=plan.canaries)
+    equally = {"equally": plan.coins == "equal"}
+    planted = plant_in(cast(AuditableTask, task), config.seed, fold=config.data.fold, most=plan.canaries, **equally)
     if plan.losses_only:
         return replace(planted, gradients=False)
     if not plan.filler:

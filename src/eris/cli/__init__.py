@@ -65,6 +65,7 @@ def _verbs() -> tuple[ModuleType, ...]:
         plan,
         relay,
         report,
+        reproduce,
         run,
         status,
         stop,
@@ -74,7 +75,7 @@ def _verbs() -> tuple[ModuleType, ...]:
     )
     from eris.cli import list as list_
 
-    training = (init, run, compare, report, audit, data, list_, plan, bounds)
+    training = (init, run, compare, report, audit, reproduce, data, list_, plan, bounds)
     network = (up, certs, coordinator, join, watch, relay, status, budget, doctor, leave, stop)
     return (*training, *network, version)
 

@@ -1,0 +1,215 @@
+"""`eris reproduce`: a table or figure of the paper by its name, beside the printed numbers."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from eris.cli.auditing.interruption import resumable
+from eris.cli.exit_code import ExitCode
+from eris.errors import ConfigError
+
+if TYPE_CHECKING:
+    from eris.paper.experiment import Cell, Experiment, Size
+    from eris.paper.reading import Reading
+    from eris.paper.run import CellDone, CellStore
+
+__all__ = ["register"]
+
+_PAUSE = 10.0  # seconds between two lines where nobody could see a bar move
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+
+    @app.command()
+    def reproduce(
+        names: Annotated[
+            list[str] | None, typer.Argument(metavar="NAME…", help="Experiments (--list), or all.")
+        ] = None,
+        listed: Annotated[bool, typer.Option("--list", help="Every experiment with its cells and times.")] = False,
+        size: Annotated[str, typer.Option(help="smoke (seconds), small (minutes to hours) or paper (days).")] = "smoke",
+        out: Annotated[Path | None, typer.Option(help="Folder of the results (default: paper/SIZE).")] = None,
+        only: Annotated[
+            list[str] | None, typer.Option(help="Cells whose name holds these words: ERIS, MNIST, fold 0; may repeat.")
+        ] = None,
+        reading: Annotated[
+            str, typer.Option(help="paper: as it made its numbers; eris: as they mean something (docs/paper).")
+        ] = "paper",
+        workers: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
+        ray: Annotated[bool, typer.Option("--ray", help="Do the cells on a Ray cluster instead.")] = False,
+        tables_only: Annotated[
+            bool, typer.Option("--tables-only", help="Run nothing: write the tables of what is there.")
+        ] = False,
+        as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, nothing else.")] = False,
+    ) -> None:
+        """Run a table or figure of the paper and set what comes out beside what is printed.
+
+        Cells are kept one by one: the same command goes on where it was interrupted, and what one experiment did
+        another need not do again.
+
+        **Examples**
+
+        `eris reproduce --list`
+
+        `eris reproduce table-communication`
+
+        `eris reproduce figure-dropout --size small --out paper/small`
+
+        `eris reproduce all --size small`
+        """
+        from eris.paper.catalogue import experiment_by_name, experiments_by_name
+        from eris.paper.experiment import SIZES
+        from eris.paper.reading import reading_by_name
+        from eris.paper.run import CellStore, run_cells
+
+        if listed:
+            _list(as_json=as_json)
+            return
+        if size not in SIZES:
+            raise ConfigError(f"there is no size {size!r}", fix=f"use one of {', '.join(SIZES)}")
+        if not names:
+            raise ConfigError("which experiment?", fix="name one of `eris reproduce --list`, or all")
+        chosen_size: Size = size
+        folder, read = out or Path("paper") / size, reading_by_name(reading)
+        everything = names == ["all"]
+        chosen = list(experiments_by_name().values()) if everything else [experiment_by_name(name) for name in names]
+        cells = _asked([cell for experiment in chosen for cell in experiment.cells(chosen_size, read)], only or [])
+        store = CellStore(folder)
+        if not tables_only:
+            with resumable(folder), _Progress(cells, store, workers, visible=not as_json) as progress:
+                run_cells(cells, store, progress, workers=workers, ray=ray)
+        _report(chosen, chosen_size, store, read, as_json=as_json, overview=everything)
+        if not tables_only and (failed := [cell for cell in cells if "failed" in (store.find(cell) or {})]):
+            Console(stderr=True).print(f"{len(failed)} of {len(cells)} cells failed; the tables say why")
+            raise typer.Exit(ExitCode.TASK_FAILED)
+
+
+def _asked(cells: Sequence[Cell], words: Sequence[str]) -> list[Cell]:
+    """Return the cells whose name holds all the words, the cheapest experiments first."""
+    found = [cell for cell in cells if all(word.casefold() in cell.label.casefold() for word in words)]
+    if not found:
+        raise ConfigError(f"no cell is named with {' and '.join(words)}", fix="see the names in a result's table")
+    return found
+
+
+def _list(*, as_json: bool) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from eris.paper.catalogue import experiments_by_name
+    from eris.paper.estimate import estimated_seconds
+    from eris.paper.experiment import SIZES
+    from eris.paper.run import cores
+    from eris.report.units import format_seconds
+
+    lines = [
+        {
+            "name": experiment.name,
+            "shows": experiment.shows,
+            "sizes": {
+                size: {
+                    "cells": len({cell.key for cell in experiment.cells(size)}),
+                    "seconds": round(estimated_seconds(experiment.cells(size)) / cores(), 1),
+                }
+                for size in SIZES
+            },
+        }
+        for experiment in experiments_by_name().values()
+    ]
+    if as_json:
+        typer.echo(json.dumps(lines))
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("experiment", no_wrap=True)
+    for size in SIZES:
+        table.add_column(f"{size}\ncells", justify="right", no_wrap=True)
+        table.add_column("\ntime", justify="right", no_wrap=True)
+    for line in lines:
+        counts = [text for each in line["sizes"].values()  # type: ignore[attr-defined]
+                  for text in (str(each["cells"]), format_seconds(each["seconds"]))]  # fmt: skip
+        table.add_row(str(line["name"]), *counts)
+    console = Console()
+    console.print(table)
+    console.print(
+        f"Times are estimates for {cores()} processes here; experiments share cells. What each shows: --list --json.",
+        soft_wrap=True, highlight=False,
+    )  # fmt: skip
+
+
+class _Progress:
+    """Says how many cells are done and how long the rest will take: a bar, or lines where the output is piped."""
+
+    def __init__(self, cells: Sequence[Cell], store: CellStore, workers: int, *, visible: bool) -> None:
+        from eris.paper.estimate import Remaining
+        from eris.paper.run import cores
+        from eris.report.units import format_seconds
+
+        missing = store.missing(cells)
+        self._total, self._visible, self._console = len(missing), visible, Console(stderr=True)
+        self._left = Remaining(missing, min(workers or cores(), max(1, len(missing))))
+        self._done, self._said, self._format = 0, 0.0, format_seconds
+        kept = len({cell.key for cell in cells}) - len(missing)
+        self._begin = f"{len(missing)} cells to do, {kept} done before; about {format_seconds(self._left.seconds)}"
+        self._bar: Any = None
+
+    def __enter__(self) -> _Progress:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        if self._visible:
+            self._console.print(self._begin, highlight=False)
+        if self._visible and self._console.is_terminal and self._total:
+            columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.description}"))
+            self._bar = Progress(*columns, console=self._console)
+            self._row = self._bar.add_task("", total=self._total)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, done: CellDone) -> None:
+        """Note that a cell is over."""
+        self._done += 1
+        self._left.finished(done.cell, done.seconds)
+        words = f"{self._format(self._left.seconds)} left  {done.cell.experiment}: {done.cell.label}"
+        if done.failed:
+            words += f"  failed: {done.failed}"
+        if self._bar is not None:
+            self._bar.update(self._row, completed=self._done, description=words[: max(20, self._console.width - 45)])
+        elif self._visible and (done.failed or self._done == self._total or time.monotonic() - self._said > _PAUSE):
+            self._said = time.monotonic()
+            line = f"{self._done}/{self._total}  {words}  ({done.seconds:.1f} s)"
+            self._console.print(line, soft_wrap=True, highlight=False, markup=False)
+            sys.stderr.flush()
+
+
+def _report(
+    chosen: Sequence[Experiment], size: Size, store: CellStore, reading: Reading, *, as_json: bool, overview: bool
+) -> None:
+    from eris.paper.page import write_overview, write_result
+    from eris.paper.result import gather
+    from eris.paper.table import result_tables
+
+    results = [gather(experiment, size, store, reading) for experiment in chosen]
+    paths = [write_result(result, store.folder) for result in results]
+    if overview:
+        write_overview(results, store.folder)
+    if as_json:
+        typer.echo(json.dumps([result.plain() for result in results], allow_nan=False))
+        return
+    console = Console()
+    for result, written in zip(results, paths, strict=True):
+        if len(results) <= 3:
+            for table in result_tables(result):
+                console.print(table)
+        console.print(f"{result.experiment.name}: {', '.join(str(path) for path in written)}", soft_wrap=True,
+                      highlight=False, markup=False)  # fmt: skip

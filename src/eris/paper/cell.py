@@ -1,0 +1,202 @@
+"""What is done in one cell: a training that is attacked, a reconstruction, a test of Gaussianity, or a calculation.
+
+Each returns figures by name, `{"value": …}` with an interval and a chance level where there are such, as plain data.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eris.atomic_file import write_atomically
+from eris.errors import ErisError
+from eris.plain_json import sayable
+
+__all__ = ["do_cell", "figures_of"]
+
+Options = Mapping[str, Any]
+Figures = dict[str, Any]
+
+
+def do_cell(plain: Mapping[str, Any], path: Path, scratch: Path) -> dict[str, Any]:
+    """Do a cell, write what it came to into its file, whole or not at all, and return that; a failure comes to one too.
+
+    Work that was cut off goes on from `scratch`, which is removed at the end.
+    """
+    began, spent = time.perf_counter(), _processor_seconds()
+    found: dict[str, Any] = {"cell": {key: plain[key] for key in ("kind", "settings", "options", "label")}}
+    try:
+        found["figures"] = figures_of(plain["kind"], plain["settings"], plain["options"], scratch)
+    except (ErisError, ValueError, OSError, RuntimeError, MemoryError) as error:
+        found["failed"] = f"{type(error).__name__}: {error}"
+    found["seconds"] = round(time.perf_counter() - began, 2)
+    found["processor_seconds"] = round(_processor_seconds() - spent, 2)
+    found["when"] = time.strftime("%Y-%m-%d")
+    found = sayable(found)
+    write_atomically(path, (json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    shutil.rmtree(scratch, ignore_errors=True)
+    return found
+
+
+def figures_of(kind: str, settings: Sequence[str], options: Options, scratch: Path) -> Figures:
+    """Return the figures of a cell."""
+    return _KINDS[kind](settings, options, scratch)
+
+
+def _processor_seconds() -> float:
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+def _training(settings: Sequence[str], options: Options, scratch: Path) -> Figures:
+    from eris.config import load_config
+
+    config = load_config(changes=settings)
+    if not options.get("audit", True):
+        return _accuracy(_trained(config, scratch))
+    from eris.audit.attack import STRONGEST
+    from eris.audit.membership_run import AuditPlan, audit_method
+    from eris.audit.observer import parse_observer
+
+    light = bool(options.get("losses_only", False))
+    observers = tuple(parse_observer(text) for text in options.get("observers", ("aggregator",)))
+    attacks = ("paper",) if light else ("paper", STRONGEST)
+    plan = AuditPlan(
+        observers,
+        attacks,
+        heard=attacks,
+        canaries=int(options.get("canaries", 128)),
+        views=int(options.get("views", 8)),
+        tosses=int(options.get("tosses", 200)),
+        losses_only=light,
+        **({"coins": options["coins"]} if "coins" in options else {}),
+    )
+    trial = audit_method(config, scratch, plan)
+    summary = json.loads((scratch / "summary.json").read_text(encoding="utf-8"))
+    found = _accuracy(summary)
+    for result in trial.results:
+        plainly = result.plain()
+        name = "" if plainly["observer"] == str(observers[0]) else f"{plainly['observer']}/"
+        found |= {f"{name}{key}": figure for key, figure in _attacked(plainly, _is_trusted(config)).items()}
+    return found
+
+
+def _is_trusted(config: Any) -> bool:
+    from eris.methods import method_by_name
+
+    return method_by_name(config.methods[0]).trusted
+
+
+def _attacked(result: Mapping[str, Any], trusted: bool) -> Figures:
+    """Return what an attack came to: the paper's by the paper's rule, another by its AUC at the last round.
+
+    Of a method whose server keeps silent nothing is seen but the final model, as the paper's text has it, so the
+    paper's attack is scored at the last round there.
+    """
+    figures = result["figures"]
+    if result["attack"] == "paper":
+        best, last = dict(figures["paper_mean"]), dict(figures["accuracy"])
+        found = {"mia": {**last, "value": result["by_round"][-1]} if trusted else best}
+        return {**found, "mia_best_round": best, "seen": {"value": result["visible_share"]}}
+    epsilon = result["epsilon"]
+    return {
+        "auc": {**figures["auc"], "attack": result["attack"]},
+        "guesses": figures["accuracy"],
+        "epsilon": {"value": epsilon["lower_bound"]},
+    }
+
+
+def _accuracy(summary: Mapping[str, Any]) -> Figures:
+    found = {"accuracy": summary["best_accuracy"], "final_accuracy": summary["final_accuracy"]}
+    if summary["best_round"] is not None:
+        found["best_round"] = summary["best_round"] + 1
+    return {
+        **{key: {"value": value} for key, value in found.items() if value is not None},
+        "exposure": {"value": summary["exposure"].get("largest_share_per_round")},
+        "upload": {"value": summary["bytes"]["up_per_member_round"]},
+        "digest": summary["model_digest"],
+    }
+
+
+def _trained(config: Any, scratch: Path) -> dict[str, Any]:
+    from eris.simulate.run import resume, run
+
+    result = resume(scratch) if (scratch / "config.toml").exists() else run(config, scratch)
+    return result.summaries[0]
+
+
+def _reconstruction(settings: Sequence[str], options: Options, scratch: Path) -> Figures:
+    from eris.audit.reconstruction.defence import Defence
+    from eris.audit.reconstruction.run import RANDOM, ReconstructionPlan, audit_reconstruction
+    from eris.config import load_config
+
+    plan = ReconstructionPlan(
+        defences=(Defence("defence", load_config(changes=settings)),),
+        attacks=(str(options["attack"]),),
+        modes=tuple(options.get("modes", ("zero-filled", "mask-aware"))),
+        pictures=int(options["pictures"]),
+        controls=int(options.get("controls", 0)),
+        options=dict(options.get("attack_options", {})),
+        told=bool(options.get("told", False)),
+    )
+    found: Figures = {}
+    for result in audit_reconstruction(plan, scratch).results:
+        random, aware = result["defence"] == RANDOM, result["mode"] == "mask-aware"
+        name = "random/" if random else "aware/" if aware else ""
+        figures: Figures = {key: {"value": result[key]["mean"]} for key in ("lpips", "mse", "ssim") if key in result}
+        figures["recovered"] = {"value": result["recovered"]["rate"], **_limits(result["recovered"])}
+        figures["identified"] = {"value": result["identified"]["rate"], **_limits(result["identified"])}
+        found |= {f"{name}{key}": figure for key, figure in figures.items()}
+        found["seen"] = {"value": result["share"]}
+    for key in [key for key in found if key.startswith("aware/")]:
+        found.setdefault(key.removeprefix("aware/"), found[key])  # all was seen: both modes are the same
+    return found
+
+
+def _limits(rate: Mapping[str, float]) -> dict[str, float]:
+    return {"low": rate["low"], "high": rate["high"]}
+
+
+def _gaussianity(settings: Sequence[str], options: Options, scratch: Path) -> Figures:
+    from eris.audit.gaussianity import run_gaussianity
+
+    points = run_gaussianity(
+        settings, scratch, draws=int(options.get("draws", 32)), probes=int(options.get("probes", 4))
+    )
+    last = points[-1]
+    rounds = [
+        {
+            "round": int(point["label"]),
+            "not_normal": point["not_normal"],
+            "kurtosis": point["weights"]["excess_kurtosis"],
+            "density": [round(value, 4) for value in point["weights"]["density"]],
+            "redrawn": [round(value, 4) for value in point["redraws"]["density"]] if point["redraws"] else None,
+        }
+        for point in points
+    ]
+    return {
+        "not_normal": {"value": last["not_normal"], "chance": last["chance"]},
+        "kurtosis": {"value": last["weights"]["excess_kurtosis"]},
+        "skewness": {"value": last["weights"]["skewness"]},
+        "rounds": rounds,
+    }
+
+
+def _planned(settings: Sequence[str], options: Options, scratch: Path) -> Figures:
+    from eris.paper.planned import planned_figures
+
+    del scratch
+    return planned_figures(dict(setting.split("=", 1) for setting in settings), options)
+
+
+_KINDS: dict[str, Callable[[Sequence[str], Options, Path], Figures]] = {
+    "training": _training,
+    "reconstruction": _reconstruction,
+    "gaussianity": _gaussianity,
+    "planned": _planned,
+}

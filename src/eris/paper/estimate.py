@@ -1,0 +1,116 @@
+"""How long cells will take: counted work times what it cost on a known machine, times how this one compares.
+
+The costs were fitted to cells that were run (`processor_seconds` in their files). While a run goes on, what its own
+cells took corrects the rest.
+
+>>> from eris.paper.experiment import Cell
+>>> planned = Cell("", "", "", "", 0, "planned", (), {})
+>>> estimated_seconds([planned]) < 1
+True
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+from eris.config import Config, load_config
+from eris.methods import method_by_name
+from eris.paper.experiment import Cell
+
+__all__ = ["Remaining", "estimated_seconds", "machine_factor"]
+
+_REFERENCE = 0.02  # seconds of `_bench` on the machine that the costs were taken on
+_START = 2.0  # reading data, building networks
+_TRAINED = {"lenet5": 4.5e-4, "resnet9": 0.016, "minilm-l6": 0.10, "smollm2-135m": 2.0}  # a sample, there and back
+_SMALLEST = 3e-4
+_VECTOR = {"lenet5": 0.012, "resnet9": 0.10, "minilm-l6": 1.2, "smollm2-135m": 7.0}  # a member's round besides
+_FORWARD = 0.35  # of there and back
+_PER_SAMPLE = 2.5  # noise on gradients of single samples
+_PICTURE = {"idlg": 12.0, "dlg": 14.0, "rog": 20.0, "boxed": 30.0, "ggl": 60.0, "inverting-gradients": 25.0}
+
+
+def estimated_seconds(cells: Sequence[Cell]) -> float:
+    """Return the processor seconds of different cells on this machine."""
+    different = {cell.key: cell for cell in cells}
+    return machine_factor() * sum(_seconds(cell) for cell in different.values())
+
+
+@cache
+def machine_factor() -> float:
+    """Return how much slower this machine is than the one of the costs, by a tenth of a second of work."""
+    return max(0.2, min(_bench() for _ in range(3)) / _REFERENCE)
+
+
+def _bench() -> float:
+    matrix = np.random.default_rng(1).random((384, 384), dtype=np.float32)
+    began = time.process_time()
+    for _ in range(12):
+        matrix = matrix @ matrix
+        matrix /= np.abs(matrix).max()
+        np.sort(matrix, axis=0)
+    return time.process_time() - began
+
+
+@cache
+def _config(settings: tuple[str, ...]) -> Config:
+    return load_config(changes=settings)
+
+
+def _seconds(cell: Cell) -> float:
+    if cell.kind == "planned":
+        return 0.02
+    config = _config(cell.settings)
+    if cell.kind == "reconstruction":
+        modes = len(cell.options.get("modes", (1, 2)))
+        count = int(cell.options["pictures"]) * modes + int(cell.options.get("controls", 0))
+        steps = float(cell.options.get("attack_options", {}).get("steps", 300)) / 300
+        return _START + count * _PICTURE.get(str(cell.options["attack"]), 20.0) * steps * _of_data(config)
+    model = config.model.name
+    sample, vector = _TRAINED.get(model, _SMALLEST), _VECTOR.get(model, 0.01)
+    members, rounds, local = config.members, config.rounds, config.local
+    held = config.data.samples or 600
+    audited = cell.kind == "training" and cell.options.get("audit", True)
+    canaries = min(int(cell.options.get("canaries", 128)), held // 2) if audited else 0
+    trained = (held - canaries / 2) * (local.epochs if local.steps == 0 else 1) * (1.3 if config.data.validation else 1)
+    noisy = _PER_SAMPLE if config.privacy.unit == "sample" or config.methods[0] == "fedavg-dpsgd" else 1.0
+    a_round = members * (trained * sample * noisy + vector)
+    if cell.kind == "gaussianity":
+        draws = int(cell.options.get("draws", 32)) * int(cell.options.get("probes", 4))
+        return _START + rounds * a_round + draws * (trained * sample + vector)
+    if audited:
+        places = 1 if method_by_name(config.methods[0]).server else int(cell.options.get("views", 8))
+        places *= len(cell.options.get("observers", (1,)))
+        a_round += members * places * (canaries * sample * _FORWARD + vector)
+        if not cell.options.get("losses_only"):
+            a_round += members * (canaries * sample * 2 + places * vector * 2)
+    models = members if method_by_name(config.methods[0]).exchange is not None else 1
+    tested = (config.data.test_samples or 10_000) * sample * _FORWARD * models
+    return _START + rounds * a_round + rounds / config.evaluate_every * tested
+
+
+def _of_data(config: Config) -> float:
+    return 1.0 if config.data.name.startswith("mnist") else 1.6
+
+
+class Remaining:
+    """The time that is left of a run, corrected by what its finished cells took."""
+
+    def __init__(self, cells: Sequence[Cell], workers: int) -> None:
+        self._expected = {cell.key: machine_factor() * _seconds(cell) for cell in cells}
+        self._workers, self._took, self._ought = workers, 0.0, 0.0
+
+    def finished(self, cell: Cell, seconds: float) -> None:
+        """Take note of a cell that is over."""
+        self._ought += self._expected.pop(cell.key, 0.0)
+        self._took += seconds
+
+    @property
+    def seconds(self) -> float:
+        """Seconds until everything is done."""
+        trust = min(1.0, self._ought / 60)  # a minute of work says how fast this machine really is
+        factor = 1.0 if not self._ought else trust * self._took / self._ought + 1 - trust
+        return factor * sum(self._expected.values()) / self._workers

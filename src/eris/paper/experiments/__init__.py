@@ -1,0 +1,1 @@
+"""The experiments, a table or figure (or several of the same trainings) in each file; adding one is adding a file."""

@@ -1,0 +1,61 @@
+"""Aggregators that drop out and links that fail: accuracy and the best round against the rate.
+
+What is lost can be made up for by dividing by what came ("contributors") or not ("none"); the paper's text and its
+collapse at 90 % fit the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eris.paper.experiment import ACCURACY, BEST_ROUND, Arm, Experiment, Measure, Panel, Point, Settings
+from eris.paper.settings import MNIST, panel_of
+
+PLACE = 7
+
+_RATES = tuple(range(0, 95, 5))
+_ARMS = (
+    Arm("ERIS, not made up for", ("method=eris", "server.normalisation=none"), "ERIS"),
+    Arm("ERIS, made up for", ("method=eris", "server.normalisation=contributors"), "-"),
+)
+_ONLY: Settings = ("server.min_contributors=1",)
+
+
+def _panel(key: str, rates: Sequence[int], base: Panel, folds: int) -> Panel:
+    [at] = base.points
+    points = tuple(Point(float(rate), (*at.settings, f"faults.{key}={rate / 100}")) for rate in rates)
+    measure, printed = Measure("training", {"audit": False}), f"figure-{_NAMES[key]}"
+    return Panel(base.label, (*base.base, *_ONLY), _ARMS, points, folds, measure, printed, "{x} %",
+                 stand_in=base.stand_in)  # fmt: skip
+
+
+_NAMES = {"aggregator_dropout": "dropout", "link_failure": "links"}
+_SMOKE = Panel(
+    "MNIST",
+    ("data.name=mnist-sample", "model.name=lenet5", "members=5", "data.validation=0.3", "data.test_samples=100",
+     "local.batch=full", "local.lr=0.05", "workers=1"),
+    (), (Point(0.0, ("rounds=2", "data.samples=16")),), stand_in="smoke: 6,000 digits, 5 members, 2 rounds",
+)  # fmt: skip
+_SMALL = panel_of(MNIST, "unbiased", (), samples=(16,), members=20, rounds=120, test_samples=1000,
+                  evaluate_every=4, extra=("local.cohort=20",))  # fmt: skip
+_PAPER = panel_of(MNIST, "unbiased", (), samples=(16,), rounds=200)
+
+
+def _experiment(name: str, title: str, key: str, notes: tuple[str, ...]) -> Experiment:
+    return Experiment(
+        name, title, "accuracy and the round of least validation loss",
+        {
+            "smoke": (_panel(key, (0, 50), _SMOKE, 1),),
+            "small": (_panel(key, (0, 50, 70, 90), _SMALL, 3),),
+            "paper": (_panel(key, _RATES, _PAPER, 5),),
+        },
+        (ACCURACY, BEST_ROUND), axis="rate, %", shape="lines",
+        notes=("The paper names neither data set nor sample size; MNIST with n = 16 comes near its level.", *notes),
+    )  # fmt: skip
+
+
+EXPERIMENTS = (
+    _experiment("figure-dropout", "Aggregators that drop out", "aggregator_dropout", ()),
+    _experiment("figure-links", "Links that fail", "link_failure",
+                ("Every second printed point is the mean of its neighbours: it was interpolated.",)),
+)  # fmt: skip

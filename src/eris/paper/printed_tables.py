@@ -1,0 +1,51 @@
+"""The paper's printed values: what they are set beside, never what they are made of.
+
+Values behind figures come from their plots. `tests/paper` says which of them contradict each other.
+
+>>> printed_value("mnist", "FedAvg", "n=4|acc")
+Printed(mean=80.69, deviation=1.71)
+>>> printed_value("mnist", "FedAvg", "n=5|acc") is None
+True
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from eris.paper.experiment import Arm, Metric, Panel
+
+__all__ = ["Printed", "printed_cell", "printed_tables", "printed_value"]
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A printed mean and what stands behind its ±."""
+
+    mean: float
+    deviation: float | None
+
+
+@cache
+def printed_tables() -> dict[str, Any]:
+    """Return everything that is printed, as plain data."""
+    found: dict[str, Any] = json.loads(resources.files("eris.paper").joinpath("printed.json").read_text("utf-8"))
+    return found
+
+
+def printed_value(table: str, row: str, column: str) -> Printed | None:
+    """Return a printed cell, or None where there is none."""
+    found = printed_tables()["tables"].get(table, {}).get(row, {}).get(column)
+    return None if found is None else Printed(*found)
+
+
+def printed_cell(panel: Panel, arm: Arm, point: float | str, metric: Metric) -> Printed | None:
+    """Return the printed value of a row at a point; without a point, that of the column for all of them."""
+    if not panel.printed or not metric.printed:
+        return None
+    names = {"row": arm.row or arm.label, "x": f"{point:g}" if isinstance(point, float | int) else point}
+    row, start = panel.rows.format(**names), panel.column.format(**names)
+    return printed_value(panel.printed, row, f"{start}|{metric.printed}" if start else metric.printed)

@@ -1,0 +1,195 @@
+"""What the experiments share: the four data sets with the paper's settings, and the rows of its tables.
+
+The paper's n counts half of what a client holds (the audit removes the other half), so `data.samples` is 2n.
+
+>>> MNIST.rounds(8), CIFAR10.rounds(4), CIFAR10.rounds(128), IMDB.rounds(16, "biased")
+(140, 80, 140, 12)
+>>> round(1 / MNIST.keep(120) - 1, 1), round(1 / CIFAR10.keep(140) - 1, 1)
+(26.6, 170.1)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from eris.paper.experiment import Arm, Measure, Panel, Point, Settings
+
+__all__ = [
+    "CIFAR10", "CNN", "DATA_SETS", "ERIS", "ERIS_DSC", "ERIS_SOTERIA", "FEDAVG", "IMDB", "MIN_LEAKAGE", "MNIST",
+    "SHATTER", "DataSet", "ldp", "panel_of", "priprune", "rows_of", "smoke_panel", "soteria", "summary_rows",
+]  # fmt: skip
+
+Setting = Literal["unbiased", "noniid", "biased"]
+
+_SGD: Settings = ("local.optimizer=sgd", "local.lr=0.01", "local.momentum=0.9", "local.keep_state=true")
+_ADAM: Settings = ("local.optimizer=adam", "local.lr=5e-5", "local.keep_state=true")
+_SAMPLES = (4, 8, 16, 32, 64, 128, 256)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set of the paper with its model and everything that its text or the code behind it says."""
+
+    name: str  # as the tables call it
+    key: str  # of its table by sample size
+    data: Settings
+    members: int
+    members_noniid: int
+    batch: int  # of several local steps
+    unbiased: Sequence[int]  # rounds for n = 4, 8, …
+    biased: Sequence[int]
+    alpha: float
+    factor: float  # DSC keeps 1/(factor · log₂ T)
+    factor_biased: float
+    omega: str  # as printed
+    epsilons: tuple[float, float]
+    prunes: tuple[float, float, float]
+    optimizer: Settings = _SGD
+    offline: Settings = ()  # what takes its place where the original cannot be had
+    stand_in: str = ""
+    samples: tuple[int, ...] = field(default=(4, 8, 16, 32, 64, 128))
+
+    def rounds(self, n: int, setting: Setting = "unbiased") -> int:
+        """Return the rounds for printed n."""
+        table = self.biased if setting == "biased" else self.unbiased
+        return table[_SAMPLES.index(n)]
+
+    def keep(self, rounds: int, setting: Setting = "unbiased") -> float:
+        """Return the share that DSC keeps: it depends on the number of rounds."""
+        factor = self.factor_biased if setting == "biased" else self.factor
+        return 1.0 / (factor * math.log2(rounds)) if factor > 0 else -factor
+
+
+MNIST = DataSet(
+    "MNIST", "mnist", ("data.name=mnist", "model.name=lenet5"), 50, 25, 64,
+    (120, 140, 200, 250, 250, 250), (80, 100, 200, 180, 180, 180, 160), 0.2, 4, 2, "ω≈30",
+    (10, 1), (0.01, 0.05, 0.1),
+)  # fmt: skip
+CIFAR10 = DataSet(
+    "CIFAR-10", "cifar10", ("data.name=cifar10", "model.name=resnet9"), 50, 25, 64,
+    (80, 140, 140, 140, 140, 140), (60, 80, 100, 140, 100, 100, 100), 0.2, 24, 2, "ω≈170",
+    (10, 1), (0.01, 0.05, 0.1),
+)  # fmt: skip
+_TEXT: Settings = ("model.options={tokens=128}",)
+IMDB = DataSet(
+    "IMDB", "imdb", ("data.name=imdb", "model.name=text-classifier",
+                     'model.options={model="distilbert-base-uncased", tokens=128}'), 25, 10, 16,
+    (22, 20, 18, 18, 14, 14), (16, 16, 12, 10, 8, 6, 4), 0.5, 2000, 1, "ω≈8000",
+    (100, 10), (0.1, 0.2, 0.3), _ADAM,
+    ("data.name=imdb", "model.name=minilm-l6", *_TEXT), "MiniLM-L6 (22.7 M) for DistilBERT (67 M)",
+)  # fmt: skip
+CNN = DataSet(
+    "CNN/DailyMail", "cnn", ("data.name=cnn_dailymail", "model.name=language-model",
+                             'model.options={model="EleutherAI/gpt-neo-1.3B"}'), 10, 10, 8,
+    (), (), 0.5, -0.01, -0.01, "ω ≈ 100", (100, 10), (0.1, 0.2, 0.3), ("local.optimizer=adam", "local.lr=5e-5"),
+    ("data.name=cnn_dailymail", "model.name=smollm2-135m"),
+    "SmolLM2-135M for GPT-Neo-1.3B, a sample of 555 pairs for CNN/DailyMail", (16, 32, 64, 128),
+)  # fmt: skip
+DATA_SETS = (MNIST, CIFAR10, IMDB, CNN)
+
+
+FEDAVG = Arm("FedAvg", ("method=fedavg",))
+SHATTER = Arm("Shatter", ("method=shatter", "options.shatter.virtual_degree=4"))
+ERIS = Arm("ERIS", ("method=eris",))
+ERIS_SOTERIA = Arm("ERIS+DSC, ω = 19", ("method=eris+dsc", "compression.keep=0.05"), "ERIS (+DSC) (ω_SoteriaFL)")
+ERIS_DSC = Arm("ERIS+DSC", ("method=eris+dsc", "compression.keep={keep}"), "ERIS (+DSC)")
+MIN_LEAKAGE = Arm("Min. Leakage", ("method=min-leakage",))
+
+
+def ldp(epsilon: float, row: str = "FedAvg (ε={0:g},δ)-LDP") -> Arm:
+    """Return the row of FedAvg with noise on the gradients of samples."""
+    settings = ("method=fedavg-dpsgd", f"privacy.epsilon={epsilon:g}", "privacy.clip=1.0")
+    return Arm(f"LDP, ε = {epsilon:g}", settings, row.format(epsilon))
+
+
+def soteria(epsilon: float, row: str = "SoteriaFL (ε={0:g},δ)") -> Arm:
+    """Return the row of SoteriaFL: the same noise, then 5 % of the coordinates against a reference."""
+    settings = ("method=soteriafl", "privacy.unit=sample", f"privacy.epsilon={epsilon:g}", "privacy.clip=1.0")
+    return Arm(f"SoteriaFL, ε = {epsilon:g}", settings, row.format(epsilon))
+
+
+def priprune(share: float, row: str = "PriPrune (p={0:g})") -> Arm:
+    """Return the row of PriPrune that withholds a share."""
+    return Arm(f"PriPrune, p = {share:g}", ("method=priprune", f"options.priprune.prune={share}"), row.format(share))
+
+
+def rows_of(data: DataSet) -> tuple[Arm, ...]:
+    """Return the thirteen rows of a table by sample size."""
+    cnn = data is CNN
+    noisy = [ldp(each, "FedAvg ({0:g},δ)-LDP") if cnn else ldp(each) for each in data.epsilons]
+    soterias = [soteria(each, "SoteriaFL (ε={0:g})") if cnn else soteria(each) for each in data.epsilons]
+    compressed = Arm(ERIS_DSC.label, ERIS_DSC.settings, f"ERIS (+DSC) ({data.omega})")
+    prunes = [priprune(each) for each in data.prunes]
+    return (FEDAVG, *noisy, *soterias, *prunes, SHATTER, ERIS, ERIS_SOTERIA, compressed, MIN_LEAKAGE)
+
+
+def summary_rows(data: DataSet, *, both: bool = False, sharded: bool = True) -> tuple[Arm, ...]:
+    """Return the rows of a table over all data sets; `both` ε where the table has them."""
+    first = data.epsilons[0]
+    noisy = [ldp(first, "FedAvg (ε,δ)-LDP")]
+    soterias = [soteria(first, "SoteriaFL (ε,δ)")]
+    if both:
+        order = (data.epsilons[1], first)
+        noisy = [ldp(each, f"FedAvg (ε_{place},δ)-LDP") for place, each in enumerate(order, 1)]
+        soterias = [soteria(each, f"SoteriaFL (ε_{place},δ)") for place, each in enumerate(order, 1)]
+    prunes = [priprune(each, f"PriPrune (p_{place})") for place, each in enumerate(data.prunes, 1)]
+    return (FEDAVG, *noisy, *soterias, *prunes, SHATTER, *([ERIS] if sharded else []), ERIS_DSC, MIN_LEAKAGE)
+
+
+def _base(data: DataSet, setting: Setting, members: int, *, offline: bool) -> Settings:
+    local: Settings = ("local.batch=full", "local.epochs=1")
+    if setting == "biased" or data is CNN:
+        local = (f"local.batch={data.batch}", "local.epochs=2")
+    skewed: Settings = ("data.partition=dirichlet", f"data.alpha={data.alpha}") if setting == "noniid" else ()
+    which = data.offline if offline and data.offline else data.data
+    return (*which, f"members={members}", "data.validation=0.3", *skewed, *local, *data.optimizer, "workers=1")
+
+
+def panel_of(
+    data: DataSet,
+    setting: Setting,
+    arms: tuple[Arm, ...],
+    *,
+    samples: Sequence[int] = (),
+    members: int = 0,
+    rounds: int = 0,
+    folds: int = 5,
+    test_samples: int = 0,
+    evaluate_every: int = 1,
+    views: int = 8,
+    losses_only: bool = False,
+    offline: bool = False,
+    printed: str = "",
+    column: str = "n={x}",
+    rows: str = "{row}",
+    extra: Settings = (),
+) -> Panel:
+    """Return a panel over sample sizes; what is not said is as in the paper."""
+    count = members or (data.members_noniid if setting == "noniid" else data.members)
+    points = []
+    for n in samples or data.samples:
+        turns = rounds or (3 if data is CNN and n == 16 else 2 if data is CNN else data.rounds(n, setting))
+        held = n if data is CNN else 2 * n
+        values = {"keep": f"{data.keep(turns, setting):.6g}"}
+        points.append(Point(n, (f"rounds={turns}", f"data.samples={held}"), values))
+    options = {"views": views, "canaries": max(samples or data.samples), "losses_only": losses_only}
+    base = (*_base(data, setting, count, offline=offline), f"evaluate_every={evaluate_every}",
+            f"data.test_samples={test_samples}", *extra)  # fmt: skip
+    stand_in = data.stand_in if offline else ""
+    return Panel(
+        data.name, base, arms, tuple(points), folds, Measure("training", options), printed, column, rows, stand_in
+    )
+
+
+def smoke_panel(arms: tuple[Arm, ...], *, name: str = "MNIST", keep: float = 0.2, extra: Settings = ()) -> Panel:
+    """Return seconds of work that go the same way: a few members on the digits that come with eris."""
+    base: Settings = (
+        "data.name=mnist-sample", "model.name=lenet5", "members=6", "data.validation=0.3", "data.test_samples=100",
+        "local.batch=full", *_SGD, "workers=1", "rounds=2", "evaluate_every=1", "data.samples=16", *extra,
+    )  # fmt: skip
+    measure = Measure("training", {"views": 2, "canaries": 8, "losses_only": True, "tosses": 50})
+    return Panel(name, base, arms, (Point(8, (), {"keep": f"{keep}"}),), 1, measure,
+                 stand_in="smoke: 6,000 digits, 6 members, 2 rounds")  # fmt: skip

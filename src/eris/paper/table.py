@@ -1,0 +1,110 @@
+"""A result as a table for the terminal, for a page and for Markdown: the same cells everywhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eris.paper.experiment import Metric
+from eris.paper.result import ExperimentResult, Measured, Row
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["cell_text", "heading", "printed_text", "result_tables", "row_cells", "shown_metrics"]
+
+_NOTHING = "–"
+
+
+def shown_metrics(result: ExperimentResult) -> list[Metric]:
+    """Return the metrics that some row has a value of."""
+    return [
+        metric for metric in result.experiment.metrics if any(metric.key in row.figures for row in result.rows)
+    ] or list(result.experiment.metrics[:1])
+
+
+def heading(result: ExperimentResult) -> list[str]:
+    """Return the columns' names."""
+    names = ["", *([result.experiment.axis or "at"] if _has_points(result) else [])]
+    for metric in shown_metrics(result):
+        unit = f", {metric.unit}" if metric.unit else ""
+        names += [f"{metric.label}{unit}"]
+        if metric.chance:
+            names.append("chance")
+        if _is_printed(result, metric):
+            names += ["printed", "ours − printed"]
+    return names
+
+
+def row_cells(result: ExperimentResult, row: Row) -> list[str]:
+    """Return a row's texts, one for each column."""
+    name = row.arm if len({each.panel for each in result.rows}) == 1 else f"{row.panel}: {row.arm}"
+    cells = [name, *([_point(row.point)] if _has_points(result) else [])]
+    for metric in shown_metrics(result):
+        figure = row.figures.get(metric.key, Measured(None))
+        cells.append(cell_text(figure, metric))
+        if metric.chance:
+            cells.append(_NOTHING if figure.chance is None else f"{figure.chance:.{metric.digits}f}")
+        if _is_printed(result, metric):
+            away = figure.deviation
+            cells += [printed_text(figure, metric), _NOTHING if away is None else f"{away:+.{metric.digits}f}"]
+    if row.failed:
+        cells[-1] = f"failed: {row.failed}"
+    elif row.missing:
+        cells[-1] += f" ({row.missing} fold{'s' if row.missing > 1 else ''} not run)"
+    return cells
+
+
+def cell_text(figure: Measured, metric: Metric) -> str:
+    """Write a value with its interval.
+
+    >>> cell_text(Measured(81.25, 80.0, 82.5, 3), Metric("a", "a"))
+    '81.2 [80.0, 82.5]'
+    """
+    if figure.value is None:
+        return _NOTHING
+    text = f"{figure.value:.{metric.digits}f}"
+    if figure.low is None or figure.high is None:
+        return text
+    return f"{text} [{figure.low:.{metric.digits}f}, {figure.high:.{metric.digits}f}]"
+
+
+def printed_text(figure: Measured, metric: Metric) -> str:
+    """Write a printed value with what stands behind its ±."""
+    if figure.printed is None:
+        return _NOTHING
+    text = f"{figure.printed:.{metric.digits}f}"
+    return text if figure.printed_deviation is None else f"{text} ± {figure.printed_deviation:.{metric.digits}f}"
+
+
+def result_tables(result: ExperimentResult) -> list[Table]:
+    """Return a table for each panel, for a terminal; names may be folded there, numbers are not."""
+    panels = dict.fromkeys(row.panel for row in result.rows)
+    return [_panel_table(result, panel) for panel in panels]
+
+
+def _panel_table(result: ExperimentResult, panel: str) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    title = f"{result.experiment.title}: {panel}"
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title, title_justify="left")
+    for place, name in enumerate(heading(result)):
+        broken = name.replace(" (", "\n(").replace(", ", ",\n").replace("ours − printed", "ours −\nprinted")
+        table.add_column(broken, justify="left" if place == 0 else "right", no_wrap=place > 0, overflow="fold")
+    for row in result.rows:
+        if row.panel == panel:
+            table.add_row(row.arm, *(Text(text) for text in row_cells(result, row)[1:]))
+    return table
+
+
+def _has_points(result: ExperimentResult) -> bool:
+    return any(row.point != "" for row in result.rows)
+
+
+def _point(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def _is_printed(result: ExperimentResult, metric: Metric) -> bool:
+    return any(row.figures[metric.key].printed is not None for row in result.rows if metric.key in row.figures)

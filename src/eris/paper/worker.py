@@ -1,0 +1,41 @@
+"""A process that does cells: a line of JSON comes in for each, a line of JSON goes out.
+
+It is started by `eris.paper.run`. If it dies, only the cell that it was at is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+from eris.paper.cell import do_cell
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Do what is asked until nothing more comes."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
+    sys.path.insert(0, str(Path.cwd()))
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    for line in sys.stdin:
+        asked = json.loads(line)
+        found = do_cell(asked["cell"], Path(asked["path"]), Path(asked["scratch"]))
+        answers.write(json.dumps({"failed": found.get("failed"), "seconds": found["seconds"]}) + "\n")
+        answers.flush()
+
+
+def _end_with(parent: int) -> None:
+    """End as soon as the process that asks is gone: whoever goes on does the same cell again."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
