@@ -19,7 +19,7 @@ from eris.paper.result import gather, table_csv
 from eris.paper.run import CellDone, CellStore, run_cells
 
 BASE = (
-    "data.name=synthetic-clouds", "model.name=logistic", "members=4", "rounds=2", "local.batch=full", "workers=1",
+    "data.name=synthetic-clouds", "members=4", "rounds=2", "local.batch=full", "workers=1",
 )  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def test_a_worker_that_dies_loses_one_cell(tmp_path, monkeypatch):
     (tmp_path / "fatal.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     store, heard = CellStore(tmp_path / "out"), list[CellDone]()
-    deadly = Arm("deadly", ("method=fedavg", "model.name=fatal:Model"))
+    deadly = Arm("deadly", ("method=fedavg", "data.name=mnist-sample", "model.name=fatal:Model"))
     run_cells(experiment(deadly, FEDAVG).cells("smoke", ERIS), store, heard.append, workers=1)
     assert {(done.cell.arm, "signal 9" in done.failed) for done in heard} == {("deadly", True), ("FedAvg", False)}
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,16 +149,23 @@ class _Worker:
         except (OSError, ValueError):
             pass
         if not answer:
-            self._process = None
-            return _died(cell, store, process.wait())
+            code = process.wait()
+            self.end()
+            return _died(cell, store, code)
         found = json.loads(answer)
         return CellDone(cell, found["failed"] or "", float(found["seconds"]))
 
     def end(self) -> None:
         """End the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with suppress(OSError):  # what nobody reads any more
+                    pipe.close()
 
 
 def _started() -> subprocess.Popen[str]:
