@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from eris.aggregate.choose import check_rule, rule_by_name
 from eris.aggregate.encoding import FixedPoint, check_fixed_point, check_masking
+from eris.aggregate.figures import MOST_FIGURES, Figures
 from eris.aggregate.rule import Rule
 from eris.config import Config, Server, concerning
 from eris.errors import ConfigError
@@ -36,7 +37,7 @@ from eris.transforms.noise import GaussianNoise
 
 _MOST_LISTED = 2000  # members that every plan lists, whether they take part or not
 
-__all__ = ["Composition", "check_settings", "compose", "initial_seed", "training_seed"]
+__all__ = ["Composition", "check_settings", "compose", "initial_seed", "shared_figures", "training_seed"]
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ def compose(config: Config, spec: ModelSpec, samples: Sequence[int] | NDArray[np
     noise = on_steps(config, samples)
     policy, ingredients = _policy(config, method, spec, public), _ingredients(config, method)
     with concerning("model"):  # only its buffers can be in the way now
-        recipe = Recipe(spec=spec, policy=policy, public=public, **ingredients._asdict())
+        shared = shared_figures(config)
+        recipe = Recipe(spec=spec, policy=policy, public=public, figures=shared, **ingredients._asdict())
         if noise is not None:
             spec.require_noise_is_possible()
     with concerning("compression.gamma"):
@@ -124,7 +126,7 @@ def training_seed(of_round: Seed) -> Seed:
 
 def _check(config: Config, method: Method, members: int) -> None:
     """Refuse what the settings of one method show by themselves."""
-    if config.stop != "rounds":
+    if config.stop == "fedavg-best":
         raise ConfigError(
             "only beside FedAvg is it known where its validation loss is lowest",
             fix="use `eris compare`, or give rounds as a number",
@@ -136,6 +138,7 @@ def _check(config: Config, method: Method, members: int) -> None:
     if method.check is not None:
         method.check(config)
     check_masked(config, method, members)
+    _check_figures(config, method)
     _check_replicas(config)
     _check_slow_members(config)
 
@@ -186,6 +189,39 @@ def _check_counts(config: Config, method: Method, members: int) -> None:
             fix="raise members or participation, or lower server.min_contributors (a mean of few shows each of them)",
             key="server.min_contributors",
         )
+
+
+def _check_figures(config: Config, method: Method) -> None:
+    """Refuse to share what members scored where it would break a promise, or means nothing."""
+    names, key = config.shared_figures, "figures" if config.figures else "stop" if config.patience else "keep"
+    if not names:
+        return
+    if len(set(names)) != len(names) or len(names) > MOST_FIGURES:
+        raise ConfigError(f"figures are {list(names)}", fix=f"name each once, {MOST_FIGURES} at most", key="figures")
+    if method.exchange is not None:
+        raise ConfigError(
+            f"members of {method.name} have models of their own: there is no one model to score together",
+            fix="leave figures, keep and stop at their defaults",
+            key=key,
+        )
+    if noise_of(_chain(config, method)) is not None or on_steps(config, [1]) is not None:
+        raise ConfigError(
+            "members would share what they scored without noise, and no ε covers that",
+            fix="leave figures, keep and stop at their defaults, or train without noise",
+            key=key,
+        )
+    if config.keep == "best" and config.rounds < 2:
+        raise ConfigError(
+            "members score the model that a round begins with: of one round that is the untrained one",
+            fix="use rounds = 2 or more, or keep = 'last'",
+            key="keep",
+        )
+
+
+def shared_figures(config: Config) -> Figures | None:
+    """Return what members share of their evaluations, and what is decided by it; None where they share nothing."""
+    names = config.shared_figures
+    return Figures(names, config.evaluate_every, config.patience, config.keep == "best") if names else None
 
 
 def _check_replicas(config: Config) -> None:

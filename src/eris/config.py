@@ -79,6 +79,7 @@ _IN_WORDS = (  # pydantic's words, in the order of trying, and ours
     (r"Input should be (.*)", r"\1"),
     (r"(?:Tuple|List) should have (.*) after validation, not .*", r"a list with \1"),
     (r"String should match pattern '\^\(auto.*", "auto, cpu, cuda, cuda:1 (or another number) or mps"),
+    (r"String should match pattern '\^\(rounds.*", "rounds, patience:N (a whole number) or fedavg-best"),
     (r"String should have (.*)", r"a string with \1"),
 )
 
@@ -330,8 +331,17 @@ class Config(_Table):
     )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(default=1, description="where all randomness comes from")
     rounds: Count = Field(default=80, description="rounds to train; fedavg-best (for compare): see stop")
-    stop: Literal["rounds", "fedavg-best"] = Field(
-        default="rounds", description="for compare: after so many rounds, or where FedAvg's validation loss is lowest"
+    stop: Annotated[str, Field(pattern=r"^(rounds|fedavg-best|patience:[1-9][0-9]{0,8})$")] = Field(
+        default="rounds",
+        description="rounds: after so many; patience:N: when N evaluations in a row were no better than the best; "
+        "fedavg-best (for compare): where FedAvg's validation loss is lowest",
+    )
+    keep: Literal["last", "best"] = Field(
+        default="last", description="which model is the result: the last, or the best that members have scored"
+    )
+    figures: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(),
+        description='what members share of their evaluations, as sums: ["loss", "accuracy"]; the first one decides',
     )
     members: Count = Field(default=10, description="peers that train")
     aggregators: Count = Field(
@@ -379,6 +389,16 @@ class Config(_Table):
     def for_method(self, name: str) -> Config:
         """Return the same configuration for one method alone."""
         return self.model_copy(update={"method": name})
+
+    @property
+    def shared_figures(self) -> tuple[str, ...]:
+        """What members share of their evaluations: what is named, or the loss where something is decided by it."""
+        return self.figures or (("loss",) if self.patience or self.keep == "best" else ())
+
+    @property
+    def patience(self) -> int:
+        """Evaluations in a row without a better one after which the run ends; 0: it does not."""
+        return int(self.stop.partition(":")[2] or 0)
 
     @property
     def digest(self) -> str:

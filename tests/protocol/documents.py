@@ -42,7 +42,10 @@ PLAN = RoundPlan(
     unmaskers=(0, 0),
     mask_keys=(A, "", B),
 )
-MANIFEST = Manifest(PLAN.digest, 3, 1, 2, (0, 2, 300), c=0.1 + 0.2, steps=1e-7, hash=B, signature="3045" + "cc" * 69)
+FIGURES = (-(2**40), 3 << 20)
+MANIFEST = Manifest(
+    PLAN.digest, 3, 1, 2, (0, 2, 300), c=0.1 + 0.2, steps=1e-7, hash=B, figures=FIGURES, signature="3045" + "cc" * 69
+)
 VERDICT = Verdict(
     run="rün",
     epoch=1,
@@ -57,6 +60,7 @@ VERDICT = Verdict(
     ),
     late=(300,),
     state=A,
+    figures=FIGURES,
 )
 
 
@@ -92,8 +96,8 @@ SAMPLES = {
     "roster": Sample(ROSTER, _listed, 253, "18e88cd3582cc5be0eb045d3b850f7ed"),
     "roster change": Sample(CHANGE, _of(RosterChange), 189, "63733d2ca0ccc87148d883a1dc0630da"),
     "round plan": Sample(PLAN, _planned, 296, "6ad815d90a7513c62e218db794fbf8c9"),
-    "verdict": Sample(VERDICT, Verdict.decode, 434, "c9d66b424d4c4e75d8ddc17df67d72ef"),
-    "manifest": Sample(MANIFEST, Manifest.decode, 206, "93d090768eed6ff057b278b9dcf07a9e"),
+    "verdict": Sample(VERDICT, Verdict.decode, 449, "56366b568b99fc79cfa55acedccfda71"),
+    "manifest": Sample(MANIFEST, Manifest.decode, 221, "eb335dab40a07ef2755c4b943f6a58a6"),
     "withheld": Sample(Withheld(A, 1, 2, Reason.TOO_FEW, (0,)), _of(Withheld), 51, "5e8991a82ee7af43043906c4f575b596"),
     "brief report": Sample(
         BriefReport(A, (0, 1, 3), B, True, C), _of(BriefReport), 112, "c376dac52ba5d9195562bfa95aa95813"

@@ -56,6 +56,7 @@ class Contents(NamedTuple):
     positions: Coordinates | None = None  # inside the shard, ascending; None: every coordinate
     buffers: NDArray[Any] = np.empty(0, np.float32)
     checks: NDArray[Any] = np.empty(0, np.uint32)  # words behind a masked contribution, under the same pad
+    figures: NDArray[Any] = np.empty(0, np.uint64)  # sums and counts of what the member scored
 
 
 Reader = Callable[[int, Bytes], Contents]
@@ -180,6 +181,10 @@ class Staging:
     def buffers(self, weights: Mapping[int, np.float32]) -> list[Contribution]:
         """Return the dense buffers that came with the complete contributions."""
         return [Contribution(m, weights[m], read.buffers) for m, read in self._contents()]
+
+    def figures(self) -> list[NDArray[Any]]:
+        """Return what those who contributed scored."""
+        return [read.figures for _, read in self._contents()]
 
     def _contents(self) -> list[tuple[int, Contents]]:
         entries = sorted(self._arriving.items())

@@ -86,6 +86,14 @@ def register(app: typer.Typer) -> None:
         min_contributors: Annotated[
             int, typer.Option(min=1, help="Send nothing if means of fewer members are published.")
         ] = 3,
+        share_figures: Annotated[
+            bool,
+            typer.Option(
+                "--share-figures",
+                help="Allow sums of what we score to leave: all learn the mean over members, one aggregator ours "
+                "(nobody, if masked).",
+            ),
+        ] = False,
         require: Annotated[
             list[str] | None, typer.Option(metavar="TRANSFORM", help="Must be on, e.g. gaussian_noise. Repeatable.")
         ] = None,
@@ -152,6 +160,7 @@ def register(app: typer.Typer) -> None:
             max_organisation_share=max_organisation_share,
             min_contributors=min_contributors,
             transforms=tuple(require or ()),
+            share_figures=share_figures,
         )
         settings = NodeSettings(
             name=peer,

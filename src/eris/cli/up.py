@@ -180,6 +180,8 @@ def _joining(local: LocalFederation, name: str) -> list[str]:
     words = ["join", str(local.file), "--peer", name, "--credentials", str(local.credentials(name))]
     words += ["--listen", "127.0.0.1:0", "--reproducible", "--budget", "none", "--out", str(local.folder(name))]
     words += ["--min-contributors", str(local.config.server.min_contributors), "--no-report"]
+    if local.config.shared_figures:
+        words.append("--share-figures")  # all peers are ours
     if name != local.peers[0]:
         words.append("--no-evaluate")  # all have the same model: one evaluation is enough
     return words

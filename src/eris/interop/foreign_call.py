@@ -47,16 +47,18 @@ def number_of(seed: Seed) -> int:
     return int.from_bytes(seed.key[:8], "little") >> 1
 
 
-def in_our_words(figures: Mapping[str, Any]) -> dict[str, float]:
-    """Return all single numbers among figures; loss and accuracy under the names that tables and plots know.
+def in_our_words(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all numbers, and pairs (sum, count), among figures; loss and accuracy as tables and plots call them.
 
-    >>> in_our_words({"val_loss": 0.5, "eval_acc": 0.9, "f1": 0.8, "note": "fine"})
-    {'loss': 0.5, 'accuracy': 0.9, 'f1': 0.8}
+    >>> in_our_words({"val_loss": 0.5, "eval_acc": (9, 10), "f1": 0.8, "note": "fine"})
+    {'loss': 0.5, 'accuracy': (9.0, 10.0), 'f1': 0.8}
     """
-    found: dict[str, float] = {}
+    found: dict[str, Any] = {}
     for name, value in figures.items():
         with contextlib.suppress(TypeError, ValueError):
-            if not isinstance(value, str | bytes | bool):
+            if isinstance(value, tuple) and len(value) == 2:
+                found.setdefault(_ours(name), (float(value[0]), float(value[1])))
+            elif not isinstance(value, str | bytes | bool):
                 found.setdefault(_ours(name), float(value))
     return found
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from eris.errors import ConfigError, InputError, TaskError
 from eris.interop.foreign_call import foreign_call, in_our_words
+from eris.local.scores import means_of
 from eris.local.spec import ModelSpec, Role, Vector
 from eris.local.task import LocalResult, Memory
 from eris.seeds import Seed, public_root
@@ -101,13 +102,13 @@ class HomeTask:
         """Train from `model` and return the update."""
         del member, round
         fitted = self._fitted(model, memory, seed.require_private("what the library draws"))
-        figures = in_our_words(fitted.figures)
+        figures = means_of(in_our_words(fitted.figures))
         loss = figures.get("loss", float("nan"))
         update = model - self.spec.flatten(fitted.arrays)
         return LocalResult(update, self._learner.count, fitted.steps, loss, figures)
 
-    def evaluate(self, model: Vector) -> dict[str, float]:
-        """Return figures on this peer's held-out data."""
+    def evaluate(self, model: Vector) -> dict[str, Any]:
+        """Return figures on this peer's held-out data: means, or pairs (sum, count) where the learner has them."""
         with foreign_call(public_root(0).child("evaluation")):
             return in_our_words(self._learner.score(self._arrays(model)))
 

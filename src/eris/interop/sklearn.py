@@ -84,18 +84,19 @@ class SklearnLearner:
         return Fitted(_weights(model), float(self._epochs), loss)
 
     def score(self, arrays: Arrays) -> Mapping[str, Any]:
-        """Return accuracy and, where there are probabilities, the loss; for numbers the mean squared error."""
+        """Return sums and counts: of hits and, where there are probabilities, the loss; for numbers, of errors."""
         if self._test is None:
             return {}
         model, (features, labels) = self._loaded(arrays, 0), self._test
+        rows = len(labels)
         if not self._classifies:
             away = model.predict(features) - labels
-            return {"loss": float(np.mean(away**2)), "mae": float(np.mean(np.abs(away)))}
-        figures = {"accuracy": float(np.mean(model.predict(features) == labels))}
+            return {"loss": (float(np.sum(away**2)), rows), "mae": (float(np.sum(np.abs(away))), rows)}
+        figures = {"accuracy": (float(np.sum(model.predict(features) == labels)), rows)}
         if hasattr(model, "predict_proba"):
             places = np.searchsorted(model.classes_, labels)
             chances = model.predict_proba(features)[np.arange(len(labels)), places]
-            figures["loss"] = float(-np.mean(np.log(np.maximum(chances, 1e-15))))
+            figures["loss"] = float(-np.sum(np.log(np.maximum(chances, 1e-15)))), rows
         return figures
 
     def _blank(self, number: int) -> Any:

@@ -154,6 +154,12 @@ class QuadraticTask(_Corrected):
         losses = [share * self._loss(k, model) for k, share in enumerate(shares)]
         return {"loss": math.fsum(losses), "distance": float(np.abs(model - self.optimum()).max(initial=0.0))}
 
+    def score(self, member: int, model: Vector, memory: Memory) -> dict[str, tuple[float, float]]:
+        """Return the member's own loss, over its samples."""
+        del memory
+        count = float(self.samples(member))
+        return {"loss": (count * self._loss(member, model), count)}
+
     def optimum(self) -> NDArray[np.float64]:
         """Return x* = Σ w_k h_k c_k / Σ w_k h_k."""
         above, below = np.zeros(self.spec.n), np.zeros(self.spec.n)
@@ -258,6 +264,15 @@ class LogisticTask(_Corrected):
         scores = self._scores(model, features)
         loss = float(-np.mean(_log_softmax(scores)[np.arange(labels.size), labels]))
         return {"loss": loss, "accuracy": float(np.mean(np.argmax(scores, axis=1) == labels))}
+
+    def score(self, member: int, model: Vector, memory: Memory) -> dict[str, tuple[float, float]]:
+        """Return summed loss and hits on every K-th of the held-out rows, from the member's number on."""
+        del memory
+        features, labels = self._test[0][member :: self.members], self._test[1][member :: self.members]
+        scores, rows = self._scores(model, features), np.arange(labels.size)
+        hits = float(np.sum(np.argmax(scores, axis=1) == labels))
+        loss = -np.sum(_log_softmax(scores)[rows, labels].astype(np.float64))
+        return {"loss": (float(loss), rows.size), "accuracy": (hits, rows.size)}
 
     def gradient(self, model: Vector, features: Vector, labels: Labels) -> tuple[float, Vector]:
         """Return the mean loss over these rows and its gradient as a flat vector."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -90,8 +90,11 @@ class Task(Protocol):
         """
         ...
 
-    def evaluate(self, model: Vector) -> dict[str, float]:
-        """Return metrics of a model on held-out data (loss, accuracy, …)."""
+    def evaluate(self, model: Vector) -> dict[str, Any]:
+        """Return metrics of a model on held-out data (loss, accuracy, …): means, or pairs (sum, count).
+
+        A task that has a method `score(member, model, memory)` returns each member's own pairs: `eris.local.scores`.
+        """
         ...
 
 

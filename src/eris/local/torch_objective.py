@@ -40,6 +40,14 @@ Metric = Callable[[Any, Any], Any]
 Sums = Mapping[str, Tensor]
 
 
+# Figures that are one sum by another: names of what is added up above and below.
+_RATIOS = {
+    "accuracy": (("hits",), ("totals",)),
+    "mae": (("absolute",), ("values",)),
+    "f1": (("found", "found"), ("given", "true")),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Misfit:
     """Why answers and targets cannot be compared, and what to do about it."""
@@ -82,6 +90,16 @@ class Score:
         """Return the loss by item, and what its sums and the further metrics come to."""
         ratios = {name: _ratio(total, count) for name, (total, count) in self.ratios.items()}
         return {"loss": _ratio(self.loss, self.items)} | self.figures(self.sums) | ratios
+
+    def pairs(self) -> dict[str, tuple[float, float]]:
+        """Return every figure that is a sum by a count as just these: they can be added up over members."""
+        found = {name: (float(total), float(count)) for name, (total, count) in self.ratios.items()}
+        for name, (above, below) in _RATIOS.items():
+            if all(key in self.sums for key in (*above, *below)):
+                found[name] = _added(self.sums, above), _added(self.sums, below)
+        if len(self.sums.get("right", ())) == 1:  # one label: right or wrong
+            found["accuracy"] = _added(self.sums, ("right",)), _added(self.sums, ("samples",))
+        return {"loss": (float(self.loss), float(self.items))} | found
 
     def by_class(self) -> dict[str, float]:
         """Return the accuracy of each class that occurs; nothing where there are no classes."""
@@ -210,6 +228,10 @@ def _pair(name: str, value: Any, samples: int) -> tuple[float, float]:
             fix="return the mean over the batch, or a pair (sum, count)",
             key="local.metrics",
         ) from error
+
+
+def _added(sums: Sums, names: tuple[str, ...]) -> float:
+    return sum(float(sums[name].sum().item()) for name in names)
 
 
 def _ratio(total: float, count: float) -> float:

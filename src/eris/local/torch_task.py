@@ -42,7 +42,7 @@ from eris.local.torch_examples import (
 from eris.local.torch_gradient import LocalGradient, gradient_of, mean_gradient
 from eris.local.torch_losses import Classification
 from eris.local.torch_module import FlatModule, one_thread
-from eris.local.torch_objective import Objective
+from eris.local.torch_objective import Objective, Score
 from eris.local.torch_optimizer import local_optimizer, round_steps
 from eris.local.torch_work import LocalWork
 from eris.seeds import Seed, public_root
@@ -66,6 +66,7 @@ class TorchTask:
         *,
         test: Examples | None = None,
         validation: Sequence[Indices] = (),
+        tests: Sequence[Indices] = (),
         work: LocalWork | None = None,
         objective: Objective | None = None,
         gradient: LocalGradient | None = None,
@@ -74,6 +75,7 @@ class TorchTask:
     ) -> None:
         self._factory, self._train, self._test = factory, train, test
         self._places, self._validation = list(members), list(validation)
+        self._tests = list(tests)  # which test samples are each member's own, where they are
         self.work = work or LocalWork()
         self._objective: Objective = objective or Classification()
         self._gradient: LocalGradient = gradient or gradient_of(self.work)
@@ -226,6 +228,22 @@ class TorchTask:
                 metrics |= {f"validation_{name}": value for name, value in scores.items()}
         return metrics
 
+    def score(self, member: int, model: Vector, memory: Memory) -> dict[str, tuple[float, float]]:
+        """Return sums and counts for a model with the member's own tensors, on what it holds back or tests on itself.
+
+        Where members neither hold anything back nor have tests of their own there is nothing.
+        """
+        held = self._validation[member] if member < len(self._validation) else ()
+        tests = self._tests[member] if member < len(self._tests) else ()
+        split, places = (self._train, held) if len(held) else (self._test, tests)
+        if split is None or not len(places):
+            return {}
+        with self._at_work(None) as flat:
+            self._load_for_evaluation(flat, model)
+            flat.load_local(memory.get("local", flat.initial_local))
+            name = f"held-{member}" if split is self._train else f"test-{member}"
+            return self._scored(flat, name, Chosen(split, np.asarray(places))).pairs()
+
     def gradient_norm(self, model: Vector, weights: Sequence[float] | None = None) -> float:
         """Return ‖Σ w_k ∇f_k‖² over all training data (weights by samples unless given), in evaluation mode."""
         counts = np.array([self.samples(member) for member in range(self.members)], np.float64)
@@ -266,7 +284,7 @@ class TorchTask:
     def tested_on(self, test: Examples) -> TorchTask:
         """Return the same problem, tested on other samples."""
         other = copy.copy(self)
-        other._test, other._validation = test, []
+        other._test, other._validation, other._tests = test, [], []
         return other
 
     def held_out(self, count: int) -> TorchTask | None:
@@ -382,13 +400,16 @@ class TorchTask:
         return np.concatenate([estimate, model[n:] - flat.read()[n:]]), 1.0, loss
 
     def _scores(self, flat: FlatModule, name: str, examples: Examples, *, by_class: bool) -> dict[str, float]:
+        score = self._scored(flat, name, examples)
+        return score.means() | (score.by_class() if by_class else {})
+
+    def _scored(self, flat: FlatModule, name: str, examples: Examples) -> Score:
         with torch.inference_mode():
             parts = [
                 self._objective.score(flat.module, *flat.placed(self._cache.get((name, start), examples, places)))
                 for start, places in batches_of(examples, self._evaluation_batch)
             ]
-        score = functools.reduce(operator.add, parts)
-        return score.means() | (score.by_class() if by_class else {})
+        return functools.reduce(operator.add, parts)
 
     def _load_for_evaluation(self, flat: FlatModule, model: Vector) -> None:
         flat.load(as_vector(model, self.spec.n, what="model"))

@@ -15,7 +15,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 
-from eris.compose import Composition, compose
+from eris.aggregate.figures import Figures
+from eris.compose import Composition, compose, shared_figures
 from eris.errors import Reason, Refused, RunStopped
 from eris.events import (
     NO_PROGRESS,
@@ -33,8 +34,10 @@ from eris.peer.attendance import Attendance, Present
 from eris.peer.fault_points import FaultPoints
 from eris.peer.federation_file import FederationFile
 from eris.peer.journal import Resumption, SqliteJournal, is_older
+from eris.protocol.best_round import BestRound
 from eris.protocol.coordinator import Coordinator
 from eris.protocol.false_manifest import FalseManifest, Lie, LieProof
+from eris.protocol.journal import Entry, in_force
 from eris.protocol.roster import Roster, RosterEntry, SignedLeave
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import SEAL_PURPOSE, CertifiedSeal, Seal
@@ -110,6 +113,8 @@ class CoordinatorRun:
         self._stood_still = 0  # times in the round in flight
         self._idle: set[tuple[str, int]] = set()  # the plan in flight, and who sends nothing under it
         self._told = 0  # number of the list of revocations everybody has heard of
+        self._figures = shared_figures(federation.config)
+        self._rounds_kept: int | None = None  # as the journal says, while there is no coordinator
 
     # ── members come and go ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -303,14 +308,26 @@ class CoordinatorRun:
         """Whether all rounds have a verdict, and the run is still there for who lacks some."""
         return self._stays_until < math.inf
 
+    @property
+    def _rounds(self) -> int:
+        """How many rounds the run has: what was agreed, or fewer once the members' figures have ended it."""
+        agreed, figures = self.federation.config.rounds, self._figures
+        if figures is None or not figures.patience:
+            return agreed
+        if self.coordinator is not None:
+            return self.coordinator.round if self.coordinator.is_done(agreed) else agreed
+        if self._rounds_kept is None:  # nobody asks for a round before the run has begun again
+            self._rounds_kept = _rounds_in(self._journal, figures, agreed)
+        return self._rounds_kept
+
     def _last_verdict(self) -> str:
         """Return the digest of the last round's verdict; empty if it has none."""
-        pairs = self._journal.since(self.federation.config.rounds - 1)
+        pairs = self._journal.since(self._rounds - 1)
         return pairs[-1][1].digest if pairs else ""
 
     def _has_model(self, request: JoinRequest, last: str) -> bool:
         """Whether a peer stands behind the last verdict."""
-        return bool(last) and request.chain == last and request.private_round >= self.federation.config.rounds
+        return bool(last) and request.chain == last and request.private_round >= self._rounds
 
     def _stay(self, coordinator: Coordinator) -> None:
         """Keep everybody who has the model until all have it: it is nowhere else."""
@@ -329,7 +346,7 @@ class CoordinatorRun:
 
     def _tell_of_last_round(self) -> None:
         """Say that all rounds are done: to all, and again when somebody comes without the model, or with it."""
-        plan, _ = self._journal.since(self.federation.config.rounds - 1)[-1]
+        plan, _ = self._journal.since(self._rounds - 1)[-1]
         self._post(RoundsDone(plan, self._edition, self.sealed(plan)))
 
     def _end_when_all_have_the_model(self, coordinator: Coordinator) -> None:
@@ -431,7 +448,7 @@ class CoordinatorRun:
         _LOG.warning("%s; waiting for members for %g s", why, self._patience)
         self._waits, self._waits_until = why, time.monotonic() + self._patience
         self._said = "", ""
-        self.coordinator = None
+        self.coordinator, self._rounds_kept = None, None
         self.board.renew()
         self.attendance.present.clear()
 
@@ -453,7 +470,7 @@ class CoordinatorRun:
 
     def _announce_plan(self, coordinator: Coordinator) -> None:
         self._drop_unwelcome(coordinator)
-        if coordinator.round >= self.federation.config.rounds:
+        if coordinator.is_done(self.federation.config.rounds):
             self._stay(coordinator)
             return
         left = len(coordinator.roster.keys() - coordinator.excluded.keys())
@@ -570,3 +587,12 @@ class CoordinatorRun:
         if self._credentials.revocations.number > self._told:
             self._told = self._credentials.revocations.number
             self._post(Revoked(self._credentials.read(REVOKED)))
+
+
+def _rounds_in(journal: Iterable[Entry], figures: Figures, agreed: int) -> int:
+    """Return after how many rounds a run ended by its members' figures; as many as were agreed if it has not."""
+    best, done = BestRound(), 0
+    for entry in in_force(list(journal)):
+        if isinstance(entry, Verdict):
+            best, done = best.after(entry.round, figures.score(entry.figures)), entry.round + 1
+    return done if best.since >= figures.patience else agreed

@@ -84,6 +84,8 @@ def state_vectors(recipe: Recipe) -> Iterator[Entry]:
     """Yield the vectors that are kept from round to round."""
     size = 4 * recipe.spec.n_trainable
     yield "model", 4 * recipe.spec.n
+    if recipe.figures is not None and recipe.figures.keep_best:
+        yield "best model", 4 * recipe.spec.n
     for kind, names in (
         ("optimizer", recipe.optimizer.init(0)),
         ("public", recipe.chain.public_state(0)),

@@ -37,7 +37,7 @@ from eris.storage.buffer_pool import BufferPool, Bytes
 from eris.storage.mapped import release
 from eris.transport.link import Link
 from eris.wire import Header, Kind, encode_published, encode_upload, frames, run_tag
-from eris.wire.codec import CHECK_TYPE, decode_published, native
+from eris.wire.codec import CHECK_TYPE, FIGURE_TYPE, decode_published, native
 from eris.wire.schema import LONGEST_DOCUMENT, Digest, Number, Signature, Text, decode, document, encode
 
 __all__ = [
@@ -171,7 +171,8 @@ def send_upload(
         plan=bytes.fromhex(header.plan),
         chain=bytes.fromhex(header.chain),
     )
-    payload = encode_upload(upload.part, upload.buffers, recipe.layout(upload.round).trainable, upload.checks)
+    trainable = recipe.layout(upload.round).trainable
+    payload = encode_upload(upload.part, upload.buffers, trainable, upload.checks, upload.figures)
     for number, (head, pieces) in enumerate(frames(frame, payload)):
         link.send(head, *pieces, deadline=deadline, more=more)
         if passed is not None:
@@ -337,11 +338,13 @@ def receive_unmasking(
     frame = _expect(link, Kind.UNMASKING, deadline)
     head = decode(_UnmaskingHead, _receive_document(link, frame, deadline))
     count, buffers = recipe.published_sizes(round, cut.shard)
-    words = recipe.words.payload(count, buffers)
-    payload = (pool or BufferPool()).take(words + 4 * CHECK_WORDS)
+    words, checks = recipe.words.payload(count, buffers), 4 * CHECK_WORDS
+    figures = FIGURE_TYPE.itemsize * recipe.figure_words(round, cut.shard)
+    payload = (pool or BufferPool()).take(words + checks + figures)
     _receive_payload(link, Kind.UNMASKING, payload, deadline)
     values, rest = decode_published(payload[:words], count=count, buffers=buffers, words=recipe.words)
-    return Unmasking(head.cut, head.unmasker, Pads(values, rest, native(payload[words:], CHECK_TYPE)), head.signature)
+    behind = native(payload[words : words + checks], CHECK_TYPE), native(payload[words + checks :], FIGURE_TYPE)
+    return Unmasking(head.cut, head.unmasker, Pads(values, rest, *behind), head.signature)
 
 
 def _expect(link: Link, kind: Kind, deadline: float) -> Header:

@@ -28,6 +28,7 @@ from eris.events import (
     RunStarted,
     RunState,
 )
+from eris.local.scores import means_of
 from eris.local.task import BlockTask, Task
 from eris.peer.address_book import AddressBook
 from eris.peer.admission import Admission
@@ -55,6 +56,7 @@ from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import CertifiedSeal, Contradiction
 from eris.protocol.shown import RELEASED, SHOWN, Releases, Shown
 from eris.protocol.step_guard import StepGuard, clipped_to
+from eris.protocol.steps import members_figures
 from eris.protocol.sums import SUMS, Sums
 from eris.protocol.unmasker import Unmasker
 from eris.seeds import Seed
@@ -108,6 +110,7 @@ class Node:
         # Only our own samples are known here; what others have comes with the roster.
         self.composition = compose(config, task.spec, [task.samples(self.number)] * config.members)
         self.recipe, self.reproducible, self._evaluate = self.composition.recipe, reproducible, evaluate
+        settings.floor.check_figures(self.recipe, peer=settings.name)
         self._emit, self.fault_points, self._inbox = EventStream(listeners), FaultPoints(), Inbox(settings)
         in_blocks = isinstance(task, BlockTask)
         vectors = memory_need(self.recipe, above=settings.spill_above, members=members, in_blocks=in_blocks)
@@ -144,6 +147,7 @@ class Node:
             unmasker = SharedUnmasker(role, self.fault_points)
         initial = self.model_digest()
         self.training = Training(task, member, private, seed=config.seed, pool=pool)
+        self.training.rehearse_scores()
         self.control = ControlClient(credentials, federation.coordinator, proxy=settings.proxy)
         rosters = RosterCache(self.control)
         self.witness = witness = Witness(
@@ -252,7 +256,9 @@ class Node:
             ended = self._play_to_the_end()
         finally:
             self.close()
-        rounds, done, digest = self.federation.config.rounds, self.member.round, self.model_digest()
+        rounds, done, digest = self._rounds, self.member.round, model_digest(self.member.replica.chosen)
+        if (choice := self.member.replica.choice()) is not None:
+            self.notes.append(str(choice))
         if ended == "finished" and done < rounds:
             ended = f"the others have finished, this peer has {done} of {rounds} rounds"
         elif ended == "finished" and not self._examine(digest):
@@ -269,7 +275,7 @@ class Node:
             while not (ended := self._ended or self._admission.ended):
                 self._handle(self._inbox.next(self.member.round))
         except (LinkClosed, LinkTimeout, RunStopped) as error:
-            if self.member.round < self.federation.config.rounds:
+            if self.member.round < self._rounds:
                 raise
             self._note(f"nobody could be asked whether this is the end of the run: {error.what}")
             return "finished"  # and nobody is left to serve the model to
@@ -313,6 +319,11 @@ class Node:
         """End here: nothing that this coordinator says is worth waiting for, nor a round that it planned."""
         self._inbox.failure = refusal
         self._aggregator.close()
+
+    @property
+    def _rounds(self) -> int:
+        """How many rounds the run has: what was agreed, or fewer if patience is over."""
+        return self.member.round if self.member.replica.is_done else self.federation.config.rounds
 
     def model_digest(self) -> str:
         """Return the sha256 of the model in spec order."""
@@ -408,6 +419,7 @@ class Node:
             {
                 "train_loss": played.loss,
                 **played.metrics,
+                **members_figures(self.recipe, played.verdict),
                 **self._evaluated(played.plan.round + 1),
                 "largest_share": played.largest_share,
             },
@@ -418,10 +430,10 @@ class Node:
 
     def _evaluated(self, done: int) -> Mapping[str, float]:
         config = self.federation.config
-        if not self._evaluate or (done % config.evaluate_every and done != config.rounds):
+        if not self._evaluate or (done % config.evaluate_every and done != self._rounds):
             return {}
         try:
-            return self.training.task.evaluate(self.member.replica.model)
+            return means_of(self.training.task.evaluate(self.member.replica.model))
         except Exception as error:  # noqa: BLE001 - the user's own code; its training may be fine
             if not self._evaluate_failed:
                 _LOG.exception("evaluate failed; training goes on without its figures")

@@ -101,7 +101,13 @@ class TaskOfAll:
         """Train one member."""
         return self.of(member).train(member, model, memory, round=round, seed=seed)
 
-    def evaluate(self, model: Vector) -> dict[str, float]:
+    def score(self, member: int, model: Vector, memory: Memory) -> Mapping[str, Any]:
+        """Return what one member makes of a model."""
+        task = self.of(member)
+        score = getattr(task, "score", None)
+        return task.evaluate(model) if score is None else score(member, model, memory)
+
+    def evaluate(self, model: Vector) -> dict[str, Any]:
         """Return the metrics of the first member's held-out data, as `eris up` does."""
         return self.of(0).evaluate(model)
 

@@ -62,6 +62,7 @@ def summarise_peer(node: Node, end: RunEnded, *, rounds: Lines, verdicts: Lines,
         "versions": _versions(),
         "privacy": _privacy(node, verdicts),
         "reproducible": node.reproducible,  # whether this peer's randomness follows from the seed
+        **({} if (choice := node.member.replica.choice()) is None else {"choice": asdict(choice)}),
         "notes": list(node.notes),
         "model_digest": end.model_digest,
     }

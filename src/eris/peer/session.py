@@ -111,6 +111,6 @@ class Session:
         self._summary = summarise_peer(node, end, own_task=self._own_task, **lines)
         if self.budget is not None:
             self._summary["budget"] = self.budget.total.to_dict()
-        folder.write_model(node.recipe.spec, node.member.replica.model)
-        leave_behind(node.training.task, node.member.replica.model, folder.path)
+        folder.write_model(node.recipe.spec, node.member.replica.chosen)
+        leave_behind(node.training.task, node.member.replica.chosen, folder.path)
         folder.write("summary.json", self._summary)

@@ -13,6 +13,7 @@ from eris.aggregate.staging import all_finite
 from eris.compose import initial_seed, training_seed
 from eris.errors import Refused, TaskError
 from eris.local.correction import DRIFT
+from eris.local.scores import Scores, scores_of
 from eris.local.spec import Vector, as_vector
 from eris.local.task import BlockResult, BlockTask, LocalResult, Memory, Task
 from eris.local.update import as_update
@@ -76,21 +77,35 @@ class Training:
         self._trained = {name: value.copy() for name, value in self.memory.items()}
         began = time.perf_counter()
         try:
+            scores = self._scores(plan)
             result = self._result(plan)
             if isinstance(result, BlockResult):  # made only while it is read: the task's code is still running
-                return self._contribute(result, began)
+                return self._contribute(result, began, scores)
         except Exception:  # noqa: BLE001 - whatever the user's code raises
             _LOG.exception("round %d: local training failed; the round goes on without this member", plan.round)
             return None
         try:
-            return self._contribute(result, began)
+            return self._contribute(result, began, scores)
         except Refused as refused:  # we were told while we trained that our reference does not hold
             _LOG.warning("round %d: this member sends nothing: %s", plan.round, refused)
             return None
 
-    def _contribute(self, result: LocalResult | BlockResult, began: float) -> Trained:
+    def rehearse_scores(self) -> None:
+        """Score the model as it is, where members share that: what cannot be scored is found before anybody waits."""
+        if (figures := self._member.recipe.figures) is not None:
+            model, memory = self._member.replica.model, self.memory
+            scores_of(self.task, self._member.peer, model, memory, figures.names)
+
+    def _scores(self, plan: RoundPlan) -> Scores | None:
+        """Score the model that the round begins with, where members share that."""
+        member, recipe = self._member, self._member.recipe
+        if recipe.figures is None or not recipe.figure_words(plan.round):
+            return None
+        return scores_of(self.task, member.peer, member.replica.model, self.memory, recipe.figures.names)
+
+    def _contribute(self, result: LocalResult | BlockResult, began: float, scores: Scores | None) -> Trained:
         seconds = time.perf_counter() - began
-        uploads = self._member.contribute(result)
+        uploads = self._member.contribute(result, scores)
         if (cut := self._member.limited).values:
             _LOG.warning("%d values were cut by the limit of fixed point; %g would have cut none", *cut)
         return Trained(result.samples, result.steps, result.loss, seconds, uploads, result.metrics, cut.values)

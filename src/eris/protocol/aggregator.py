@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.aggregate.figures import signed
 from eris.aggregate.fixed_point import Ring, Ring64, add
 from eris.aggregate.mean import WeightedMean
 from eris.aggregate.rule import Contribution
@@ -50,6 +51,7 @@ class _Sum(NamedTuple):
     values: Ring
     buffers: Ring64
     checks: Words  # of masked contributions
+    figures: Ring64  # what their members scored
 
 
 @dataclass
@@ -165,7 +167,7 @@ class Aggregator:
         if not 0 <= upload.shard < trainable.shards:
             with self._counted():
                 raise Refused(Reason.WRONG_SHARD, "there is no such shard", **_place(header))
-        pieces = encode_upload(upload.part, upload.buffers, trainable, upload.checks)
+        pieces = encode_upload(upload.part, upload.buffers, trainable, upload.checks, upload.figures)
         if len(pieces) == 1 and self._adopt(header, pieces[0], sender):
             return Receipt(header.plan, header.member, header.shard, self.peer)
         memory = self.room(header, 0, header.total, sender=sender)
@@ -300,7 +302,8 @@ class Aggregator:
         values = self._pool.take(4 * self._count(shard, plan)).view(np.uint32)
         values.fill(0)
         buffers = np.zeros(int(self.recipe.layout(plan.round).buffers.sizes[shard]), np.uint64)
-        return _Sum(values, buffers, np.zeros(self._checks, np.uint32))
+        figures = np.zeros(self.recipe.figure_words(plan.round, shard), np.uint64)
+        return _Sum(values, buffers, np.zeros(self._checks, np.uint32), figures)
 
     @property
     def _checks(self) -> int:
@@ -316,7 +319,15 @@ class Aggregator:
         """Return the form an upload must have; coordinates are shared, or redrawn from the member's secret, or sent."""
         layout, compressor = self.recipe.layout(plan.round), self.recipe.compressor
         buffers, kind = int(layout.buffers.sizes[shard]), self.recipe.words.buffers
-        form = Expected(layout.trainable, shard, self._code, buffers, buffer_type=kind, checks=self._checks)
+        form = Expected(
+            layout.trainable,
+            shard,
+            self._code,
+            buffers,
+            buffer_type=kind,
+            checks=self._checks,
+            figures=self.recipe.figure_words(plan.round, shard),
+        )
         if compressor.shared_support:
             return replace(form, coordinates=self.recipe.published_support(plan.round, shard))
         try:
@@ -356,7 +367,16 @@ class Aggregator:
             positions = expected.plan.positions_of(shard, part.coordinates)
         values = part.values() if self.recipe.encoding is None else part.symbols
         self._require_short(plan, header, values)
-        return Contents(values, positions, buffers, expected.check_words(payload))
+        figures = expected.figure_words(payload)
+        self._require_possible(plan, header, figures)
+        return Contents(values, positions, buffers, expected.check_words(payload), figures)
+
+    def _require_possible(self, plan: RoundPlan, header: UploadHeader, figures: Ring64) -> None:
+        """Refuse figures that nobody can have scored, where they can be read."""
+        who = header.shard, signed(figures), (header.member,)
+        if self.recipe.unmaskers or steps.possible_figures(self.recipe, plan, *who):
+            return
+        raise Refused(Reason.OUT_OF_RANGE, "figures that nobody can have scored", **_place(header))
 
     def _require_short(self, plan: RoundPlan, header: UploadHeader, values: NDArray[Any]) -> None:
         """Refuse a contribution that alone makes a mean too long, or is longer than clipped ones are."""
@@ -378,7 +398,7 @@ class Aggregator:
         if self.recipe.unmaskers:
             return self._ask_for_pads(shard, plan, contributors)
         fold = partial(self._folded, shard, plan, contributors)
-        return steps.cut(plan, shard.number, self.peer, contributors, fold, self._sign, self._guard.allows)
+        return self._published(shard, plan, contributors, fold)
 
     def _ask_for_pads(self, shard: _Shard, plan: RoundPlan, contributors: tuple[int, ...]) -> Withheld | None:
         """State whose contributions the sum holds, or withhold it at once where no honest unmasker would answer."""
@@ -400,12 +420,23 @@ class Aggregator:
         if not sum_checks(shard.total.checks, len(contributors)):
             return lost
         fold = partial(self._folded, shard, plan, contributors)
-        return steps.cut(plan, shard.number, self.peer, contributors, fold, self._sign, self._guard.allows)
+        return self._published(shard, plan, contributors, fold)
+
+    def _published(
+        self, shard: _Shard, plan: RoundPlan, contributors: tuple[int, ...], fold: Callable[[], steps.Folded]
+    ) -> Published | Withheld:
+        who = plan, shard.number, self.peer, contributors
+        return steps.cut(*who, fold, self._sign, self._guard.allows, self.recipe)
 
     def _folded(self, shard: _Shard, plan: RoundPlan, contributors: tuple[int, ...]) -> steps.Folded:
         taken = {member: shard.headers[member].steps for member in contributors}
-        values, buffers = shard.total[:2] if shard.total is not None else self._mean(shard, plan)
-        return steps.Folded(values, buffers, steps.side_scalars(self.recipe, plan, taken))
+        scalars = steps.side_scalars(self.recipe, plan, taken)
+        if shard.total is not None:
+            return steps.Folded(shard.total.values, shard.total.buffers, scalars, shard.total.figures)
+        figures = np.zeros(self.recipe.figure_words(plan.round, shard.number), np.uint64)
+        for scored in shard.staging.figures() if figures.size else ():
+            add(figures, scored)
+        return steps.Folded(*self._mean(shard, plan), scalars, figures)
 
     def _mean(self, shard: _Shard, plan: RoundPlan) -> tuple[NDArray[Any], NDArray[Any]]:
         """Fold what is staged."""
@@ -422,6 +453,7 @@ def _add(total: _Sum, member: int, given: Contents) -> None:
     add(total.values, given.values)
     add(total.buffers, given.buffers)
     add(total.checks, given.checks)
+    add(total.figures, given.figures)
 
 
 def _place(header: UploadHeader) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from eris.errors import Reason, Refused, RunStopped
+from eris.protocol.best_round import BestRound
 from eris.protocol.false_manifest import FalseManifest, Lie, lie_of
 from eris.protocol.journal import Departure, Journal, Membership, Rewind, in_force
 from eris.protocol.messages import BriefReport, Disagreement, Equivocation, Manifest, Report, Wanted, Withheld
@@ -26,7 +27,7 @@ from eris.protocol.roster import Roster, RosterEntry, SignedLeave
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.rules import Rules
 from eris.protocol.seal import EpochBegun, PlanName
-from eris.protocol.steps import Verify, trust_everybody
+from eris.protocol.steps import Verify, possible_figures, trust_everybody
 from eris.protocol.verdict import GENESIS, Verdict
 
 __all__ = ["Coordinator"]
@@ -61,6 +62,7 @@ class Coordinator:
         self.disagreements: list[Disagreement] = []
         self.lost_reasons: Counter[str] = Counter()
         self.lost_in_a_row = self.short_in_a_row = 0  # rounds that committed nothing, and not every shard
+        self.best = BestRound()  # by the figures that members share
         self._open: OpenRound | None = None
         self._last_roster = Roster()
         self._planned_reference = (0, 0)  # epoch of the last plan, and the round that opened it
@@ -177,6 +179,10 @@ class Coordinator:
             )
         if lie_of(current.plan, manifest):
             return self._exclude(FalseManifest(manifest))
+        who = current.plan, manifest.shard, manifest.figures, manifest.contributors
+        if not possible_figures(self.recipe, *who):
+            what = "no contributors can have scored such figures"
+            raise Refused(Reason.OUT_OF_RANGE, what, peer=manifest.aggregator, round=self.round)
         if manifest.digest in current.manifests:
             return None
         others = [other for other in current.manifests.values() if other.shard == manifest.shard]
@@ -252,6 +258,12 @@ class Coordinator:
         patience = self.rules.unreached_rounds
         return {peer for peer, rounds in self.unreached.items() if patience and rounds >= patience}
 
+    def is_done(self, rounds: int) -> bool:
+        """Whether no round follows: all were played, or the members' figures have not got better for too long."""
+        figures = self.recipe.figures
+        over = figures is not None and 0 < figures.patience <= self.best.since
+        return self.round >= rounds or (over and self._open is None)
+
     @property
     def has_quorum(self) -> bool:
         """Whether enough members are here for another round."""
@@ -288,7 +300,7 @@ class Coordinator:
     def rewind(self, round: int) -> None:
         """Go back to the beginning of a round, in an epoch of its own; what came after it never counted."""
         self._journal.append(Rewind(round))
-        self.round, self.chain, self.reference_epoch = 0, GENESIS, 0
+        self.round, self.chain, self.reference_epoch, self.best = 0, GENESIS, 0, BestRound()
         self.roster, self._planned_reference, self._open = dict(self._first_roster), (0, 0), None
         self._contributed.clear()
         self.lost_reasons.clear()
@@ -467,6 +479,8 @@ class Coordinator:
     def _conclude(self, verdict: Verdict) -> None:
         for members in {entry.contributors for entry in verdict.shards if entry.committed}:  # mostly the same ones
             self._contributed |= dict.fromkeys(members, verdict.round)
+        if self.recipe.figures is not None:
+            self.best = self.best.after(verdict.round, self.recipe.figures.score(verdict.figures))
         lost = [entry.lost for entry in verdict.shards if not entry.committed]
         self.lost_reasons.update(lost)
         self.lost_in_a_row = self.lost_in_a_row + 1 if len(lost) == len(verdict.shards) else 0

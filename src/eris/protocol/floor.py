@@ -33,10 +33,12 @@ class Floor:
     min_contributors: int = 3  # fewer, and a published mean is nearly someone's own update
     min_effective: float | None = None  # of them, by their weights; None: (min_contributors + 1) / 2
     transforms: tuple[str, ...] = ()  # names that must appear in the chain, e.g. "gaussian_noise"
+    share_figures: bool = False  # whether sums of what this member scored may leave it
 
     def check(self, plan: RoundPlan, recipe: Recipe, me: int) -> None:
         """Refuse a plan below the floor, naming the rule it breaks."""
         where: dict[str, Any] = {"peer": me, "round": plan.round}
+        self.check_figures(recipe, **where)
         seen = shares(plan, recipe)
         others = {peer: share for peer, share in seen.items() if peer != me}
         if len(seen) < self.min_aggregators:
@@ -62,6 +64,18 @@ class Floor:
         missing = [name for name in self.transforms if name not in recipe.chain.describe()]
         if missing:
             raise FloorError(f"the chain lacks {missing}", fix=f"the run uses: {recipe.chain.describe()}", **where)
+
+    def check_figures(self, recipe: Recipe, **where: Any) -> None:
+        """Refuse a run whose members share what they scored, unless this one allows it."""
+        if recipe.figures is None or self.share_figures:
+            return
+        seen = "nobody" if recipe.unmaskers else "one aggregator"
+        raise FloorError(
+            f"members of this run share {', '.join(recipe.figures.names)} on what they hold back, and this one does "
+            f"not allow it: everybody learns the mean over all members of every round, {seen} this member's own",
+            fix="allow it with --share-figures, or leave stop, keep and figures of the run at their defaults",
+            **where,
+        )
 
     def share(self, recipe: Recipe, round: int) -> float:
         """Return the largest share of the update that any one peer may see."""

@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 
 from eris.errors import Refused
+from eris.local.scores import Scores
 from eris.local.spec import Vector
 from eris.local.task import BlockResult, LocalResult
 from eris.privacy.masking import MaskKey
@@ -36,10 +37,13 @@ from eris.protocol.unmasker import Unmasker
 from eris.protocol.verdict import Verdict
 from eris.seeds import Seed
 
-__all__ = ["InProcess", "Train"]
+__all__ = ["InProcess", "Score", "Train"]
 
 Train = Callable[[Member, RoundPlan], LocalResult | BlockResult]
 """Trains a member from `member.look()` (or a copy, `member.start()`)."""
+
+Score = Callable[[Member, RoundPlan], Scores]
+"""Scores a member's `replica.model`, the one that the round begins with."""
 
 
 class InProcess:
@@ -81,11 +85,11 @@ class InProcess:
             for k, key in masks.items()
         }
 
-    def play(self, train: Train) -> Verdict:
-        """Play one round, with every message delivered."""
+    def play(self, train: Train, score: Score | None = None) -> Verdict:
+        """Play one round, with every message delivered; where members share figures, `score` gives them."""
         plan = self.plan()
         self.begin(plan)
-        self.upload(plan, self.contribute(plan, train))
+        self.upload(plan, self.contribute(plan, train, score))
         self.publish(plan, self.cut(plan))
         verdict = self.decide()
         self.conclude(verdict)
@@ -103,10 +107,12 @@ class InProcess:
             if peer in self.unmaskers:
                 self.unmaskers[peer].begin(plan, self.now)
 
-    def contribute(self, plan: RoundPlan, train: Train) -> list[Upload]:
+    def contribute(self, plan: RoundPlan, train: Train, score: Score | None = None) -> list[Upload]:
         """Let all participants train, transform and cut their updates; return what they would send."""
-        members = [self.members[peer] for peer in plan.participants]
-        return [upload for member in members for upload in member.contribute(train(member, plan))]
+        uploads: list[Upload] = []
+        for member in (self.members[peer] for peer in plan.participants):
+            uploads += member.contribute(train(member, plan), None if score is None else score(member, plan))
+        return uploads
 
     def upload(self, plan: RoundPlan, uploads: Iterable[Upload]) -> list[Receipt]:
         """Hand contributions to whoever aggregates their shard."""

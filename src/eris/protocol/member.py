@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.aggregate.encoding import Ring32
+from eris.aggregate.figures import SHARD
 from eris.aggregate.fixed_point import RingScale
 from eris.aggregate.staging import all_finite
 from eris.errors import FloorError, Reason, Refused
@@ -172,8 +173,13 @@ class Member:
         """Return what this member adds to each of its local gradients in this round, if it does."""
         return self.recipe.chain.drift(self.private, self.replica.public)
 
-    def contribute(self, result: LocalResult | BlockResult) -> list[Upload]:
-        """Transform an update and cut it into one upload for each shard that may be sent to whoever aggregates it."""
+    def contribute(
+        self, result: LocalResult | BlockResult, scores: Mapping[str, tuple[float, float]] | None = None
+    ) -> list[Upload]:
+        """Transform an update and cut it into one upload for each shard that may be sent to whoever aggregates it.
+
+        `scores` are sums and counts of what this member made of the round's model, where members share that.
+        """
         plan = self._open_plan()
         if self.lost_reference:
             raise Refused(
@@ -201,9 +207,12 @@ class Member:
         parts = self._outgoing.packed.parts(layout.trainable, memory=self._pool.take)
         header = (plan.run, plan.epoch, plan.round, plan.digest, plan.chain, self.peer)
         sent = (part for part in parts if part.shard not in self.unsent)
+        told = 1.0 if self.recipe.unmaskers else result.steps  # of masked members τ_k is nobody's business
+        plain = [Upload(*header, part.shard, part, rest[part.shard], told) for part in sent]
+        figures = steps.scored(self.recipe, plan, scores)
+        plain = [replace(each, figures=figures.copy()) if each.shard == SHARD else each for each in plain]
         if self._key is None or not self.recipe.unmaskers:
-            return [Upload(*header, part.shard, part, rest[part.shard], result.steps) for part in sent]
-        plain = (Upload(*header, part.shard, part, rest[part.shard]) for part in sent)  # τ_k is nobody's business
+            return plain
         return [masked(upload, plan, self._key) for upload in plain]
 
     def _require_own_key(self, plan: RoundPlan) -> None:
@@ -324,6 +333,7 @@ class Member:
         lacking = {e.shard: e.hash for e in verdict.shards if e.committed and not self._holds(e)}
         if lacking:
             return Missing(verdict.round, lacking)
+        self._require_told_figures(verdict)
         self.last_scale = self.replica.scale
         with np.errstate(over="ignore", invalid="ignore"):  # looked for right below
             committed = steps.apply(self.replica, plan, self._held, verdict)
@@ -424,6 +434,18 @@ class Member:
             )
         return True
 
+    def _require_told_figures(self, verdict: Verdict) -> None:
+        """Refuse a verdict whose figures are not those of the manifest that it names: a run may end by them."""
+        said = self._held[SHARD].manifest.figures if verdict.shards[SHARD].committed else ()
+        if verdict.figures != said:
+            raise Refused(
+                Reason.WRONG_DIGEST,
+                "the verdict has other figures than the manifest of shard 0",
+                fix="the coordinator is not honest: its signature is on the verdict, the aggregator's on the manifest",
+                peer=self.peer,
+                round=verdict.round,
+            )
+
     def _check_manifest(self, manifest: Manifest, owners: tuple[int, ...]) -> None:
         plan = self._open_plan()
         where: dict[str, Any] = {"peer": manifest.aggregator, "round": manifest.round, "shard": manifest.shard}
@@ -442,6 +464,8 @@ class Member:
             self.floor.check_effective(plan, contributors, "the mean", where)
         except FloorError as error:
             raise Refused(Reason.TOO_FEW, error.what, **where) from None
+        if not steps.possible_figures(self.recipe, plan, manifest.shard, manifest.figures, contributors):
+            raise Refused(Reason.OUT_OF_RANGE, "no contributors can have scored such figures", **where)
         if manifest.c != float(self.recipe.scale(plan, contributors)):
             raise Refused(Reason.MALFORMED, f"c is {manifest.c}, not what the contributors' weights give", **where)
 

@@ -24,6 +24,7 @@ from eris.wire.schema import (
     Peers,
     Real,
     Signature,
+    Sums,
     decode,
     digest_of,
     document,
@@ -51,6 +52,7 @@ __all__ = [
 ]
 
 _NO_CHECKS: NDArray[Any] = np.empty(0, np.uint32)
+_NO_FIGURES: NDArray[Any] = np.empty(0, np.uint64)
 
 
 MANIFEST_PURPOSE = "manifest"  # what a signature is for stands in what is signed
@@ -93,11 +95,12 @@ class Upload:
         default_factory=lambda: _NO_CHECKS, repr=False
     )  # behind a masked contribution, under its pads
     nonce: bytes = field(default=b"", repr=False)
+    figures: NDArray[Any] = field(default_factory=lambda: _NO_FIGURES, repr=False)  # with shard 0, under the same pads
 
     def header(self) -> UploadHeader:
         """Return what is sent before the values."""
         part = self.part
-        total = part.payload_bytes + self.buffers.nbytes + self.checks.nbytes
+        total = part.payload_bytes + self.buffers.nbytes + self.figures.nbytes + self.checks.nbytes
         fields = (self.run, self.epoch, self.round, self.plan, self.chain, self.member, self.shard)
         return UploadHeader(*fields, part.symbols.size, total, self.steps, part.explicit, part.mask_key, self.nonce)
 
@@ -134,6 +137,7 @@ class Manifest:
     c: Real
     steps: Real  # weighted mean of the contributors' local steps
     hash: Digest  # of values and buffers
+    figures: Sums = ()  # what its contributors scored, summed up: for shard 0 of a run whose members share that
     signature: Signature = ""
 
     @cached_property
@@ -159,8 +163,8 @@ class Manifest:
 
     def agrees(self, other: Manifest) -> bool:
         """Whether another aggregator of the same shard says the same, bit for bit."""
-        return (self.contributors, self.c, self.steps, self.hash) == (
-            other.contributors, other.c, other.steps, other.hash,
+        return (self.contributors, self.c, self.steps, self.hash, self.figures) == (
+            other.contributors, other.c, other.steps, other.hash, other.figures,
         )  # fmt: skip
 
 

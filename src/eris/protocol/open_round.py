@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
+from eris.aggregate.figures import SHARD
 from eris.errors import Reason, Refused
 from eris.protocol.false_manifest import Lie
 from eris.protocol.messages import BriefReport, Manifest, Report, Wanted, Withheld, joint_digest
@@ -108,7 +109,12 @@ class OpenRound:
         )
         said = self.reports.keys() | self.unread.keys()
         late = tuple(entry.peer for entry in plan.roster if entry.peer not in said)
-        return Verdict(plan.run, plan.epoch, plan.round, plan.digest, plan.chain, shards, late, self._agreed_state())
+        said_of = plan.run, plan.epoch, plan.round, plan.digest, plan.chain
+        return Verdict(*said_of, shards, late, self._agreed_state(), self._figures(shards))
+
+    def _figures(self, shards: tuple[ShardVerdict, ...]) -> tuple[int, ...]:
+        """Return what members scored, as the manifest of the shard that it goes with says."""
+        return self.manifests[shards[SHARD].manifest].figures if shards[SHARD].committed else ()
 
     def _most_held(self) -> dict[int, tuple[str, int]]:
         """Return, for each shard, the manifest that most peers hold, and how many."""

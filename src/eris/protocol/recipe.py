@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from eris.aggregate.choose import check_rule
 from eris.aggregate.encoding import FLOATS, RINGS, FixedPoint, Ring32, Words, check_fixed_point, check_masking
+from eris.aggregate.figures import SHARD, Figures
 from eris.aggregate.rule import Rule
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec
@@ -41,6 +42,7 @@ class Recipe:
     schedule: Schedule | None = None  # λ_t/λ of the server's step
     encoding: FixedPoint | None = None  # None: floats
     unmaskers: int = 0  # of each shard; 0: contributions are not masked
+    figures: Figures | None = None  # what members share of their evaluations; None: nothing
 
     def __post_init__(self) -> None:
         if self.public.private:
@@ -77,6 +79,12 @@ class Recipe:
         """Return how many values and buffers a published shard has."""
         layout, support = self.layout(round), self.published_support(round, shard)
         return int(layout.trainable.sizes[shard]) if support is None else support.size, int(layout.buffers.sizes[shard])
+
+    def figure_words(self, round: int, shard: int = SHARD) -> int:
+        """Return how many words of a contribution say what its member scored: none for most shards, and most runs."""
+        if self.figures is None or shard != SHARD or not self.figures.due(round):
+            return 0
+        return self.figures.words
 
     @property
     def first_limit(self) -> float | None:

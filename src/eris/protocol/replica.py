@@ -15,8 +15,10 @@ from blake3 import blake3
 from eris.aggregate.fixed_point import RingScale
 from eris.errors import SpecError
 from eris.local.spec import Vector, as_vector
+from eris.protocol.best_round import BestRound, Choice
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_mean import RoundMean
+from eris.protocol.verdict import Verdict
 from eris.shards.plan import Coordinates
 from eris.shards.policy import Layout
 from eris.step.freeze import apply_except
@@ -46,6 +48,8 @@ class Replica:
     optimizer: State
     public: State
     limit: Vector = field(default_factory=lambda: np.empty(0, np.float32))  # R of the next round, in fixed point
+    best_round: Vector = field(default_factory=lambda: np.empty(0, np.float32))  # where members share figures
+    best: Vector = field(default_factory=lambda: np.empty(0, np.float32))  # the model of that round, if it is kept
 
     @classmethod
     def start(cls, recipe: Recipe, model: Vector | Iterable[Vector], *, pool: BufferPool | None = None) -> Replica:
@@ -59,12 +63,43 @@ class Replica:
             initial_state(recipe.optimizer.init, spec.n_trainable, pool),
             initial_state(recipe.chain.public_state, spec.n_trainable, pool),
             np.array([] if recipe.first_limit is None else [recipe.first_limit], np.float32),
+            *_nothing_judged(recipe, pool),
         )
 
     @property
     def scale(self) -> RingScale | None:
         """How the next round's values are written in fixed point; None for floats."""
         return RingScale(float(self.limit[0])) if self.limit.size else None
+
+    @property
+    def chosen(self) -> Vector:
+        """The model that is the run's result: the last one, or the best."""
+        return self.best if self.best.size and BestRound.of(self.best_round).round >= 0 else self.model
+
+    @property
+    def is_done(self) -> bool:
+        """Whether patience is over: for too many evaluations none was better."""
+        figures = self.recipe.figures
+        return figures is not None and 0 < figures.patience <= BestRound.of(self.best_round).since
+
+    def choice(self) -> Choice | None:
+        """Return what was decided by the figures that members share; None where they share none."""
+        figures = self.recipe.figures
+        if figures is None:
+            return None
+        best = BestRound.of(self.best_round)
+        return Choice(figures.names[0], best.round, best.score, self.is_done, self.chosen is self.best)
+
+    def judge(self, verdict: Verdict) -> None:
+        """Note how good the model was that a round began with, before the round's step; keep it if it is the best."""
+        figures = self.recipe.figures
+        if figures is None:
+            return
+        before = BestRound.of(self.best_round)
+        after = before.after(verdict.round, figures.score(verdict.figures))
+        self.best_round[:] = after.vector
+        if self.best.size and after.round != before.round:
+            copy_over(self.model, self.best)
 
     def apply(self, mean: RoundMean, buffers: BufferMean, layout: Layout) -> None:
         """Take one step: correct the mean, run the server optimizer, average the buffers; freeze lost shards."""
@@ -96,7 +131,8 @@ class Replica:
         named = {"model": self.model}
         named |= {f"optimizer.{name}": value for name, value in self.optimizer.items()}
         named |= {f"public.{name}": value for name, value in self.public.items()}
-        return named | ({"limit": self.limit} if self.limit.size else {})
+        rest = {"limit": self.limit, "best_round": self.best_round, "best": self.best}
+        return named | {name: value for name, value in rest.items() if value.size}
 
     def load(self, state: Mapping[str, Vector]) -> None:
         """Take over every vector of a snapshot; nothing changes unless all of them fit."""
@@ -115,6 +151,15 @@ class Replica:
                 hasher.update(value[place].view(np.uint8).data)
                 release(value[place])
         return str(hasher.hexdigest())
+
+
+def _nothing_judged(recipe: Recipe, pool: BufferPool) -> tuple[Vector, Vector]:
+    """Return the best round, and its model, before there is one; empty where nothing is judged or kept."""
+    figures = recipe.figures
+    nothing = np.empty(0, np.float32)
+    if figures is None:
+        return nothing, nothing
+    return BestRound().vector, pool.zeros(recipe.spec.n) if figures.keep_best else nothing
 
 
 def joined(blocks: Iterable[Vector], n: int, pool: BufferPool, *, what: str) -> Vector:

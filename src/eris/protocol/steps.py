@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.aggregate.encoding import Ring32
+from eris.aggregate.figures import NO_FIGURES, signed
 from eris.aggregate.fixed_point import Ring64, RingScale, buffers_within, decode_buffers, encode_buffers
 from eris.aggregate.staging import all_finite
 from eris.errors import InputError, Reason, Refused
@@ -50,7 +51,10 @@ __all__ = [
     "cut",
     "in_fixed_point",
     "mean_steps",
+    "members_figures",
     "possible",
+    "possible_figures",
+    "scored",
     "send_context",
     "settle",
     "side_scalars",
@@ -173,6 +177,7 @@ class Folded(NamedTuple):
     values: NDArray[Any]
     buffers: NDArray[Any]
     scalars: tuple[float, float]  # c and τ_eff, see `side_scalars`
+    figures: Ring64 = NO_FIGURES  # what the contributors scored
 
 
 def cut(
@@ -183,8 +188,12 @@ def cut(
     fold: Callable[[], Folded],
     sign: Sign | None = None,
     allows: Callable[[NDArray[Any], float], bool] | None = None,
+    recipe: Recipe | None = None,
 ) -> Published | Withheld:
-    """End the waiting for a shard: publish what its contributions fold to, or withhold it if they are too few."""
+    """End the waiting for a shard: publish what its contributions fold to, or withhold it if they are too few.
+
+    Where members share figures, `recipe` says which; of such that nobody can have scored none are published.
+    """
     if len(contributors) < plan.least_contributors:
         return Withheld(plan.digest, shard, aggregator, Reason.TOO_FEW, contributors)
     folded = fold()
@@ -195,6 +204,9 @@ def cut(
     c, steps = folded.scalars
     if allows is not None and not allows(folded.values, c):  # no member would take it
         return Withheld(plan.digest, shard, aggregator, Reason.OUT_OF_RANGE, contributors)
+    figures = signed(folded.figures)
+    if figures and (recipe is None or not possible_figures(recipe, plan, shard, figures, contributors)):
+        figures = ()
     manifest = Manifest(
         plan=plan.digest,
         round=plan.round,
@@ -204,6 +216,7 @@ def cut(
         c=c,
         steps=steps,
         hash=payload_hash(folded.values, folded.buffers),
+        figures=figures,
     )
     if sign is not None:
         manifest = replace(manifest, signature=sign(manifest.signed_bytes))
@@ -216,6 +229,21 @@ def possible(values: NDArray[Any], buffers: NDArray[Any], plan: RoundPlan, contr
         return True
     weights = [plan.weights[member] for member in contributors]
     return RingScale.within(values, weights) and buffers_within(buffers, weights)
+
+
+def scored(recipe: Recipe, plan: RoundPlan, scores: Mapping[str, tuple[float, float]] | None) -> Ring64:
+    """Write what a member scored before a round, for its contribution to shard 0; nothing where none is due."""
+    if recipe.figures is None or scores is None or not recipe.figure_words(plan.round):
+        return NO_FIGURES
+    return recipe.figures.encode(scores, len(plan.roster))
+
+
+def possible_figures(
+    recipe: Recipe, plan: RoundPlan, shard: int, sums: tuple[int, ...], contributors: tuple[int, ...]
+) -> bool:
+    """Whether an honest aggregator may say this of what a shard's contributors scored: nothing, or what they can."""
+    figures = recipe.figures if recipe.figure_words(plan.round, shard) else None
+    return not sums or (figures is not None and figures.possible(sums, len(contributors), len(plan.roster)))
 
 
 def counts_as_steps(steps: float) -> bool:
@@ -239,6 +267,7 @@ def mean_steps(steps: Mapping[int, float], plan: RoundPlan) -> float:
 
 def apply(replica: Replica, plan: RoundPlan, published: Mapping[int, Published], verdict: Verdict) -> list[Published]:
     """Reassemble the committed shards and take the step; on a lost shard everything stays. Return the committed."""
+    replica.judge(verdict)
     layout = replica.recipe.layout(plan.round)
     committed = [published[entry.shard] for entry in verdict.shards if entry.committed]
     buffers = np.zeros(layout.buffers.n, np.float32)
@@ -249,6 +278,12 @@ def apply(replica: Replica, plan: RoundPlan, published: Mapping[int, Published],
     mean = RoundMean(committed, plan.round, replica.recipe, replica.scale)
     replica.apply(mean, BufferMean(buffers), layout)
     return committed
+
+
+def members_figures(recipe: Recipe, verdict: Verdict) -> dict[str, float]:
+    """Return what members scored together before a round, under names of its own; nothing where none was told."""
+    means = recipe.figures.means(verdict.figures) if recipe.figures is not None else {}
+    return {f"members_{name}": value for name, value in means.items()}
 
 
 def settle(recipe: Recipe, round: int, outgoing: Outgoing, private: State, missing: tuple[int, ...]) -> None:

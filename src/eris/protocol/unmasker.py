@@ -19,6 +19,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import numpy as np
 
+from eris.aggregate.figures import NO_FIGURES
 from eris.aggregate.fixed_point import Ring, Ring64
 from eris.errors import Reason, Refused
 from eris.privacy.masking import (
@@ -87,11 +88,12 @@ class Cut:
 
 
 class Pads(NamedTuple):
-    """The sum of some members' pads, as long as a shard's values, buffers and check words."""
+    """The sum of some members' pads, as long as a shard's values, buffers, check words and figures."""
 
     values: Ring
     buffers: Ring64
     checks: Words
+    figures: Ring64 = NO_FIGURES
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -99,9 +101,10 @@ class Pads(NamedTuple):
         return tuple(array.size for array in self)
 
     @classmethod
-    def zeros(cls, values: int, buffers: int) -> Pads:
+    def zeros(cls, values: int, buffers: int, figures: int = 0) -> Pads:
         """Return the sum of nobody's pads."""
-        return cls(np.zeros(values, np.uint32), np.zeros(buffers, np.uint64), np.zeros(CHECK_WORDS, np.uint32))
+        words = np.zeros(values, np.uint32), np.zeros(buffers, np.uint64), np.zeros(CHECK_WORDS, np.uint32)
+        return cls(*words, np.zeros(figures, np.uint64))
 
 
 @dataclass(frozen=True)
@@ -116,17 +119,17 @@ class Unmasking:
     @cached_property
     def signed_bytes(self) -> bytes:
         """What the cut was, and a hash of the pads."""
-        values, buffers, checks = self.pads
-        hashes = (payload_hash(values, buffers), payload_hash(checks, buffers[:0]))
+        values, buffers, checks, figures = self.pads
+        hashes = (payload_hash(values, buffers), payload_hash(checks, figures))
         return spelled(LABEL + b"-unmasking", *map(bytes.fromhex, (self.cut, *hashes)))
 
 
 def pad_purpose(
-    plan: RoundPlan, shard: int, member: int, unmasker: int, nonce: bytes, sizes: tuple[int, int]
+    plan: RoundPlan, shard: int, member: int, unmasker: int, nonce: bytes, sizes: tuple[int, int, int]
 ) -> PadPurpose:
     """Return what the pad of one contribution is for; member and unmasker come to the same.
 
-    `sizes` are the numbers of values and buffers under the pad.
+    `sizes` are the numbers of values, buffers and figures under the pad.
     """
     keys = plan.keys
     if member not in keys or unmasker not in keys:
@@ -140,18 +143,19 @@ def pad_purpose(
         member_key=keys[member],
         unmasker_key=keys[unmasker],
         code="ring32",
-        length=sizes[0] + 2 * sizes[1] + CHECK_WORDS,
+        length=sizes[0] + 2 * (sizes[1] + sizes[2]) + CHECK_WORDS,
         nonce=nonce,
     )
 
 
 def masked(upload: Upload, plan: RoundPlan, key: MaskKey) -> Upload:
     """Return a contribution under the pads of all its shard's unmaskers; its arrays are changed in place."""
-    values, buffers, checks = upload.part.symbols, upload.buffers, check_words()
-    nonce = pad_nonce(key.secret, bytes.fromhex(plan.digest), upload.shard, values, buffers)
+    values, buffers, figures, checks = upload.part.symbols, upload.buffers, upload.figures, check_words()
+    sizes = values.size, buffers.size, figures.size
+    nonce = pad_nonce(key.secret, bytes.fromhex(plan.digest), upload.shard, values, buffers, figures)
     for unmasker in plan.unmaskers_of(upload.shard):
-        purpose = pad_purpose(plan, upload.shard, upload.member, unmasker, nonce, (values.size, buffers.size))
-        add_pad(values, pad_seed(key, purpose.unmasker_key, purpose), buffers, checks)
+        purpose = pad_purpose(plan, upload.shard, upload.member, unmasker, nonce, sizes)
+        add_pad(values, pad_seed(key, purpose.unmasker_key, purpose), buffers, figures, checks)
     return replace(upload, checks=checks, nonce=nonce)
 
 
@@ -281,9 +285,10 @@ class Unmasker:
         self._sums.note(state, plan.draw, cut.shard, members)
 
     def _summed(self, cut: Cut, plan: RoundPlan) -> Pads:
-        sizes = self.recipe.published_sizes(plan.round, cut.shard)
+        sizes = *self.recipe.published_sizes(plan.round, cut.shard), self.recipe.figure_words(plan.round, cut.shard)
         pads = Pads.zeros(*sizes)
         for member, nonce in zip(cut.contributors, cut.nonces, strict=True):
             purpose = pad_purpose(plan, cut.shard, member, self.peer, nonce, sizes)
-            add_pad(pads.values, pad_seed(self._key, purpose.member_key, purpose), pads.buffers, pads.checks)
+            seed = pad_seed(self._key, purpose.member_key, purpose)
+            add_pad(pads.values, seed, pads.buffers, pads.figures, pads.checks)
         return pads

@@ -15,6 +15,7 @@ from eris.wire.schema import (
     Digest,
     Number,
     Peers,
+    Sums,
     Text,
     decode,
     digest_of,
@@ -96,6 +97,7 @@ class Verdict:
     shards: Annotated[tuple[ShardVerdict, ...], spelled_as(_Table, _table, _shards)]
     late: Peers = ()  # peers that had not reported in time
     state: Digest = ""  # digest of the replica before this round, at checkpoints and returns: snapshots are held to it
+    figures: Sums = ()  # what members scored before this round, summed up, as the manifest of shard 0 says
 
     @cached_property
     def encoded(self) -> bytes:

@@ -52,6 +52,14 @@ class Crowd:
         return (total / len(self.models)).astype(np.float32)
 
     @property
+    def chosen(self) -> Vector:
+        """What is the run's result."""
+        return self.model
+
+    def choice(self) -> None:
+        """Return nothing: there is no one model that members could have scored."""
+
+    @property
     def consensus_distance(self) -> float:
         """The root of the mean squared distance of a member's model to the mean of all."""
         mean = self.model.astype(np.float64)

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from eris.aggregate.figures import FIGURE_BYTES, NO_FIGURES, SHARD, add
 from eris.aggregate.fixed_point import RingScale, decode_buffers, encode_buffers
 from eris.aggregate.mean import WeightedMean
 from eris.aggregate.rule import Contribution
@@ -38,6 +39,8 @@ class Intake:
         self._fold: Fold = begin_fold(recipe.rule, layout.trainable, self._mask, members, words.values)
         self._buffers: Fold = begin_fold(WeightedMean(), layout.buffers, None, members, words.buffers)
         self._buffer_bytes = words.buffers.itemsize * layout.buffers.sizes + (CHECKED if recipe.unmaskers else 0)
+        self._figures_sum = np.zeros(recipe.figure_words(plan.round), np.uint64)  # what members scored
+        self._buffer_bytes[SHARD] += FIGURE_BYTES * self._figures_sum.size
         shared = recipe.compressor.shared_support
         self._alike = self._framed(shared_payload_sizes(recipe, plan.round)) if shared else None
         self._steps: dict[int, float] = {}  # of every member whose contribution came, ascending
@@ -47,7 +50,9 @@ class Intake:
         self._figures: list[tuple[float, Mapping[str, float]]] = []
         self.not_finite = 0  # members with values that no aggregator takes
         self.limited = 0  # values that lay outside the limit of fixed point, of all members
-        self.bytes = RoundBytes(plan, composition.method.server, composition.config.members)
+        self.bytes = RoundBytes(
+            plan, composition.method.server, composition.config.members, FIGURE_BYTES * self._figures_sum.size
+        )
 
     def trained(self, work: Work) -> MemberTrained:
         """Note a member's training."""
@@ -74,6 +79,8 @@ class Intake:
             self._fold.add(Contribution(member, weight, values, work.support), refused)
             if buffers.size:
                 self._buffers.add(Contribution(member, weight, ring), refused)
+        if work.figures and SHARD not in refused:
+            add(self._figures_sum, np.array(work.figures, np.int64).view(np.uint64))
         if work.job.limit:  # from here on it is what everybody takes it for
             values, buffers = self._meant(work, weight)
         self._steps[member] = 1.0 if self._recipe.unmaskers else work.steps
@@ -125,10 +132,10 @@ class Intake:
             if (known := scalars.get(members)) is None:
                 taken = {member: self._steps[member] for member in members}
                 known = scalars[members] = steps.side_scalars(recipe, plan, taken)
-            return steps.Folded(parts[shard], rests[shard], known)
+            return steps.Folded(parts[shard], rests[shard], known, self._figures_sum if shard == SHARD else NO_FIGURES)
 
         return [
-            steps.cut(plan, shard, plan.assignment[shard], members, partial(folded, shard, members))
+            steps.cut(plan, shard, plan.assignment[shard], members, partial(folded, shard, members), recipe=recipe)
             for shard, members in enumerate(contributors)
             if shard not in self._outages.away
         ]
@@ -165,8 +172,8 @@ def jobs_of(plan: RoundPlan, outages: Outages, scale: RingScale | None = None) -
     nowhere = {*np.flatnonzero(counts < plan.least_contributors).tolist(), *outages.away}
     if nowhere or any(silent.values()):
         silent = {member: tuple(sorted({*shards, *nowhere})) for member, shards in silent.items()}
-    limit, weights = 0.0 if scale is None else scale.limit, plan.weights
+    limit, weights, among = 0.0 if scale is None else scale.limit, plan.weights, len(plan.roster)
     return [
-        Job(plan.round, member, missing, limit=limit, weight=float(weights[member]))
+        Job(plan.round, member, missing, limit=limit, weight=float(weights[member]), among=among)
         for member, missing in silent.items()
     ]

@@ -179,9 +179,10 @@ class MethodRun:
             exposure=exposure,
             peak_memory=self._engine.peak_memory(),
             versions=versions(),
+            choice=simulation.replica.choice(),
         )
-        self.folder.write_model(self.composition.recipe.spec, simulation.replica.model)
-        leave_behind(getattr(self._engine, "task", None), simulation.replica.model, self.folder.path)
+        self.folder.write_model(self.composition.recipe.spec, simulation.replica.chosen)
+        leave_behind(getattr(self._engine, "task", None), simulation.replica.chosen, self.folder.path)
         self.folder.write("exposure.json", exposure)
         self.folder.write("summary.json", summary)
         event = RunEnded(simulation.round, summary["finished"], simulation.model_digest, self._seconds)

@@ -175,7 +175,7 @@ class ProcessEngine:
             self._open_memory().slots[slot].state[: state.size] = state
         return {
             "round": job.round, "member": job.member, "missing": job.missing, "reset": job.reset,
-            "limit": job.limit, "weight": job.weight,
+            "limit": job.limit, "weight": job.weight, "among": job.among,
             "slot": slot, "state": 0 if state is None else state.size,
         }  # fmt: skip
 
@@ -241,4 +241,5 @@ def _work(job: Job, memory: JobMemory, number: int, answer: Message) -> Work:
         seconds=answer["seconds"],
         metrics=answer["metrics"],
         limited=answer["limited"],
+        figures=tuple(answer["figures"]),
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from eris.aggregate.figures import SHARD
 from eris.compose import Composition
 from eris.errors import ConfigError, InputError, RunStopped
 from eris.protocol.coordinator import Coordinator
@@ -175,6 +176,13 @@ class Replay:
                     round=plan.round,
                     shard=entry.shard,
                 )
+        scored = next((manifest.figures for manifest in published if manifest.shard == SHARD), ())
+        if verdict.shards[SHARD].committed and scored != verdict.figures:
+            raise RunStopped(
+                "the replay came to other figures than the recorded run",
+                fix="members must hold back the same samples: use the same configuration, task and versions",
+                round=plan.round,
+            )
         self._next += 1
         return verdict
 

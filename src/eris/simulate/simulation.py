@@ -76,17 +76,21 @@ class Simulation:
         """Go on until `rounds` rounds are done; raise StoppedByHand if asked to."""
         self._engine.begin(self.composition)
         self._engine.publish(self.replica)
-        begun = self._begin_round() if self.round < rounds else None
+        begun = None if self.is_done(rounds) else self._begin_round()
         while begun is not None:
             played = self._play_round(begun)
             self._engine.publish(self.replica)
             pending = self._engine.evaluate() if self._due(rounds) else None
-            begun = self._begin_round() if self.round < rounds else None  # the workers are busy while we write
+            begun = None if self.is_done(rounds) else self._begin_round()  # the workers are busy while we write
             ended = self._announce(played)
             self.end_last_round()
             self._open = replace(ended, pending=pending)
             after_round()
         self.end_last_round()
+
+    def is_done(self, rounds: int) -> bool:
+        """Whether no round follows: all were played, or patience is over."""
+        return self.round >= rounds or self.replica.is_done
 
     def end_last_round(self) -> None:
         """Wait for the evaluation of the last round and announce that the round has ended."""
@@ -105,8 +109,8 @@ class Simulation:
 
     @property
     def model_digest(self) -> str:
-        """The sha256 of the model's float32 values in spec order."""
-        return hashlib.sha256(self.replica.model.astype("<f4").tobytes()).hexdigest()
+        """The sha256 of the float32 values, in spec order, of the model that is the result."""
+        return hashlib.sha256(self.replica.chosen.astype("<f4").tobytes()).hexdigest()
 
     def go_to(self, round: int, chain: str, reference_epoch: int) -> None:
         """Stand before a later round; replica and states are loaded separately."""
@@ -114,7 +118,7 @@ class Simulation:
         self._script.go_to(round, chain, reference_epoch)
 
     def _due(self, rounds: int) -> bool:
-        return self.round % self.composition.config.evaluate_every == 0 or self.round == rounds
+        return self.round % self.composition.config.evaluate_every == 0 or self.is_done(rounds)
 
     def _begin_round(self) -> _Round:
         """Plan the next round and hand out its work."""
@@ -198,7 +202,7 @@ class Simulation:
             intake.mean_loss,
             len(verdict.lost_shards),
             intake.not_finite,
-            intake.mean_metrics,
+            {**intake.mean_metrics, **steps.members_figures(self.composition.recipe, verdict)},
             intake.limited,
         )
 

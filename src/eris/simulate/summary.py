@@ -9,6 +9,7 @@ from typing import Any
 
 from eris.compose import Composition
 from eris.config import Config
+from eris.protocol.best_round import Choice
 
 __all__ = ["notes_of", "summarise"]
 
@@ -26,13 +27,14 @@ def summarise(
     exposure: Mapping[str, Any],
     peak_memory: int,
     versions: Mapping[str, str],
+    choice: Choice | None = None,
 ) -> dict[str, Any]:
     """Return summary.json from the lines of metrics.jsonl."""
     config, best = composition.config, _best(rounds)
     return {
         "method": composition.method.name,
         "rounds": len(rounds),
-        "finished": len(rounds) >= config.rounds,
+        "finished": len(rounds) >= config.rounds or (choice is not None and choice.stopped),
         "seed": config.seed,
         "members": config.members,
         "aggregators": composition.recipe.policy.shards,
@@ -56,7 +58,8 @@ def summarise(
         "versions": dict(versions),
         "privacy": _privacy(composition, len(rounds)),
         "cohort": config.local.cohort,
-        "notes": [*notes_of(composition), *_what_went_wrong(composition, rounds)],
+        **({} if choice is None else {"choice": asdict(choice)}),
+        "notes": [*notes_of(composition), *_what_went_wrong(composition, rounds), *([str(choice)] if choice else [])],
         "model_digest": digest,
     }
 

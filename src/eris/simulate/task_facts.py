@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from eris.compose import Composition, compose
 from eris.config import Config
 from eris.errors import ConfigError
+from eris.local.scores import means_of
 from eris.local.spec import ModelSpec, TensorSpec, Vector
 from eris.local.task import CohortTask, Task
 from eris.simulate.user_code import user_code
@@ -66,7 +67,7 @@ def check_cohorts(task: Task, config: Config) -> None:
 def evaluate(task: Task, model: Vector, config: Config) -> dict[str, Any]:
     """Return a task's metrics: the accuracies of single classes in one list, the gradient norm where asked for."""
     with user_code("evaluation"):
-        metrics: dict[str, Any] = dict(task.evaluate(model))
+        metrics = means_of(task.evaluate(model))
     by_class = {int(key.split("/")[1]): metrics.pop(key) for key in list(metrics) if key.startswith("accuracy/")}
     if by_class:
         metrics["per_class"] = [by_class.get(label, math.nan) for label in range(max(by_class) + 1)]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.aggregate.figures import FIGURE_BYTES, SHARD
 from eris.events import RoleBytes, RoundTraffic
 from eris.privacy.masking import CHECK_WORDS
 from eris.protocol.recipe import Recipe
@@ -50,6 +51,7 @@ class RoundBytes:
     plan: RoundPlan
     server: bool
     members: int
+    figures: int = 0  # bytes of what members scored, in contributions to shard 0
 
     def __post_init__(self) -> None:
         plan, server = self.plan, self.members
@@ -92,7 +94,8 @@ class RoundBytes:
     def _unmasked(self, shard: int, payload: int) -> None:
         """Count the sums of pads that came before: as long as the shard and its check words, to its aggregators."""
         owners, helpers = self.plan.aggregators_of(shard), self.plan.unmaskers_of(shard)
-        size = int(framed(np.array([payload + CHECKED]))[0])
+        behind = CHECKED + (self.figures if shard == SHARD else 0)
+        size = int(framed(np.array([payload + behind]))[0])
         for helper in helpers:
             self._pads_up[self._places[helper]] += size * len(owners)
         for owner in owners:
@@ -164,4 +167,5 @@ def expected_upload(recipe: Recipe, plan: RoundPlan, seed: int) -> int:
     packed = recipe.compressor.compress(np.ones(layout.trainable.n, np.float32), context)
     sizes = np.array(payload_sizes(packed, layout.trainable)) + recipe.words.buffers.itemsize * layout.buffers.sizes
     sizes += CHECKED if recipe.unmaskers else 0
+    sizes[SHARD] += FIGURE_BYTES * recipe.figure_words(plan.round)
     return int(framed(sizes).sum()) * recipe.policy.replicas

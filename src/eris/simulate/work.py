@@ -15,17 +15,19 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eris.aggregate.encoding import Ring32
+from eris.aggregate.figures import signed
 from eris.aggregate.staging import all_finite
 from eris.compose import training_seed
 from eris.errors import Refused
 from eris.local.correction import DRIFT
+from eris.local.scores import scores_of
 from eris.local.spec import Vector, as_vector
 from eris.local.task import CohortTask, LocalResult, Memory, Task
 from eris.protocol import steps
@@ -53,6 +55,7 @@ class Job:
     reset: bool = False  # do not train: begin a reference epoch
     limit: float = 0.0  # R of the round in fixed point, 0 for floats
     weight: float = 1.0  # w_k, which a member needs itself in fixed point
+    among: int = 1  # members on the roster
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ class Work:
     seconds: float
     metrics: Mapping[str, float] = field(default_factory=dict)  # what the task says of its training besides
     limited: int = 0  # values that lay outside the limit of fixed point
+    figures: tuple[int, ...] = ()  # what the member scored before the round, as words of the ring
 
 
 @dataclass(frozen=True)
@@ -128,10 +132,12 @@ def do_jobs(
     ]
     if jobs[0].reset:
         return [_begin_epoch(at_hand, recipe, public) for at_hand in hands]
+    scored = [_scored(at_hand, task, recipe, model) for at_hand in hands]
     waiting, trained = iter(hands), list[tuple[LocalResult, float]]()
     for together in in_cohorts(jobs, cohort, task.samples):
         trained += _trained([next(waiting) for _ in together], task, recipe, model, public)
-    return [_contributed(at_hand, recipe, public, *done) for at_hand, done in zip(hands, trained, strict=True)]
+    works = [_contributed(at_hand, recipe, public, *done) for at_hand, done in zip(hands, trained, strict=True)]
+    return [replace(work, figures=figures) if figures else work for work, figures in zip(works, scored, strict=True)]
 
 
 def in_cohorts(jobs: Sequence[Job], size: int, samples: Callable[[int], int]) -> list[tuple[Job, ...]]:
@@ -188,6 +194,16 @@ def _trained(
             results = task.train_cohort(members, starts, memories, round=first.round, seeds=seeds)
     each = (time.perf_counter() - began) / len(hands)
     return [(result, each) for result in results]
+
+
+def _scored(at_hand: _AtHand, task: Task, recipe: Recipe, model: Vector) -> tuple[int, ...]:
+    """Let a member score the model that the round begins with, where members share that."""
+    job = at_hand.job
+    if recipe.figures is None or not recipe.figure_words(job.round):
+        return ()
+    with user_code("evaluation", peer=job.member, round=job.round):
+        scores = scores_of(task, job.member, model, at_hand.kept, recipe.figures.names)
+    return signed(recipe.figures.encode(scores, job.among))
 
 
 def _contributed(at_hand: _AtHand, recipe: Recipe, public: State, result: LocalResult, seconds: float) -> Work:

@@ -104,7 +104,8 @@ class Worker:
 
 def _job(request: Message) -> Job:
     missing = tuple(request["missing"])
-    return Job(request["round"], request["member"], missing, request["reset"], request["limit"], request["weight"])
+    scale = request["limit"], request["weight"], request["among"]
+    return Job(request["round"], request["member"], missing, request["reset"], *scale)
 
 
 def _put_down(work: Work, slot: Slot, state: int) -> Message:
@@ -127,6 +128,7 @@ def _put_down(work: Work, slot: Slot, state: int) -> Message:
         "seconds": work.seconds,
         "metrics": dict(work.metrics),
         "limited": work.limited,
+        "figures": work.figures,
     }
 
 

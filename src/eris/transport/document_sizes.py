@@ -132,7 +132,8 @@ def document_sizes(
     record = PeerRecord(
         members - 1, longest, ("h" * 253, 65535), bytes(_CERTIFICATE), (("h" * 253, 65535),) * MOST_RELAYS
     )
-    manifest = Manifest(_DIGEST, _LARGE, shards - 1, members - 1, everybody, 1.0, 1.0, _DIGEST, _SIGNATURE)
+    named = _DIGEST, _LARGE, shards - 1, members - 1, everybody
+    manifest = Manifest(*named, 1.0, 1.0, _DIGEST, signature=_SIGNATURE)
     report = len(encode(BriefReport(_DIGEST, every_shard, _DIGEST, True, _DIGEST)))
     answer, question = len(encode(Wanted())), len(encode(NewsRequest(_BOARD, _LARGE, 5.0)))
     news, longest_news = (_news(plan, said) for said in (verdict, longest_verdict))

@@ -1,9 +1,9 @@
 """Parts and published shards as payload bytes.
 
 An upload is the symbols (raw little-endian where they fill whole bytes, else without gaps), the scales, the positions
-where they cannot be redrawn, then the dense buffers, then the check words if it is masked. A published shard is its
-values, then its buffers: float32, or in fixed point 32-bit and 64-bit whole numbers. Nothing in a payload says how long
-the pieces are: header, plan and code do, on both sides (docs/wire.md).
+where they cannot be redrawn, then the dense buffers, then the figures that go with shard 0, then the check words if it
+is masked. A published shard is its values, then its buffers: float32, or in fixed point 32-bit and 64-bit whole
+numbers. Nothing in a payload says how long the pieces are: header, plan and code do, on both sides (docs/wire.md).
 
 Encoding gives pieces instead of one string: float32 values leave from the array they are in, without a copy. Reading an
 upload is the work of `Expected`.
@@ -26,6 +26,7 @@ from eris.wire.bits import Bytes, pack, packed_size
 
 __all__ = [
     "CHECK_TYPE",
+    "FIGURE_TYPE",
     "Payload",
     "decode_published",
     "encode_part",
@@ -39,7 +40,9 @@ __all__ = [
 
 Payload = list[memoryview]  # pieces, to be sent one after another
 CHECK_TYPE = np.dtype("<u4")  # of the words behind a masked contribution
+FIGURE_TYPE = np.dtype("<u8")  # of the sums that members share
 _NO_CHECKS: NDArray[Any] = np.empty(0, np.uint32)
+_NO_FIGURES: NDArray[Any] = np.empty(0, np.uint64)
 
 
 def payload_length(payload: Sequence[memoryview]) -> int:
@@ -47,9 +50,16 @@ def payload_length(payload: Sequence[memoryview]) -> int:
     return sum(piece.nbytes for piece in payload)
 
 
-def encode_upload(part: Part, buffers: NDArray[Any], plan: ShardPlan, checks: NDArray[Any] = _NO_CHECKS) -> Payload:
+def encode_upload(
+    part: Part,
+    buffers: NDArray[Any],
+    plan: ShardPlan,
+    checks: NDArray[Any] = _NO_CHECKS,
+    figures: NDArray[Any] = _NO_FIGURES,
+) -> Payload:
     """Write one member's contribution to one shard; `plan` is the one over the trainable coordinates."""
-    return encode_part(part, plan) + _pieces(_little(buffers, buffers.dtype), _little(checks, CHECK_TYPE))
+    behind = _little(buffers, buffers.dtype), _little(figures, FIGURE_TYPE), _little(checks, CHECK_TYPE)
+    return encode_part(part, plan) + _pieces(*behind)
 
 
 def encode_part(part: Part, plan: ShardPlan) -> Payload:

@@ -18,7 +18,7 @@ from eris.errors import Reason, Refused
 from eris.shards.plan import Coordinates, ShardPlan
 from eris.transforms.packed import Code, CodeByCoordinate, Part
 from eris.wire.bits import Bytes, packed_size, unpack
-from eris.wire.codec import CHECK_TYPE, floats, native, typed
+from eris.wire.codec import CHECK_TYPE, FIGURE_TYPE, floats, native, typed
 
 __all__ = ["Expected"]
 
@@ -34,7 +34,8 @@ class Expected:
     coordinates: Coordinates | None = None  # redrawn; None: every coordinate of the shard
     explicit: bool = False  # positions travel
     buffer_type: np.dtype[Any] = FLOATS.buffers
-    checks: int = 0  # words behind the buffers of a masked contribution
+    checks: int = 0  # words behind everything else of a masked contribution
+    figures: int = 0  # words between buffers and checks
 
     @property
     def size(self) -> int:
@@ -59,7 +60,7 @@ class Expected:
             raise self._wrong(f"{payload.size} bytes, {self._length(symbols)} are expected")
         scales_start = packed_size(symbols, self.code.bits)
         positions_start = scales_start + 4 * self.code.scale_count
-        buffers_stop = payload.size - CHECK_TYPE.itemsize * self.checks
+        buffers_stop = self._figures_stop(payload) - FIGURE_TYPE.itemsize * self.figures
         buffers_start = buffers_stop - self.buffer_type.itemsize * self.buffers
         part = Part(
             self.shard,
@@ -75,7 +76,15 @@ class Expected:
 
     def check_words(self, payload: Bytes) -> NDArray[Any]:
         """Return the words behind everything else; none unless contributions are masked."""
-        return native(payload[payload.size - CHECK_TYPE.itemsize * self.checks :], CHECK_TYPE)
+        return native(payload[self._figures_stop(payload) :], CHECK_TYPE)
+
+    def figure_words(self, payload: Bytes) -> NDArray[Any]:
+        """Return what a member scored; none unless figures go with this shard."""
+        stop = self._figures_stop(payload)
+        return native(payload[stop - FIGURE_TYPE.itemsize * self.figures : stop], FIGURE_TYPE)
+
+    def _figures_stop(self, payload: Bytes) -> int:
+        return payload.size - CHECK_TYPE.itemsize * self.checks
 
     @property
     def _count(self) -> int:
@@ -92,6 +101,7 @@ class Expected:
     def _length(self, symbols: int) -> int:
         positions = min(4 * symbols, packed_size(self.size, 1)) if self.explicit else 0
         behind = self.buffer_type.itemsize * self.buffers + CHECK_TYPE.itemsize * self.checks
+        behind += FIGURE_TYPE.itemsize * self.figures
         return packed_size(symbols, self.code.bits) + 4 * self.code.scale_count + positions + behind
 
     def _symbols(self, packed: Bytes, count: int) -> NDArray[Any]:

@@ -45,7 +45,9 @@ __all__ = [
     "Peers",
     "Real",
     "Signature",
+    "Signed",
     "Spelling",
+    "Sums",
     "Text",
     "decode",
     "digest_of",
@@ -145,7 +147,9 @@ Text = Annotated[
     Spelling(Annotated[str, msgspec.Meta(max_length=LONGEST_TEXT)], _short, _as_it_is),
 ]
 Binary = Annotated[bytes, msgspec.Meta(max_length=LONGEST_DOCUMENT)]
+Signed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Numbers = Annotated[tuple[Number, ...], msgspec.Meta(max_length=MOST_PEERS)]
+Sums = Annotated[tuple[Signed, ...], msgspec.Meta(max_length=64)]
 Real = Annotated[float, Spelling(float, _finite, _finite)]
 Digest = Annotated[
     str,

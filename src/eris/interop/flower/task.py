@@ -110,6 +110,12 @@ class FlowerTask:
             if total and all(name in figures for _, figures in found)
         }
 
+    def score(self, member: int, model: Vector, memory: Memory) -> dict[str, tuple[float, float]]:
+        """Return the app's figures of one member as sums over its examples."""
+        del memory
+        count, figures = self._evaluated(member, model) or (0, {})
+        return {name: (count * value, count) for name, value in figures.items()}
+
     def _trained(self, member: int, model: Vector, memory: Memory, round: int, seed: Seed) -> LocalResult:
         state, kept, counted = read_state(memory[_MEMORY])
         content = self._content("fit" if self._app.classic else "train", {**self._arrays(model), **kept}, round)

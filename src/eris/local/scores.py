@@ -1,0 +1,69 @@
+"""What one member makes of a model: sums and counts of figures, on what it holds back.
+
+A task says them with `score(member, model, memory)`; or `evaluate(model)` does, where a task is one peer's own: a
+figure is then a pair (sum, count) instead of a mean. Sums can be added up over members, means cannot.
+
+>>> means_of({"loss": (6.0, 8), "accuracy": 0.5})
+{'loss': 0.75, 'accuracy': 0.5}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eris.errors import TaskError
+from eris.local.spec import Vector
+from eris.local.task import Memory
+
+__all__ = ["Scores", "means_of", "scores_of"]
+
+Scores = Mapping[str, tuple[float, float]]
+
+
+def scores_of(task: Any, member: int, model: Vector, memory: Memory, names: Sequence[str]) -> Scores:
+    """Return sums and counts of these figures for a member; refuse what is none, with what to do about it."""
+    score = getattr(task, "score", None)
+    found: Mapping[str, Any] = task.evaluate(model) if score is None else score(member, model, memory)
+    if not found:
+        raise TaskError(
+            "the run shares figures, and this member holds nothing back to be scored on",
+            fix="set data.validation above 0, or give it test data of its own",
+            peer=member,
+        )
+    return {name: _pair(name, found, member) for name in names}
+
+
+def means_of(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return figures with the mean in the place of every pair (sum, count)."""
+    return {name: _mean(value) for name, value in figures.items()}
+
+
+def _mean(value: Any) -> Any:
+    if not _is_pair(value):
+        return value
+    return value[0] / value[1] if value[1] else math.nan
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2
+
+
+def _pair(name: str, found: Mapping[str, Any], member: int) -> tuple[float, float]:
+    if name not in found:
+        raise TaskError(
+            f"figures names {name!r}, and this task has {', '.join(found)}", fix="name one of these", peer=member
+        )
+    if not _is_pair(found[name]):
+        raise TaskError(
+            f"{name} is a mean, which cannot be added up over members",
+            fix="let evaluate return a pair (sum, count) for it, or share another figure, such as loss",
+            peer=member,
+        )
+    total, count = (float(part) for part in found[name])
+    if not 0 < count < math.inf:
+        raise TaskError(
+            f"{name} was scored on {count:g} samples", fix="hold something back that it can be told from", peer=member
+        )
+    return total, count
