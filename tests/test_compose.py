@@ -62,6 +62,12 @@ def test_refused(method, changes, says):
     ("changes", "key"),
     [
         (["server.rule=krum"], "server.rule"),
+        (["privacy.clip=1.0", "privacy.noise_multiplier=1.0", "keep=best"], "keep"),
+        (["privacy.unit=sample", "privacy.clip=1.0", "privacy.noise_multiplier=1.0", "stop=patience:3"], "stop"),
+        (["method=fedavg-ldp", 'figures=["loss"]'], "figures"),
+        (["method=gossip", "keep=best"], "keep"),
+        (["keep=best", "rounds=1"], "keep"),
+        (['figures=["loss", "loss"]'], "figures"),
         (["server.encoding=fixed", "server.limit=3.0"], "server.limit"),
         (["server.encoding=fixed", "server.rule=median"], "server.encoding"),
         (["server.rule=median", "method=eris+dsc"], "server.rule"),

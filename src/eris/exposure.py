@@ -145,7 +145,7 @@ class ExposureLedger:
             "published_share_per_round": alone,
             "union_over_rounds": alone,
             "values_over_rounds": round(alone * self._n * self._rounds),
-            "side_scalars": ["weight"],
+            "side_scalars": ["weight"],  # figures, where members share them, are under the pads too
             "with_unmaskers": self._counted() | {"observers": "aggregators, each with the unmaskers of its shards"},
         }
 
@@ -166,6 +166,7 @@ class ExposureLedger:
             "side_scalars": [
                 "weight",
                 *([] if self._recipe.unmaskers else ["steps"]),
+                *([] if self._recipe.figures is None else ["figures"]),
                 *(["norm"] if self._norms else []),
             ],
             **({"by_member": self._by_member(seen)} if self._most.size else {}),

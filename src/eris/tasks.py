@@ -170,12 +170,13 @@ def task_at_home(
     from eris.local.torch_task import TorchTask
 
     _require_no_sample_noise(config, "a task of one's own is trained as it is")
-    examples = _examples(train, collate)
+    examples, tests = _examples(train, collate), None if test is None else _examples(test, collate)
     task = TorchTask(
         model,
         examples,
         [np.arange(len(examples))] * config.members,  # whatever this peer's number is
-        test=None if test is None else _examples(test, collate),
+        test=tests,
+        tests=[] if tests is None else [np.arange(len(tests))] * config.members,
         work=_work(config),
         objective=_objective(config, loss, metrics),
     )
@@ -307,6 +308,8 @@ def _of_members(config: Config, make: Callable[[int], Any], collate: Any) -> tup
     train = JoinedExamples([_examples(own, collate) for own, _ in splits])
     tests = [_examples(test, collate) for _, test in splits if test is not None]
     test: Any = JoinedExamples(tests) if tests else None
+    all_test = len(tests) == len(splits) > 0
+    own_tests = [np.arange(test.starts[k], test.starts[k + 1]) for k in range(config.members)] if all_test else []
     shares = []
     for member in range(config.members):
         own = np.arange(train.starts[member], train.starts[member + 1])
@@ -320,7 +323,7 @@ def _of_members(config: Config, make: Callable[[int], Any], collate: Any) -> tup
         held = int(count * config.data.validation + 1e-9)
         shares.append((np.sort(order[:count]), np.sort(order[count : count + held])))  # in the order it has at home
     return Dataset(OWN, "given by member", (), train, test), Partition(
-        "natural", tuple(own for own, _ in shares), tuple(held for _, held in shares)
+        "natural", tuple(own for own, _ in shares), tuple(held for _, held in shares), tuple(own_tests)
     )
 
 

@@ -74,6 +74,20 @@ def test_real_processes_end_with_the_simulated_model(story: str, tmp_path: Path)
     assert len(set(digests)) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_members_score_together_to_the_same_end(tmp_path: Path) -> None:
+    files(STORIES[1], tmp_path)
+    story = PAGE[PAGE.index("## Score it together\n") :].partition("\n## ")[0]
+    lines = [line.removeprefix("$ ") for block in blocks(story, "console") for line in block.splitlines()]
+    said = done(["bash", "-c", "\n".join(["set -euo pipefail", *lines])], tmp_path)
+    digests = re.findall(r'"model_digest": "([0-9a-f]{64})"', said)
+    assert len(digests) == 1 + 1 + 4
+    assert len(set(digests)) == 1
+    for folder in ("together-simulated", "together-processes/peers/peer-0"):
+        assert '"stopped": true' in (tmp_path / folder / "summary.json").read_text()
+
+
 def test_every_loss_and_setting_is_explained() -> None:
     named = set(re.findall(r"`([\w.-]+)`", PAGE))
     assert set(loss_names()) <= named

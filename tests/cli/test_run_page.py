@@ -84,7 +84,7 @@ def test_settings_that_the_text_names_are_settings() -> None:
 @pytest.mark.story
 @pytest.mark.timeout(600)
 def test_every_command_works_as_it_stands(tmp_path: Path) -> None:
-    (file,) = blocks("toml")
+    file = next(block for block in blocks("toml") if block.startswith("# small.toml"))
     (tmp_path / file.splitlines()[0].removeprefix("# ")).write_text(file, encoding="utf-8")
     bin_folder = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}

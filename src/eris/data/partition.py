@@ -61,6 +61,7 @@ class Partition:
     kind: str
     train: tuple[Indices, ...]
     validation: tuple[Indices, ...]
+    tests: tuple[Indices, ...] = ()  # in the test split, where members have tests of their own
 
     def __repr__(self) -> str:
         sizes = [len(part) for part in self.train]

@@ -142,6 +142,7 @@ def fine_tuning(
         examples,
         own if members is None else own * members,
         test=None if test is None else Items(test, collate),
+        tests=[] if test is None else [np.arange(len(test))] * (members or len(data)),
         work=work,
         objective=objective_of(loss or _loss_of(module), metrics),
         evaluation_batch=evaluation_batch,

@@ -73,6 +73,7 @@ def torch_task(
         shares.train,
         test=_some(test, test_samples),
         validation=shares.validation,
+        tests=shares.tests if test_samples is None else (),
         work=work,
         gradient=gradient,
         **{**extra, **({} if objective is None else {"objective": objective})},

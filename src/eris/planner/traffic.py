@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.aggregate.figures import FIGURE_BYTES, SHARD
 from eris.errors import ConfigError
 from eris.methods import Method, method_by_name
 from eris.methods.masked import unmaskers_of
@@ -162,7 +163,7 @@ def _eris(method: str, scenario: Scenario) -> tuple[Phase, ...]:
     """Every member sends each shard to who aggregates it, once or twice; one publishes it. Own shards stay put."""
     sizes, owners = payload(method, scenario), np.array(scenario.aggregators)
     checked = _CHECKED if unmaskers_of(method, scenario.config) else 0
-    up, down = _framed(scenario, sizes.up + checked), _framed(scenario, sizes.down)
+    up, down = _framed(scenario, sizes.up + checked + _scored(scenario)), _framed(scenario, sizes.down)
     joins, listens = scenario.takes_part, scenario.listens
     collect, publish = _silence(scenario), _silence(scenario)
     collect.sent[:-1][joins] = scenario.replicas * up.sum()
@@ -183,12 +184,19 @@ def _eris(method: str, scenario: Scenario) -> tuple[Phase, ...]:
     )
 
 
+def _scored(scenario: Scenario) -> Bytes:
+    """Return the bytes of each shard's contributions that say what their member scored, where any does."""
+    behind: Bytes = np.zeros(len(scenario.shard_sizes))
+    behind[SHARD] = 2 * FIGURE_BYTES * len(scenario.config.shared_figures)
+    return behind
+
+
 def _unmasking(method: str, scenario: Scenario, down: Bytes) -> tuple[Phase, ...]:
     """Before a masked shard is published, its unmaskers send sums of pads as long as it to who aggregates it."""
     count, unmask = unmaskers_of(method, scenario.config), _silence(scenario)
     if not count:
         return ()
-    sizes = _framed(scenario, down + _CHECKED)
+    sizes = _framed(scenario, down + _CHECKED + _scored(scenario))
     for shard, home in enumerate(scenario.aggregators):
         owners = [int(peers[shard]) for peers in scenario.observers]
         ring = [(home + turn) % scenario.members for turn in range(1, scenario.members)]
@@ -239,7 +247,8 @@ def phases(method: str, scenario: Scenario) -> tuple[Phase, ...]:
         return _among_equals(scenario, count * _message(scenario, size))
     if known.server:
         beside = known.facts.vectors * VALUE_BYTES * scenario.model.n
-        return _central(scenario, _upload(known, scenario), _download(known, scenario) + beside)
+        scored = float(_scored(scenario)[SHARD])
+        return _central(scenario, _upload(known, scenario) + scored, _download(known, scenario) + beside)
     return _eris(method, scenario)
 
 

@@ -140,7 +140,8 @@ class Comparison:
             raise ConfigError(f"number of folds is {folds}", fix="use 1 or more")
         self._arms, self._out, self._folds = tuple(arms), out, folds
         self._budget = budget or Budget(fedavg_best=config.stop == "fedavg-best")
-        self._config = config.model_copy(update={"stop": "rounds"})  # a single training knows nothing of others
+        alone = {"stop": "rounds"} if config.stop == "fedavg-best" else {}  # a single training knows nothing of others
+        self._config = config.model_copy(update=alone)
         self._task, self._audit = task, audit
         for each in arms:
             self._settings(each, 0, config.rounds)  # refuses settings that are none
@@ -204,7 +205,7 @@ class Comparison:
         return {
             "config": self._config.model_dump(mode="json", exclude_none=True),
             "folds": self._folds,
-            "stop": "fedavg-best" if self._budget.fedavg_best else "rounds",
+            "stop": "fedavg-best" if self._budget.fedavg_best else self._config.stop,
             "rounds": rounds,
             "deviation": "sample standard deviation over folds",
             "methods": lines,
