@@ -148,6 +148,7 @@ def _part(estimate: UpdateEstimate, kept: Any) -> UpdateEstimate:
 
 
 COALITIONS = (1, 2, 4, 8)
+SHARES = {"1/50": 50, "1/200": 200, "1/1000": 1000}  # of the coordinates, at random
 
 
 def settings(name: str, seed: int) -> Config:
@@ -254,9 +255,11 @@ def swept(name: str, seed: int) -> dict[str, Any]:
     """Train points of sweeps, and look as they say; points that look alike are one look."""
     looking = SWEPT[name].observers
     first = {who: view for view, who in reversed(looking.items())}
-    lookers = [Looker(view, who, (ATTACKS[STRONGEST],), {}, seed) for who, view in first.items()]
+    parts = {who: SHARES if who == "everything" else {} for who in first}
+    lookers = [Looker(view, who, (ATTACKS[STRONGEST],), parts[who], seed) for who, view in first.items()]
     found = measured(name, seed, lookers)
-    found["views"] = {view: found["views"][first[who]] for view, who in looking.items()}
+    shares = {f"share: {part}": found["views"][part] for part in SHARES if part in found["views"]}
+    found["views"] = {view: found["views"][first[who]] for view, who in looking.items()} | shares
     return found
 
 
@@ -395,7 +398,7 @@ def sweeps(out: Path, text: str, count: int, names: Sequence[str], workers: int)
     """Return the AUC along every axis."""
     trainings = [name for name, part in SWEPT.items() if any(view.split(":")[0] in names for view in part.observers)]
     found = everywhere(out, swept, trainings, seeds_from(text, count), workers)
-    table: dict[str, Any] = {name: {} for name in names}
+    table: dict[str, Any] = {name: {} for name in (*names, "share")}
     for one in found:
         for view in one["views"]:
             sweep, label = view.split(": ")
@@ -413,6 +416,46 @@ def sweeps(out: Path, text: str, count: int, names: Sequence[str], workers: int)
     return {"hash": text, "attack": STRONGEST, "seeds": seeds_from(text, count), "sweeps": points}
 
 
+AXES = {
+    "aggregators": "aggregators", "collusion": "colluders of 8", "compression": "compression ω (share kept: 1/(1+ω))",
+    "blocks": "coordinates in a block", "rotation": "shard plan", "share": "of all coordinates, at random",
+}  # fmt: skip
+
+
+def draw(points: Mapping[str, Any], path: Path) -> None:
+    """Draw every sweep beside the others, means with intervals over seeds, over the line of chance."""
+    from eris.audit.plots import COLOURS, MUTED, blank_figure, plain_axes
+
+    figure = blank_figure(9.0, 5.2)
+    for axes, (name, label) in zip(figure.subplots(2, 3, sharey=True).flat, AXES.items(), strict=True):
+        found = {key: part["auc"] for key, part in points[name].items()}
+        order = sorted(found, key=lambda key: (key != "server", found_number(key)))
+        means = [found[key]["mean"] for key in order]
+        lows = [max(0.0, mean - found[key].get("low", mean)) for key, mean in zip(order, means, strict=True)]
+        highs = [
+            max(0.0, min(1.0, found[key].get("high", mean)) - mean) for key, mean in zip(order, means, strict=True)
+        ]
+        style: dict[str, Any] = {"fmt": "o-", "color": COLOURS[0], "capsize": 3, "markersize": 5, "linewidth": 1.0}
+        axes.errorbar(range(len(order)), means, yerr=[lows, highs], **style)
+        axes.axhline(0.5, color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)))
+        axes.set_xticks(range(len(order)), order, fontsize=8)
+        axes.set_xlabel(label, fontsize=9)
+        axes.set_ylim(0.45, 1.03)
+        axes.set_xlim(-0.4, len(order) - 0.6)
+        plain_axes(axes)
+    figure.supylabel("membership AUC (0.5: chance)", fontsize=9)
+    figure.savefig(path, dpi=150)
+
+
+def found_number(label: str) -> float:
+    """Return what orders a label along its axis; words stay behind numbers, in their order."""
+    numerator, _, denominator = label.partition("/")
+    try:
+        return -float(numerator) / float(denominator) if denominator else float(label)
+    except ValueError:
+        return math.inf
+
+
 def main() -> None:
     """Read the command line and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -424,6 +467,7 @@ def main() -> None:
         command.add_argument("--seeds", type=int, default=count)
     for command in (gating, looking, sweeping):
         command.add_argument("hash", help="what the seeds follow from, such as that of the commit that is measured")
+    sweeping.add_argument("--plot", type=Path, help="a picture of it")
     small = list(TRAININGS)[:2]
     choices: dict[Any, Any] = {gating: TRAININGS, tuning: TRAININGS, looking: DEFENCES, sweeping: SWEEPS}
     for command, known in choices.items():
@@ -444,6 +488,8 @@ def main() -> None:
         found = measure(chosen.out, chosen.hash, chosen.seeds, chosen.trainings, chosen.workers)
     else:
         found = tune(chosen.out, TUNING_SEEDS[: chosen.seeds], chosen.trainings, chosen.workers)
+    if getattr(chosen, "plot", None) is not None:
+        draw(found["sweeps"], chosen.plot)
     print(json.dumps(found, indent=1))
 
 

@@ -53,9 +53,9 @@ def _aggregators(members: int) -> list[SweepPoint]:
 
 
 def _collusion(members: int) -> list[SweepPoint]:
-    """Let coalitions of all sizes look at one training; of more than sixteen aggregators some sizes are left out."""
-    some = (*range(1, 9), 10, 12, 16, 20, 24, 32, 40, members - 1, members)
-    sizes = sorted({size for size in (range(1, members + 1) if members <= 16 else some) if size <= members})
+    """Let coalitions of many sizes look at one training: the small ones, every other one, then fewer and fewer."""
+    some = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, members - 1, members)
+    sizes = sorted({size for size in some if 0 < size <= members and (size != members - 1 or members > 16)})
     return [SweepPoint("", ("method=eris",), tuple(Observer("coalition", size) for size in sizes))]
 
 

@@ -16,7 +16,7 @@ but not what comes behind. They come from a folder or the cache; nothing is sent
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -151,13 +151,24 @@ class NextFiller:
     def _written(self, before: Sequence[str], count: int, seed: Seed) -> list[str]:
         begin = self._tokenizer.bos_token or self._tokenizer.eos_token
         tokens = self._tokenizer(" ".join(before) or begin, return_tensors="pt")["input_ids"][:, -self._longest :]
-        answer = _sampled(self._network, tokens, seed, min(self._longest, 8 * count))
-        said = self._tokenizer.decode(answer[0, tokens.shape[1] :], skip_special_tokens=True)
-        return list(said.split()[:count])
+
+        def words(answer: Tensor) -> list[str]:
+            said = self._tokenizer.decode(answer[0, tokens.shape[1] :], skip_special_tokens=True)
+            return list(said.split())
+
+        # A word is whole when the next one begins.
+        answer = _sampled(
+            self._network, tokens, seed, min(self._longest, 8 * count), until=lambda answer: len(words(answer)) > count
+        )
+        return words(answer)[:count]
 
 
-def _sampled(network: Any, tokens: Tensor, seed: Seed, most: int) -> Tensor:
+def _sampled(
+    network: Any, tokens: Tensor, seed: Seed, most: int, *, until: Callable[[Tensor], bool] = lambda _: False
+) -> Tensor:
     """Let a network write, each token drawn from its guesses, without touching torch's own generator."""
+    from transformers import StoppingCriteriaList
+
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         torch.manual_seed(int(seed.words(1)[0] >> 1))
         answer: Tensor = network.generate(
@@ -167,6 +178,7 @@ def _sampled(network: Any, tokens: Tensor, seed: Seed, most: int) -> Tensor:
             top_p=1.0,
             top_k=0,
             max_new_tokens=most,
+            stopping_criteria=StoppingCriteriaList([lambda answer, _, **__: torch.tensor([until(answer)])]),
         )
     return answer
 

@@ -46,7 +46,7 @@ def reconstruction(
         ),
     ] = None,
     mode: Annotated[str, typer.Option(help="mask-aware, zero-filled (the published attacks), or both.")] = "both",
-    images: Annotated[int, typer.Option(min=1, help="Pictures to recover for each defence.")] = 4,
+    images: Annotated[int, typer.Option(min=1, help="Pictures to recover for each defence.")] = 3,
     batch: Annotated[
         int | None, typer.Option(min=1, help="Give every member so many pictures and one step on all of them.")
     ] = None,

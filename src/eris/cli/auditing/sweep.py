@@ -34,7 +34,7 @@ def sweep(
         ),
     ] = "best",
     canaries: Canaries = 64,
-    views: Views = 4,
+    views: Views = 1,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
@@ -87,7 +87,8 @@ def _membership(
     chosen, base = sweep_by_name(name), [*SIZES[size], *changes]
     total = sum(config.rounds for _, config in configurations(chosen, base))
     with resumable(folder), Rounds(total, visible=visible) as progress:
-        points = run_sweep(chosen, base, folder, attacks(attack), listeners=[progress], **options)
+        asked = attacks(attack)
+        points = run_sweep(chosen, base, folder, asked, listeners=[progress], heard=asked, **options)
     path = folder / f"sweep-{name}.png"
     picture = _drawn(lambda: plot_sweep(points, chosen.axis, path), path)
     return points, membership_table(points, "label", chosen.axis), picture
