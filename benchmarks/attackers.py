@@ -3,6 +3,7 @@
     python benchmarks/attackers.py gate HASH [--out FOLDER] [--seeds 10]
     python benchmarks/attackers.py tune [--out FOLDER]
     python benchmarks/attackers.py observers HASH [--out FOLDER] [--seeds 5]
+    python benchmarks/attackers.py pads HASH [--out FOLDER] [--seeds 12]
     python benchmarks/attackers.py sweeps HASH [--out FOLDER] [--seeds 3]
 
 `gate` derives its seeds from a hash, so that nobody has chosen anything on them. Both attacks listen to the same
@@ -27,6 +28,9 @@ which attack is the audit's default:
 
 `observers` asks what each observer learns under each defence with the default attack alone, on seeds from a hash:
 membership AUC, one-run ε and the model's accuracy, for the tables of docs/audit.md.
+
+`pads` asks what an aggregator of masked shards makes of the very bytes that it receives, beside the broadcasts; what it
+would make of them without their pads; and what it has of plain shards. All four look at the same trainings.
 
 `sweeps` asks the points of `eris audit sweep` (aggregators, collusion, compression, blocks, rotation) in the same way.
 
@@ -110,6 +114,9 @@ DEFENCES = {
     "noise, ε = 100 a sample": ("method=eris+ldp", "privacy.unit=sample", "privacy.clip=1.0", "privacy.epsilon=100"),
     "noise, ε = 10 a sample": ("method=eris+ldp", "privacy.unit=sample", "privacy.clip=1.0", "privacy.epsilon=10"),
 }
+MASKED = {
+    "masked shards": ("method=eris+masked",), "masked DSC": ("method=eris+dsc+masked", "compression.keep=0.2"),
+}  # fmt: skip
 LOOKING = {
     "server": "everything", "wire": "wire", "coalition of 4": "coalition:4", "aggregator": "aggregator",
     "broadcast": "broadcast",
@@ -153,7 +160,7 @@ SHARES = {"1/50": 50, "1/200": 200, "1/1000": 1000}  # of the coordinates, at ra
 
 def settings(name: str, seed: int) -> Config:
     """Return what is trained."""
-    known = {**DEFENCES, **{training: part.changes for training, part in {**TRAININGS, **SWEPT}.items()}}
+    known = {**DEFENCES, **MASKED, **{training: part.changes for training, part in {**TRAININGS, **SWEPT}.items()}}
     return trained(known[name], seed)
 
 
@@ -210,7 +217,7 @@ class Looker:
     def __init__(self, view: str, observer: str, attacks: Sequence[Any], parts: Mapping[str, int], seed: int) -> None:
         self.observer = Everything("server") if observer == "everything" else parse_observer(observer)
         self._names = {view: {attack.name: attack.name for attack in attacks}}
-        self.attacks = list(attacks)
+        self.attacks, self.padded = list(attacks), True
         for part, one_of in parts.items():
             lesser = [OnPart(attack, part, one_of, seed) for attack in attacks]
             self._names[part] = {whole.name: attack.name for whole, attack in zip(attacks, lesser, strict=True)}
@@ -248,6 +255,14 @@ def observed(name: str, seed: int) -> dict[str, Any]:
     """Train once under a defence, and look from everywhere."""
     looking = UNDER_MASKS if name == "masked shards" else LOOKING
     lookers = [Looker(view, who, (ATTACKS[STRONGEST],), {}, seed) for view, who in looking.items()]
+    return measured(name, seed, lookers)
+
+
+def uncovered(name: str, seed: int) -> dict[str, Any]:
+    """Train once with masked shards; look with the bytes that an aggregator captures, and with its pads left out."""
+    looking = {"captured": "aggregator", "without pads": "aggregator", "plain": "pair", "broadcast": "broadcast"}
+    lookers = [Looker(view, who, (ATTACKS[STRONGEST],), {}, seed) for view, who in looking.items()]
+    lookers[1].padded = False
     return measured(name, seed, lookers)
 
 
@@ -294,6 +309,9 @@ def measured(name: str, seed: int, lookers: Sequence[Looker]) -> dict[str, Any]:
     audits = [
         MembershipAudit(composition, planted, [looker.observer], views=1, attacks=looker.attacks) for looker in lookers
     ]
+    for looker, audit in zip(lookers, audits, strict=True):
+        for place in (place for places in audit.places[looker.observer] for place in places):
+            place.estimator.padded = looker.padded
     with tempfile.TemporaryDirectory() as folder:
         run(config, Path(folder) / "run", task=planted.task, listeners=audits)
         accuracy = json.loads((Path(folder) / "run" / "summary.json").read_text())["final_accuracy"]
@@ -331,12 +349,12 @@ def everywhere(
         return list(pool.map(kept, *zip(*pairs, strict=True)))
 
 
-def over_seeds(values: Sequence[float]) -> dict[str, float]:
-    """Return a mean with its 95 % t-interval."""
+def over_seeds(values: Sequence[float], level: float = 0.95) -> dict[str, float]:
+    """Return a mean with its t-interval."""
     mean = statistics.fmean(values)
     if len(values) < 2:
         return {"mean": mean}
-    reach = t_quantile(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    reach = t_quantile((1 + level) / 2, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
     return {"mean": mean, "low": mean - reach, "high": mean + reach}
 
 
@@ -392,6 +410,20 @@ def observers(out: Path, text: str, count: int, names: Sequence[str], workers: i
             figures = [run["views"][view][STRONGEST] for run in runs]
             table[name][view] = {part: over_seeds([one[part] for one in figures]) for part in ("auc", "epsilon")}
     return {"hash": text, "attack": STRONGEST, "seeds": seeds_from(text, count), "defences": table}
+
+
+def pads(out: Path, text: str, count: int, names: Sequence[str], workers: int) -> dict[str, Any]:
+    """Return what pads are worth: what is captured under them tells what a broadcast does, without them what p had."""
+    found = everywhere(out, uncovered, names, seeds_from(text, count), workers)
+    table: dict[str, Any] = {}
+    for name in names:
+        views = [one["views"] for one in found if one["training"] == name]
+        auc = {view: [each[view][STRONGEST]["auc"] for each in views] for view in views[0]}
+        table[name] = {view: over_seeds(values) for view, values in auc.items()}
+        for one, other in (("captured", "broadcast"), ("without pads", "plain"), ("without pads", "captured")):
+            differences = [a - b for a, b in zip(auc[one], auc[other], strict=True)]
+            table[name][f"{one} - {other}, 90 %"] = over_seeds(differences, 0.90)
+    return {"hash": text, "attack": STRONGEST, "seeds": seeds_from(text, count), "trainings": table}
 
 
 def sweeps(out: Path, text: str, count: int, names: Sequence[str], workers: int) -> dict[str, Any]:
@@ -460,16 +492,17 @@ def main() -> None:
     """Read the command line and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_subparsers(dest="what", required=True)
-    gating, tuning, looking, sweeping, _ = (
-        what.add_parser(name) for name in ("gate", "tune", "observers", "sweeps", "digest")
+    gating, tuning, looking, padding, sweeping, _ = (
+        what.add_parser(name) for name in ("gate", "tune", "observers", "pads", "sweeps", "digest")
     )
-    for command, count in ((gating, 10), (looking, 5), (sweeping, 3), (tuning, len(TUNING_SEEDS))):
+    for command, count in ((gating, 10), (looking, 5), (padding, 12), (sweeping, 3), (tuning, len(TUNING_SEEDS))):
         command.add_argument("--seeds", type=int, default=count)
-    for command in (gating, looking, sweeping):
+    for command in (gating, looking, padding, sweeping):
         command.add_argument("hash", help="what the seeds follow from, such as that of the commit that is measured")
     sweeping.add_argument("--plot", type=Path, help="a picture of it")
     small = list(TRAININGS)[:2]
     choices: dict[Any, Any] = {gating: TRAININGS, tuning: TRAININGS, looking: DEFENCES, sweeping: SWEEPS}
+    choices[padding] = MASKED
     for command, known in choices.items():
         command.add_argument("--out", type=Path, default=Path("attackers") / command.prog.split()[-1])
         usual = small if command is tuning else list(known)
@@ -484,7 +517,7 @@ def main() -> None:
     global ENDS
     ENDS = time.monotonic() + 60 * chosen.minutes
     if chosen.what != "tune":
-        measure = {"gate": gate, "observers": observers, "sweeps": sweeps}[chosen.what]
+        measure = {"gate": gate, "observers": observers, "pads": pads, "sweeps": sweeps}[chosen.what]
         found = measure(chosen.out, chosen.hash, chosen.seeds, chosen.trainings, chosen.workers)
     else:
         found = tune(chosen.out, TUNING_SEEDS[: chosen.seeds], chosen.trainings, chosen.workers)

@@ -181,6 +181,7 @@ class Sent(Event):
     values: NDArray[np.float32] = field(repr=False)  # on `support`
     support: NDArray[np.int64] | None = field(repr=False)  # of the trainable coordinates; None: all
     buffers: NDArray[np.float32] = field(repr=False)
+    limit: float = 0.0  # R of the round in fixed point, which everybody knows; 0 for floats
 
 
 @dataclass(frozen=True, slots=True)

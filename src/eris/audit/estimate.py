@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.audit.captured import Captured, captured_by
 from eris.audit.observer import Vantage
 from eris.audit.transcript import PublishedMean, RoundTranscript
 from eris.errors import ConfigError
@@ -47,6 +48,7 @@ class UpdateEstimate:
     share: float  # the victim's weight in these means
     fresh_update: Vector = field(repr=False)  # the same without what momentum carried over
     fresh_means: Vector = field(repr=False)
+    captured: Captured = field(default_factory=Captured.nothing, repr=False)  # of masked shards, still under its pad
 
 
 class UpdateEstimator:
@@ -70,6 +72,7 @@ class UpdateEstimator:
         if self._shift is not None:
             self._own, self._public, self._others = (np.zeros(self._n, np.float32) for _ in range(3))
         self._before: tuple[Vector, NDArray[np.bool_]] | None = None  # the last estimate, and where it was seen
+        self.padded = True  # False for whoever wants to see what masked shards would show without their pads
 
     def follow(self, record: RoundTranscript) -> UpdateEstimate:
         """Return the estimate of this round's update, and keep what the next rounds need."""
@@ -86,7 +89,8 @@ class UpdateEstimator:
         if self._shift is not None:
             self._advance_public(record, others)
             self._advance_own(record, seen, sent, rest, others)
-        return UpdateEstimate(view, seen, update, rest, means, others.share, *fresh)
+        captured = self._captured(view, record)
+        return UpdateEstimate(view, seen, update, rest, means, others.share, *fresh, captured)
 
     def others(self, record: RoundTranscript) -> list[View]:
         """Return views of a few other members from here, where what they sent is their update as it is."""
@@ -135,6 +139,13 @@ class UpdateEstimator:
             reference = self._public if self._shift.shared_reference else self._others / self._free(record)
             means = reference[rest] + means
         return self._whole_steps(means, _mean_steps(record))
+
+    def _captured(self, view: View, record: RoundTranscript) -> Captured:
+        """Return what came under pads, with all undone that is known to have been done to it before."""
+        where, sent = captured_by(
+            self.vantage, record, self.victim, self._recipe.public.child("audit"), padded=self.padded
+        )
+        return Captured(where, self._unshifted(where, sent, view, record))
 
     def _whole_steps(self, update: Vector, steps: float) -> Vector:
         return update * np.float32(steps * self._step_size) if self._by_steps else update

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.aggregate.encoding import Ring32
 from eris.aggregate.fixed_point import decode_buffers
 from eris.events import Received, Sent, ShardPublished
 from eris.local.spec import Vector
@@ -58,6 +59,7 @@ def sent_event(
         values=sent,
         support=support,
         buffers=_meant(_buffers(ordered, layout), plan.weights[member]),
+        limit=code.limit if isinstance(code := ordered[0].part.code, Ring32) else 0.0,
     )
 
 

@@ -97,6 +97,7 @@ class Intake:
             values=values,
             support=self._mask if work.support is None else work.support,
             buffers=buffers,
+            limit=work.job.limit,
         )
 
     def _meant(self, work: Work, weight: np.float32) -> tuple[Vector, Vector]:

@@ -76,8 +76,9 @@ class WhitenedRegression:
             part = (estimate.seen, estimate.fresh_update, seen.samples)
         else:
             part = (estimate.rest, estimate.fresh_means, seen.samples / max(estimate.share, 1e-9))
-        if part[1].any():  # nothing but zeros tells nothing
-            memory["information"] = _with_round(memory.get("information"), seen, *part)
+        for known in (part, (*estimate.captured, seen.samples)):  # under a pad: a round that fits nothing
+            if known[1].any():  # nothing but zeros tells nothing
+                memory["information"] = _with_round(memory.get("information"), seen, *known)
         if "information" not in memory:
             return np.full(count, 0.5)
         return expected(memory["information"])
