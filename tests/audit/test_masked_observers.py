@@ -14,7 +14,7 @@ VICTIM, PEER = 4, 1
 TWO = "aggregators=2"
 
 
-def estimates(tmp_path, *vantages: Vantage, change: str, method: str = "eris"):
+def estimates(tmp_path, *vantages: Vantage, change: str, method: str = "eris", padded: bool = True):
     """Return what each vantage makes of the victim's update in the last round."""
     records: list[RoundTranscript] = []
     played = play(settings(change, "rounds=2", TWO, method=method), tmp_path)
@@ -25,6 +25,7 @@ def estimates(tmp_path, *vantages: Vantage, change: str, method: str = "eris"):
     found = []
     for vantage in vantages:
         estimator = UpdateEstimator(recipe, VICTIM, vantage)
+        estimator.padded = padded
         found.append([estimator.follow(record) for record in records][-1])
     return played.config, found
 
@@ -43,3 +44,21 @@ def test_an_aggregator_has_what_is_broadcast_and_with_its_unmasker_its_shard(tmp
         assert np.array_equal(getattr(alone, name), getattr(broadcast, name))
     assert together.view.size == plain.view.size > 0
     assert np.array_equal(together.view.values, plain.view.values)
+
+
+@pytest.mark.parametrize("method", ["eris", "eris+dsc"])
+def test_an_aggregator_is_given_the_bytes_that_it_received_and_they_say_nothing(tmp_path, method):
+    """Where p's shard lies, other values under the real pad; without the pad (the mutation) they are the member's."""
+    config = settings("privacy.masking=pairs", TWO, method=method)
+    pair = Vantage((PEER, *partners_of(config, method)[PEER]), "own")
+    looks = (Vantage((PEER,), "own"), pair, Vantage((PEER,), "none"))
+    _, (alone, together, broadcast) = estimates(tmp_path, *looks, change="privacy.masking=pairs", method=method)
+    assert np.array_equal(alone.captured.coordinates, together.seen)
+    assert not together.captured.coordinates.size  # the pads are off
+    assert not broadcast.captured.coordinates.size
+    under, truth = alone.captured.values, together.update
+    assert np.mean(under == truth) < 0.01
+    assert abs(np.corrcoef(under, truth)[0, 1]) < 3 / np.sqrt(truth.size)
+    assert np.std(under) > 5 * np.abs(truth).max()
+    _, (open_one, *_) = estimates(tmp_path / "open", *looks, change="privacy.masking=pairs", method=method, padded=False)
+    assert np.allclose(open_one.captured.values, truth, rtol=0, atol=1e-6)

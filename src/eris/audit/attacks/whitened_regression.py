@@ -76,12 +76,13 @@ class WhitenedRegression:
             part = (estimate.seen, estimate.fresh_update, seen.samples)
         else:
             part = (estimate.rest, estimate.fresh_means, seen.samples / max(estimate.share, 1e-9))
-        for known in (part, (*estimate.captured, seen.samples)):  # under a pad: a round that fits nothing
+        # What came under a pad is tried too. Of the two, the one that says more counts: the better fit, not the longer.
+        for name, known in (("information", part), ("captured", (*estimate.captured, seen.samples))):
             if known[1].any():  # nothing but zeros tells nothing
-                memory["information"] = _with_round(memory.get("information"), seen, *known)
-        if "information" not in memory:
+                memory[name] = _with_round(memory.get(name), seen, *known)
+        if not memory:
             return np.full(count, 0.5)
-        return expected(memory["information"])
+        return expected(max(memory.values(), key=lambda information: float(np.trace(information[:-1, :-1]))))
 
 
 def _with_round(

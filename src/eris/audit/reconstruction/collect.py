@@ -42,10 +42,11 @@ from eris.transforms.prune import MagnitudePrune
 if TYPE_CHECKING:
     from eris.local.torch_task import TorchTask
 
-__all__ = ["CollectedRound", "ObservationCollector", "VictimObservation", "check_attackable", "collect"]
+__all__ = ["CAPTURED", "CollectedRound", "ObservationCollector", "VictimObservation", "check_attackable", "collect"]
 
 Pictures = NDArray[np.float32]
 
+CAPTURED = "captured"  # the observer's name where an aggregator attacks the bytes that it cannot read
 
 @dataclass(frozen=True, eq=False)
 class VictimObservation:
@@ -126,8 +127,21 @@ class ObservationCollector:
                 self.observations.append(
                     VictimObservation(str(observer), place.victim, record.round, share, observation)
                 )
+                self.observations += self._under_pads(estimate, record, place)
         if record.round == self._last:
             self.model = record.model
+
+    def _under_pads(
+        self, estimate: UpdateEstimate, record: RoundTranscript, place: UpdateEstimator
+    ) -> list[VictimObservation]:
+        """Return what an aggregator of masked shards received, taken for the victim's values; to be attacked as well."""
+        where, values = estimate.captured
+        if not where.size:
+            return []
+        read = replace(estimate, seen=where, update=values, fresh_update=values)
+        observation = replace(self._observation(read, record, place), rounding=None)
+        share = where.size / self._composition.recipe.spec.n_trainable
+        return [VictimObservation(CAPTURED, place.victim, record.round, share, observation)]
 
     def _observation(
         self, estimate: UpdateEstimate, record: RoundTranscript, place: UpdateEstimator
