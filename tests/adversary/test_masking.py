@@ -230,11 +230,15 @@ def test_a_member_cannot_frame_another_nor_send_two_contributions() -> None:
         home.receive(theirs, sender=4)
     assert refused.value.reason is Reason.NOT_A_MEMBER
     home.receive(theirs, sender=5)
+    held = home._shards[2].total.values.copy()
     symbols = theirs.part.symbols.copy()
     symbols[0] += np.uint32(1)
+    other = replace(theirs, part=replace(theirs.part, symbols=symbols))
     with pytest.raises(Refused) as refused:
-        home.receive(replace(theirs, part=replace(theirs.part, symbols=symbols)), sender=5)
+        home.receive(replace(other, nonce=bytes(16)), sender=5)
     assert refused.value.reason is Reason.CONFLICT
+    home.receive(other, sender=5)  # under the nonce of the first it is taken for that one: nothing is added
+    assert np.array_equal(home._shards[2].total.values, held)
 
 
 def test_a_member_beyond_the_limit_costs_the_shard_and_is_an_alarm() -> None:
@@ -283,6 +287,18 @@ def test_two_contributions_of_one_member_never_share_a_pad() -> None:
     for one, two in zip(scene.uploads, other.uploads, strict=True):
         assert one.nonce != two.nonce
         assert np.mean(one.part.symbols == two.part.symbols) < 0.2
+
+
+def test_other_values_of_one_member_in_one_round_have_another_pad() -> None:
+    """Under the same keys, plan and shard: the difference of two messages is not that of their values."""
+    scene = Round()
+    key = scene.federation.members[3]._key
+    [upload] = [u for u in scene.uploads if u.member == 3 and u.shard == 2]
+    zeros, ones = (
+        replace(upload, part=replace(upload.part, symbols=np.full_like(upload.part.symbols, value))) for value in (0, 1)
+    )
+    first, second = masked(zeros, scene.plan, key), masked(ones, scene.plan, key)
+    assert np.mean(second.part.symbols - first.part.symbols == 1) < 0.1
 
 
 def test_an_honest_round_beside_all_this_publishes() -> None:

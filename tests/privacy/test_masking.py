@@ -18,8 +18,8 @@ from eris.privacy.masking import (
     PadPurpose,
     add_pad,
     check_words,
+    fresh_nonce,
     key_statement,
-    pad_nonce,
     pad_seed,
     remove_pad,
     sum_checks,
@@ -95,7 +95,7 @@ def test_the_sum_of_masked_contributions_less_the_pads_is_the_plain_sum():
     for number, member in enumerate(members):
         values = scale.encode(random.normal(0, 1e-2, 50).astype("f4"), np.float32(0.2)).values
         plain = plain + values
-        nonce = pad_nonce(b"secret", PLAN, 3, values)
+        nonce = fresh_nonce()
         what = purpose(member, unmasker, member=number, length=54, nonce=nonce)
         words = np.concatenate([values, check_words()])
         add_pad(words, pad_seed(member, unmasker.public, what))
@@ -136,15 +136,23 @@ def _chi_square(words: np.ndarray) -> float:
     return float(((counts - expected) ** 2 / expected).sum())
 
 
-def test_other_values_have_another_nonce_and_the_same_values_the_same():
-    values = np.arange(10, dtype=np.uint32)
-    nonce = pad_nonce(b"s", PLAN, 0, values)
-    assert nonce == pad_nonce(b"s", PLAN, 0, values.copy())
-    others = [
-        pad_nonce(b"s", PLAN, 0, values + np.uint32(1)), pad_nonce(b"s", bytes(32), 0, values),
-        pad_nonce(b"s", PLAN, 1, values), pad_nonce(b"t", PLAN, 0, values),
-    ]  # fmt: skip
-    assert nonce not in others
+def test_no_two_nonces_are_the_same_so_no_two_pads_are():
+    assert len({fresh_nonce() for _ in range(1000)}) == 1000
+    assert {len(fresh_nonce()) for _ in range(3)} == {16}
+
+
+def test_an_erased_key_gives_no_secret_any_more():
+    """Neither the key itself nor a secret that it gave before stays anywhere in it."""
+    mine, other = key(1), key(2)
+    secret = mine.agree(other.public)
+    assert mine.agree(other.public) == secret == other.agree(mine.public)
+    mine.erase()
+    assert mine.erased
+    assert not other.erased
+    with pytest.raises(Refused, match="erased"):
+        mine.agree(other.public)
+    assert repr(secret) not in repr(vars(mine))  # everything that it still holds
+    assert repr(secret) in repr(vars(other))
 
 
 @pytest.mark.parametrize("public", [bytes(32), b"\1" + bytes(31), b"short"])
@@ -178,6 +186,3 @@ def test_one_stream_runs_over_values_buffers_and_check_words():
     remove_pad(values, b"k" * 32, buffers, checks)
     for array, old in zip((values, buffers, checks), before, strict=True):
         assert np.array_equal(array, old)
-    nonce = pad_nonce(b"s", PLAN, 0, values, buffers)
-    buffers[0] = 7
-    assert pad_nonce(b"s", PLAN, 0, values, buffers) != nonce

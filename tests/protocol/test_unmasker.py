@@ -56,6 +56,7 @@ class Scene:
         self.plain = self.federation.plan()
         self.federation.begin(self.plain)
         self.uploads = self.federation.contribute(self.plain, self.federation._train)
+        self.sent: dict[tuple[str, int], tuple[bytes, Pads]] = {}  # plan and member → what that sends, once
         self.open(with_keys(self.plain))
 
     def open(self, plan: RoundPlan) -> None:
@@ -69,7 +70,8 @@ class Scene:
 
     def folded(self, members: tuple[int, ...]) -> tuple[Pads, tuple[bytes, ...]]:
         """Return Σ y over some members, as their aggregator has it, and their nonces."""
-        given = [under_pads(u, self.plan) for u in self.uploads if u.shard == self.shard and u.member in members]
+        uploads = [u for u in self.uploads if u.shard == self.shard and u.member in members]
+        given = [self.sent.setdefault((self.plan.digest, u.member), under_pads(u, self.plan)) for u in uploads]
         total = Pads(*(np.zeros_like(array) for array in given[0][1]))
         for _, one in given:
             for into, array in zip(total, one, strict=True):

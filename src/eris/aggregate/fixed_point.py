@@ -92,18 +92,24 @@ class RingScale:
         _require_weight(weight)
         ring = np.empty(values.size, np.uint32) if out is None else out
         signed, limited = ring.view(np.int32), 0
-        scratch, factor = np.empty(min(BLOCK, values.size), np.float32), np.float32(2.0**self.fraction)
+        # A power of two beside the weight rounds nothing: fl32(v·(w·2^f)) is fl32(v·w)·2^f. (Below 2⁻¹²⁶, where it
+        # would be another number, both round to 0.)
+        scratch, factor = np.empty(min(BLOCK, values.size), np.float32), np.float32(weight * 2.0**self.fraction)
         for place in blocks(values.size):
-            part = scratch[: place.stop - place.start]
-            np.clip(values[place], -self.limit, self.limit, out=part)
-            limited += int(np.count_nonzero(part != values[place]))  # NaN ≠ NaN: it is counted, then refused
-            np.multiply(part, weight, out=part)
-            np.multiply(part, factor, out=part)
-            np.rint(part, out=part)
-            if not np.isfinite(np.dot(part, part)):
-                raise InputError("a value is not a number", fix="look for a diverging loss")
-            signed[place] = part
+            part, given = scratch[: place.stop - place.start], values[place]
+            if not (given.max() <= self.limit and given.min() >= -self.limit):  # NaN compares false
+                limited += self._limit(given, part)
+                given = part
+            np.rint(np.multiply(given, factor, out=part), out=part)
+            np.copyto(signed[place], part, casting="unsafe")
         return Encoded(ring, limited)
+
+    def _limit(self, values: Vector, out: Vector) -> int:
+        """Limit values that are not all within ±R, and return how many were not; refuse NaN."""
+        np.clip(values, -self.limit, self.limit, out=out)
+        if np.isnan(out).any():
+            raise InputError("a value is not a number", fix="look for a diverging loss")
+        return int(np.count_nonzero(out != values))
 
     def decode(self, ring: Ring, weight: np.float32) -> Vector:
         """Return what one member's contribution means, z·2^−f/w: what sender and receiver both hold it for."""

@@ -4,7 +4,8 @@ A contribution is atomic. Its bytes are staged until all of them are there, read
 it handed over, whole. One that is not complete when the shard is cut costs nothing but its bytes.
 
 Where contributions can be added up in any order (`fold`), each is handed on as soon as it is complete and its bytes are
-let go of; all that stays of it is a digest, by which it is known again. What is staged is then only what is in flight.
+let go of; all that stays of it is a mark by which it is known again: a digest, or what its sender says of itself.
+What is staged is then only what is in flight.
 
 A receiver asks for `room`, lets the socket fill it in place, and says `filled`. Chunks may come again: the same bytes
 are harmless, different ones are refused, and so are bytes for a contribution that is already complete.
@@ -86,7 +87,7 @@ class Staging:
 
     `size` is the exact length of a message in bytes where it is known beforehand (it is unless indices travel), `limit`
     the longest one accepted where it is not. `read` turns a member's complete bytes into `Contents`; `fold`, if given,
-    takes them at once.
+    takes them at once, and `mark` gives what a member's message is then known by (a digest of it, if that is left out).
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Staging:
         limit: int | None = None,
         read: Reader = float32_values,
         fold: FoldOne | None = None,
+        mark: Callable[[int], bytes] | None = None,
         budget: int = DEFAULT_BUDGET,
         folder: Path | None = None,
         pool: BufferPool | None = None,
@@ -106,7 +108,8 @@ class Staging:
         self.members, self.size, self.limit = frozenset(members), size, limit
         self.space = Room(budget, folder, pool=pool)
         self._read, self._fold, self._arriving, self._cut = read, fold, dict[int, _Arriving](), False
-        self._folded: dict[int, bytes] = {}  # digests of what was handed on
+        self._mark = mark
+        self._folded: dict[int, bytes] = {}  # marks of what was handed on
 
     @property
     def complete(self) -> tuple[int, ...]:
@@ -230,14 +233,15 @@ class Staging:
 
     def _hand_on(self, member: int, entry: _Arriving, fold: FoldOne) -> None:
         """Let a complete contribution be added up, once; the same again is harmless, another one is refused."""
-        digest, before = blake3(entry.payload.data).digest(), self._folded.get(member)
+        mark = self._mark(member) if self._mark is not None else blake3(entry.payload.data).digest()
+        before = self._folded.get(member)
         try:
             if before is None:
                 fold(member, self._read(member, entry.payload))
-                self._folded[member] = digest
+                self._folded[member] = mark
         finally:
             self.forget(member)
-        if before is not None and before != digest:
+        if before is not None and before != mark:
             raise Refused(Reason.CONFLICT, "other bytes came before for the same contribution", member=member)
         if before is not None:
             raise Refused(Reason.DUPLICATE, "this contribution is already complete", member=member)

@@ -38,9 +38,7 @@ class Captured(NamedTuple):
         return cls(np.empty(0, np.int64), np.empty(0, np.float32))
 
 
-def captured_by(
-    vantage: Vantage, record: RoundTranscript, victim: int, pads: Seed, *, padded: bool = True
-) -> Captured:
+def captured_by(vantage: Vantage, record: RoundTranscript, victim: int, pads: Seed, *, padded: bool = True) -> Captured:
     """Return what some aggregators received of a victim and cannot read, having none of the unmaskers among them.
 
     `padded` is for whoever wants to see that the pad is what protects: without it the values lie open.

@@ -6,7 +6,8 @@
 
 The aggregator adds up y without being able to read one of them; the unmasker knows every pad and no y. `info` names
 everything the pad may be used for once: run, plan, shard, both peers with their keys, the code, the length, and a nonce
-that depends on the values. So other values have another pad by construction, and the same values the same bytes.
+drawn at random for every contribution that is masked. So no two of them share a pad, whatever is masked again and why;
+and what is sent again is the same message, nonce included.
 
 Four check words (0, 0, 0, 1) travel behind the values under the same pad. Over the right set of contributors with the
 right pads they sum to (0, 0, 0, |C|); a wrong set, key or pad gives anything else but with probability 2⁻¹²⁸.
@@ -20,7 +21,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from blake3 import blake3
 from numpy.typing import NDArray
 
 from eris.errors import MissingExtra, Reason, Refused
@@ -34,8 +34,8 @@ __all__ = [
     "PadPurpose",
     "add_pad",
     "check_words",
+    "fresh_nonce",
     "key_statement",
-    "pad_nonce",
     "pad_seed",
     "remove_pad",
     "spelled",
@@ -48,29 +48,45 @@ Whole = NDArray[np.unsignedinteger[Any]]  # words of 32 bits (values, checks) or
 LABEL = b"eris-mask-v1"
 CHECK_WORDS = 4
 _NONCE_BYTES = 16
-_BLOCK = 1 << 15  # words padded at a time: block, pad and scratch stay in the second-level cache
+_BLOCK = 1 << 16  # words padded at a time: block, pad and zeros stay in the second-level cache
 _ZEROS = bytes(4 * _BLOCK)
 
 
 class MaskKey:
-    """A peer process's X25519 key. It is made anew at every start and never stored; `counter` tells starts apart."""
+    """A peer process's X25519 key, never stored. It is made anew at every start and every few rounds, then erased.
+
+    `counter` rises from one to the next.
+    """
 
     def __init__(self, counter: int, private: X25519PrivateKey | None = None) -> None:
         x25519 = _primitives().asymmetric.x25519
-        self._private: X25519PrivateKey = private or x25519.X25519PrivateKey.generate()
+        self._private: X25519PrivateKey | None = private or x25519.X25519PrivateKey.generate()
         self.counter, self.public = counter, bytes(self._private.public_key().public_bytes_raw())
-        self.secret = os.urandom(32)  # what nonces come from: never sent, never kept
+        self._shared: dict[bytes, bytes] = {}  # other keys, with the secret that each gives
 
     def __repr__(self) -> str:
         return f"MaskKey(counter={self.counter}, public={self.public.hex()[:8]}…)"
 
     def agree(self, other: bytes) -> bytes:
         """Return the secret shared with the holder of another public key; refuse keys that give none."""
-        x25519 = _primitives().asymmetric.x25519
-        try:
-            return bytes(self._private.exchange(x25519.X25519PublicKey.from_public_bytes(other)))
-        except ValueError:  # of another length, or of low order: the secret would be all zeros, which everybody knows
-            raise Refused(Reason.MALFORMED, "a mask key that shares no secret", fix="refuse its peer") from None
+        if self._private is None:
+            raise Refused(Reason.WRONG_ROUND, "this mask key was erased", fix="the next plan shows the new one")
+        if other not in self._shared:
+            x25519 = _primitives().asymmetric.x25519
+            try:
+                self._shared[other] = bytes(self._private.exchange(x25519.X25519PublicKey.from_public_bytes(other)))
+            except ValueError:  # of another length, or of low order: the secret would be zeros, which everybody knows
+                raise Refused(Reason.MALFORMED, "a mask key that shares no secret", fix="refuse its peer") from None
+        return self._shared[other]
+
+    def erase(self) -> None:
+        """Forget the key and all secrets that it gave: whoever takes this machine later cannot unmask the past."""
+        self._private, self._shared = None, {}
+
+    @property
+    def erased(self) -> bool:
+        """Whether nothing can be derived from it any more."""
+        return self._private is None
 
 
 def key_statement(run: str, peer: int, fingerprint: str, key: bytes, counter: int) -> bytes:
@@ -100,16 +116,9 @@ class PadPurpose:
         return spelled(LABEL, *texts, *numbers)
 
 
-def pad_nonce(secret: bytes, plan: bytes, shard: int, values: Words, *more: Whole) -> bytes:
-    """Return the nonce of a contribution, from its values under a secret of the member.
-
-    It is sent in the clear. The same values under the same plan have the same one, so sending again costs nothing;
-    other values have another, so that no pad ever covers two of them.
-    """
-    hasher = blake3(spelled(LABEL + b"-nonce", plan, _number(shard)), key=blake3(secret).digest())
-    for array in (values, *more):
-        hasher.update(array.view(np.uint8).data)
-    return bytes(hasher.digest(length=_NONCE_BYTES))
+def fresh_nonce() -> bytes:
+    """Return what tells the pad of one masked contribution from all others; it is sent in the clear."""
+    return os.urandom(_NONCE_BYTES)
 
 
 def pad_seed(key: MaskKey, other: bytes, purpose: PadPurpose) -> bytes:

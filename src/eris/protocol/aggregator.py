@@ -292,10 +292,15 @@ class Aggregator:
             limit=expected.longest,
             read=read,
             fold=None if total is None else partial(_add, total),
+            mark=self._nonce_of(shard) if self.recipe.unmaskers else None,
             budget=self._budget,
             pool=self._pool,
         )
         return _Shard(shard, expected, staging, total)
+
+    def _nonce_of(self, shard: int) -> Callable[[int], bytes]:
+        """Return what a masked contribution is known by: its nonce, which no second one has."""
+        return lambda member: self._shards[shard].headers[member].nonce
 
     def _nothing(self, shard: int, plan: RoundPlan) -> _Sum:
         """Return the sum of no contributions."""

@@ -199,7 +199,8 @@ def cut(
     folded = fold()
     if not possible(folded.values, folded.buffers, plan, contributors):
         return Withheld(plan.digest, shard, aggregator, Reason.OUT_OF_RANGE, contributors)
-    if not (all_finite(folded.values) and all_finite(folded.buffers)):  # finite parts may still overflow together
+    floats = folded.values.dtype == np.float32
+    if floats and not (all_finite(folded.values) and all_finite(folded.buffers)):  # finite parts may overflow together
         return Withheld(plan.digest, shard, aggregator, Reason.NON_FINITE, contributors)
     c, steps = folded.scalars
     if allows is not None and not allows(folded.values, c):  # no member would take it

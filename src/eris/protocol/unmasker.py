@@ -30,7 +30,7 @@ from eris.privacy.masking import (
     Words,
     add_pad,
     check_words,
-    pad_nonce,
+    fresh_nonce,
     pad_seed,
     spelled,
 )
@@ -152,7 +152,7 @@ def masked(upload: Upload, plan: RoundPlan, key: MaskKey) -> Upload:
     """Return a contribution under the pads of all its shard's unmaskers; its arrays are changed in place."""
     values, buffers, figures, checks = upload.part.symbols, upload.buffers, upload.figures, check_words()
     sizes = values.size, buffers.size, figures.size
-    nonce = pad_nonce(key.secret, bytes.fromhex(plan.digest), upload.shard, values, buffers, figures)
+    nonce = fresh_nonce()
     for unmasker in plan.unmaskers_of(upload.shard):
         purpose = pad_purpose(plan, upload.shard, upload.member, unmasker, nonce, sizes)
         add_pad(values, pad_seed(key, purpose.unmasker_key, purpose), buffers, figures, checks)

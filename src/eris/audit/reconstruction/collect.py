@@ -48,6 +48,7 @@ Pictures = NDArray[np.float32]
 
 CAPTURED = "captured"  # the observer's name where an aggregator attacks the bytes that it cannot read
 
+
 @dataclass(frozen=True, eq=False)
 class VictimObservation:
     """What one observer has of one victim in one round."""
@@ -134,7 +135,7 @@ class ObservationCollector:
     def _under_pads(
         self, estimate: UpdateEstimate, record: RoundTranscript, place: UpdateEstimator
     ) -> list[VictimObservation]:
-        """Return what an aggregator of masked shards received, taken for the victim's values; to be attacked as well."""
+        """Return what an aggregator of masked shards received, taken for the victim's values."""
         where, values = estimate.captured
         if not where.size:
             return []
