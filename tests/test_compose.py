@@ -45,7 +45,7 @@ def composed(*changes, method="eris", spec=FLAT, samples=None):
         ("eris", [FIXED, "server.rule=median"], "an aggregator has only their sum"),
         ("eris", [FIXED, "server.limit=0.3"], "use a power of two"),
         ("eris", ["server.limit=0.5"], "floats have no limit"),
-        ("eris+ldp", [FIXED], "cut the tail off its noise"),
+        ("eris+ldp", [FIXED, "privacy.noise=shares"], "aggregators of plain shards see more than sums"),
         ("priprune", [FIXED], "keeps coordinates that depend on the values"),
         ("gossip", [FIXED], "server.encoding does not go with"),
         ("fedavg+compression", [FIXED, "compression.compressor=qsgd", LEVELS], "symbols cannot be added up"),

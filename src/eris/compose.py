@@ -6,6 +6,7 @@ before anything has started.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,8 +23,9 @@ from eris.errors import ConfigError
 from eris.local.spec import ModelSpec
 from eris.methods import Method, check_options, method_by_name, with_defaults
 from eris.methods.masked import check_masked, is_masked
-from eris.methods.noise_budget import SampleNoise, on_steps, on_update
+from eris.methods.noise_budget import SampleNoise, multiplier, on_steps, on_sums, on_update
 from eris.methods.own_model import own_model
+from eris.privacy.ring_noise import RingNoise
 from eris.protocol.crowd import Crowd
 from eris.protocol.recipe import Recipe
 from eris.protocol.roster import RosterEntry
@@ -52,9 +54,9 @@ class Composition:
     sample_noise: SampleNoise | None = None  # of every local step
 
     @property
-    def noise(self) -> GaussianNoise | SampleNoise | None:
+    def noise(self) -> GaussianNoise | RingNoise | SampleNoise | None:
         """What the run's ε is computed from, if there is noise."""
-        return self.sample_noise or noise_of(self.recipe.chain)
+        return self.sample_noise or self.recipe.noise or noise_of(self.recipe.chain)
 
     @property
     def run(self) -> str:
@@ -71,6 +73,8 @@ class _Ingredients(NamedTuple):
     schedule: Schedule
     encoding: FixedPoint | None
     unmaskers: int
+    noise: RingNoise | None
+    steps: float
 
 
 def check_settings(config: Config) -> None:
@@ -132,13 +136,15 @@ def _check(config: Config, method: Method, members: int) -> None:
             fix="use `eris compare`, or give rounds as a number",
             key="stop",
         )
-    _check_counts(config, method, members)
+    taking_part = _check_counts(config, method, members)
     if method.exchange is not None:
         _check_own_models(config)
     if method.check is not None:
         method.check(config)
     check_masked(config, method, members)
     _check_figures(config, method)
+    if (noise := on_sums(config)) is not None:
+        noise.check_members(max(config.server.min_contributors, math.ceil(2 * taking_part / 3)))
     _check_replicas(config)
     _check_slow_members(config)
 
@@ -156,9 +162,10 @@ def _ingredients(config: Config, method: Method) -> _Ingredients:
     unmaskers = config.privacy.unmaskers if is_masked(config) else 0
     if unmaskers:
         with concerning("privacy.masking"):
-            check_masking(rule, chain)
-    encoding = _encoding(server, rule, chain)
-    return _Ingredients(chain, rule, optimizer, schedule, encoding, unmaskers)
+            check_masking(rule, chain, steps=config.local.steps)
+    encoding, noise = _encoding(server, rule, chain), on_sums(config)
+    steps = float(config.local.steps) if unmaskers and chain.needs_steps else 0.0
+    return _Ingredients(chain, rule, optimizer, schedule, encoding, unmaskers, noise, steps)
 
 
 def _encoding(server: Server, rule: Rule, chain: Chain) -> FixedPoint | None:
@@ -172,7 +179,8 @@ def _encoding(server: Server, rule: Rule, chain: Chain) -> FixedPoint | None:
         return FixedPoint(None if server.limit == "auto" else server.limit)
 
 
-def _check_counts(config: Config, method: Method, members: int) -> None:
+def _check_counts(config: Config, method: Method, members: int) -> int:
+    """Refuse numbers that do not go together; return how many take part in a round."""
     if members != config.members:
         raise ConfigError(f"the data has {members} members", fix=f"set members = {members}", key="members")
     config.network.check(members)
@@ -189,6 +197,7 @@ def _check_counts(config: Config, method: Method, members: int) -> None:
             fix="raise members or participation, or lower server.min_contributors (a mean of few shows each of them)",
             key="server.min_contributors",
         )
+    return taking_part
 
 
 def _check_figures(config: Config, method: Method) -> None:
@@ -204,7 +213,7 @@ def _check_figures(config: Config, method: Method) -> None:
             fix="leave figures, keep and stop at their defaults",
             key=key,
         )
-    if noise_of(_chain(config, method)) is not None or on_steps(config, [1]) is not None:
+    if multiplier(config):
         raise ConfigError(
             "members would share what they scored without noise, and no ε covers that",
             fix="leave figures, keep and stop at their defaults, or train without noise",

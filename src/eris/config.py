@@ -233,6 +233,13 @@ class Privacy(_Table):
     unit: Literal["member", "sample"] = Field(
         default="member", description="whose privacy: noise on the update, or on every local step (DP-SGD)"
     )
+    noise: Literal["own", "shares"] = Field(
+        default="own",
+        description="own: each member's noise is enough by itself; shares: that of a masked sum is, which takes less",
+    )
+    colluders: Annotated[int, Field(ge=0)] = Field(
+        default=1, description="for noise = shares: members that may tell an observer their own noise"
+    )
     masking: Literal["none", "pairs"] = Field(
         default="none",
         description="pairs: an aggregator sees only sums, another peer takes the pads off; "

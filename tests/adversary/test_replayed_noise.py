@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eris.aggregate.encoding import FixedPoint
 from eris.aggregate.mean import WeightedMean
 from eris.local.spec import ModelSpec, Vector
 from eris.local.task import LocalResult
+from eris.privacy.ring_noise import RingNoise
 from eris.protocol.floor import Floor
 from eris.protocol.member import Member
 from eris.protocol.recipe import Recipe
@@ -35,10 +37,10 @@ def member_with(*transforms: Transform, folder: Path | None = None) -> Member:
     return Member(0, made, np.zeros(SPEC.n, np.float32), private_root(0, 0), floor=floor, releases=releases)
 
 
-def sent(member: Member, update: Vector, epoch: int) -> Vector:
+def sent(member: Member, update: Vector, epoch: int, peers: int = PEERS) -> Vector:
     """Play the round once more, in another epoch, with an update; return all that leaves."""
     roster = tuple(RosterEntry(peer, f"peer-{peer}", 1.0) for peer in range(PEERS))
-    everybody, owners = tuple(range(PEERS)), tuple(range(1, PEERS))
+    everybody, owners = tuple(range(peers)), tuple(range(1, PEERS))
     plan = RoundPlan("run", epoch, member.round, member.chain, SPEC.digest, roster, everybody, owners)
     member.begin(plan)
     return np.concatenate([upload.part.values() for upload in member.contribute(LocalResult(update, 1))])
@@ -59,6 +61,28 @@ def test_prevented_another_update_of_the_round_under_the_same_noise() -> None:
     bare = np.concatenate([sent(member_with(), OTHER, 1) - sent(member_with(), FIRST, 0)])
     assert np.linalg.norm(difference - bare) > 10 * np.linalg.norm(bare)
     assert len(member.releases) == 2
+
+
+def ring_member(noise: RingNoise) -> Member:
+    policy = ShardPolicy(SPEC, 5, public_root(1))
+    made = Recipe(
+        SPEC, policy, chain(clip_by_norm(noise.bound)), WeightedMean(), FedAvgM(lr=1.0, beta=0.5), public_root(1),
+        encoding=FixedPoint(), noise=noise,
+    )  # fmt: skip
+    floor = Floor(min_contributors=1)
+    return Member(0, made, np.zeros(SPEC.n, np.float32), private_root(0, 0), floor=floor)
+
+
+def test_prevented_the_same_draws_under_another_deviation() -> None:
+    """Prevented: with fewer participants shares are larger; were they the same draws, two plans would show all."""
+    member = ring_member(RingNoise(0.5, 1.0, shares=True))
+    first, again, fewer = (sent(member, FIRST, epoch, peers) for epoch, peers in ((0, PEERS), (1, PEERS), (2, 4)))
+    assert np.array_equal(first, again)
+    assert len(member.releases) == 2
+    bare = sent(ring_member(RingNoise(1e-4, 1.0)), FIRST, 0)
+    one, two = first - bare, fewer - bare  # nearly the noise alone
+    assert abs(np.corrcoef(one, two)[0, 1]) < 0.2
+    assert np.std(two) > 1.05 * np.std(one)
 
 
 def test_prevented_coins_of_rounding_that_another_update_shows() -> None:

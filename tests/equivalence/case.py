@@ -12,6 +12,7 @@ import numpy as np
 from eris.aggregate.encoding import FixedPoint
 from eris.local.spec import ModelSpec, TensorSpec, Vector
 from eris.local.task import LocalResult
+from eris.privacy.ring_noise import RingNoise
 from eris.seeds import Seed, public_root
 from eris.shards.policy import ShardPolicy
 
@@ -61,6 +62,7 @@ class Case:
     exponent: int = 40  # updates lie in 2^±exponent
     encoding: FixedPoint | None = None  # none: floats
     unmaskers: int = 0  # of each shard; 0: plain
+    noise: RingNoise | None = None  # in fixed point; updates are clipped to its bound
     replicas: int = 1
     seed: int = 0
     arrival: int = 0  # which order messages come in, and which come twice

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from eris.protocol.round_plan import RoundPlan
 from eris.protocol.rules import Rules
 from eris.seeds import private_root
 from eris.step import optimizer_by_name
-from eris.transforms import State, Transform, bernoulli, chain, identity, rand_k, shift
+from eris.transforms import State, Transform, bernoulli, chain, clip_by_norm, identity, rand_k, shift
 from eris.transforms.compress import Compress, Compressor
 from eris.transforms.normalise import normalise_steps
 from tests.equivalence.case import HYPER, Case
@@ -35,11 +36,12 @@ def recipe_of(case: Case, *extra: Transform, compressor: Compressor | None = Non
     """Return what the peers of a case agree on; `extra` transforms come first, `compressor` replaces the case's own."""
     compressor = compressor or _compressor(case)
     last = Compress(compressor) if case.gamma is None else shift(compressor, gamma=case.gamma)
-    before = [normalise_steps()] if case.optimizer == "fednova" else []
+    before: list[Transform] = [normalise_steps()] if case.optimizer == "fednova" else []
+    before += [clip_by_norm(case.noise.bound)] if case.noise is not None else []
     optimizer = optimizer_by_name(case.optimizer, **HYPER[case.optimizer])
     transforms = chain(*extra, *before, last)
     rule = rule_by_name(case.rule)
-    fixed = {"encoding": case.encoding, "unmaskers": case.unmaskers}
+    fixed: dict[str, Any] = {"encoding": case.encoding, "unmaskers": case.unmaskers, "noise": case.noise}
     return Recipe(case.spec, case.policy, transforms, rule, optimizer, case.public, **fixed)
 
 

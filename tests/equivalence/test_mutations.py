@@ -513,8 +513,8 @@ def settle_by_what_was_meant_to_be_sent(patch: pytest.MonkeyPatch) -> None:
     """The member's own reference follows its float values, everybody else's idea of it the whole numbers."""
     weigh = steps.in_fixed_point
 
-    def own(recipe: Recipe, outgoing: Any, *given: Any) -> Any:
-        weighed = weigh(recipe, outgoing, *given)
+    def own(recipe: Recipe, outgoing: Any, *given: Any, **named: Any) -> Any:
+        weighed = weigh(recipe, outgoing, *given, **named)
         return weighed._replace(outgoing=replace(weighed.outgoing, stages=outgoing.stages))
 
     patch.setattr(steps, "in_fixed_point", own)

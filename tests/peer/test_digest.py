@@ -81,3 +81,33 @@ def test_masked_shards_end_with_the_bits_of_plain_fixed_point(changes: list[str]
     rest = [change for change in changes if change not in dropped]
     plain = settings("members=4", "rounds=3", method, "server.encoding=fixed", *rest)
     assert {node.model_digest() for node in nodes} == {simulated(plain, tmp_path / "run")}
+
+
+NETWORK = ["data.name=mnist-sample", "data.samples=8", "data.test_samples=20", "local.steps=2", "local.momentum=0.0"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["method=eris+ldp", "privacy.noise=shares", "privacy.epsilon=20"],
+        pytest.param(["method=eris+dsc+ldp", "aggregators=2"], marks=pytest.mark.slow),
+        pytest.param(["method=eris+dsc+ldp", "privacy.noise=shares", "privacy.colluders=0"], marks=pytest.mark.slow),
+        ["method=scaffold", *NETWORK],
+    ],
+    ids=["shares of noise", "noise of one's own", "shares and compression", "scaffold"],
+)
+def test_noise_and_control_variates_under_masks_end_with_the_simulators_bits(
+    changes: list[str], tmp_path: Path
+) -> None:
+    config = settings("members=4", "rounds=3", "privacy.masking=pairs", *changes)
+    with town(tmp_path, config) as place:
+        nodes = [place.node(name) for name in place.names]
+        for node in nodes:
+            place.start(node.settings.name, node.run)
+        place.wait()
+        assert place.coordinator.wait(5.0) == "finished"
+        assert place.coordinator.coordinator.lost_reasons == {}
+    assert {node.model_digest() for node in nodes} == {simulated(config, tmp_path / "masked")}
+    if "privacy.noise=shares" not in changes:  # which nobody may have without masks
+        plain = settings("members=4", "rounds=3", "server.encoding=fixed", *changes)
+        assert simulated(plain, tmp_path / "plain") == nodes[0].model_digest()

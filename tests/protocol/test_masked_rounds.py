@@ -9,6 +9,7 @@ import pytest
 
 from eris.aggregate.encoding import FixedPoint
 from eris.errors import ConfigError, Reason, Refused
+from eris.privacy.ring_noise import RingNoise
 from eris.protocol.messages import Published, Withheld
 from tests.equivalence.case import Case
 from tests.equivalence.federation import Federation
@@ -45,6 +46,53 @@ def test_masked_rounds_are_plain_ones_bit_for_bit(shards: int, dsc: bool, change
 @pytest.mark.parametrize("change", [{"unmaskers": 3}, {"schedule": "redraw"}, {"schedule": "rotate"}])
 def test_more_unmaskers_and_moving_shards(change: dict) -> None:
     same(PLAIN.change(**{"unmaskers": 1, **change}), PLAIN.change(**{**change, "unmaskers": 0}))
+
+
+@pytest.mark.parametrize("shares", [False, True])
+@pytest.mark.parametrize("dsc", [False, True])
+@pytest.mark.parametrize("change", [{}, {"participation": 0.8, "lost_links": 0.05, "weights": (3, 1, 2, 2, 1, 4, 1)}])
+def test_noise_in_masked_rounds_is_that_of_plain_ones_bit_for_bit(shares: bool, dsc: bool, change: dict) -> None:
+    case = PLAIN.change(buffers=0, noise=RingNoise(0.8, 1.0, shares=shares), **change)
+    if dsc:
+        case = case.change(gamma=0.25, sparsifier="rand_k")
+    same(case.change(unmaskers=1), case)
+    quiet, noisy = Federation(case.change(noise=None)).run(), Federation(case).run()
+    assert not np.array_equal(quiet.model, noisy.model)
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_two_sums_never_show_fewer_members_than_their_noise_was_sized_for(shares: bool) -> None:
+    """The difference of two sums has the shares of those alone who are in one of them."""
+    case = MASKED.change(buffers=0, noise=RingNoise(0.8, 1.0, shares=shares))
+    federation, plan, uploads = opened(case)
+    federation.upload(plan, uploads)
+    home, [q] = federation.aggregators[plan.assignment[3]], plan.unmaskers_of(3)
+    home.tick(federation.now)
+    whole, unmasker = home.cut_of(3), federation.unmaskers[q]
+    assert whole is not None
+    assert (len(whole.contributors), plan.least_masked) == (7, 5)
+    unmasker._sums.note(unmasker._state(plan), plan.draw, 3, whole.contributors)  # of the lost round before
+    fewer = replace(whole, contributors=whole.contributors[:5], nonces=whole.nonces[:5])
+    late = federation.now + plan.deadlines.contribute
+    if shares:
+        with pytest.raises(Refused, match="summed from this state before"):
+            unmasker.unmask(fewer, late)
+    else:
+        assert unmasker.unmask(fewer, late) is not None
+
+
+def test_a_limit_that_the_noise_does_not_fit_into_is_named() -> None:
+    case = PLAIN.change(buffers=0, noise=RingNoise(5.0, 1.0), encoding=FixedPoint(1.0))
+    with pytest.raises(ConfigError, match="tail of the noise") as refused:
+        Federation(case).round()
+    needed = float(refused.value.fix.split("server.limit = ")[1].split(",")[0])
+    Federation(case.change(encoding=FixedPoint(needed))).round()
+
+
+def test_noise_finer_than_the_grid_is_refused() -> None:
+    case = PLAIN.change(buffers=0, noise=RingNoise(1e-6, 1e-3), encoding=FixedPoint(2.0**10))
+    with pytest.raises(ConfigError, match="grid steps"):
+        Federation(case).round()
 
 
 def test_missing_contributions_and_shards_leave_the_bits_of_the_same_plain_run() -> None:

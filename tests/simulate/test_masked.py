@@ -17,7 +17,7 @@ from eris.seeds import public_root
 from eris.simulate.run import resume, run
 from eris.view import view_of
 from eris.wire.frame import HEADER_BYTES
-from tests.simulate.setting import SMALL, play, settings
+from tests.simulate.setting import SMALL, play, prepare, settings
 
 MASKED = "privacy.masking=pairs"
 FIXED = "server.encoding=fixed"
@@ -133,9 +133,10 @@ def test_the_planner_knows_it():
         (["method=fedavg"], "a server, which adds up alone"),
         (["method=gossip"], "nobody to take pads off"),
         (["method=eris", "server.rule=median"], "looks at every member's values"),
-        (["method=eris", "server.optimizer=fednova"], "every member's number of local steps"),
-        (["method=scaffold"], "not known to go with fixed point"),
-        (["method=eris+ldp"], "cut the tail off its noise"),
+        (["method=eris", "server.optimizer=fednova", "local.epochs=1"], "every member's number of local steps"),
+        (["method=scaffold", "local.epochs=1"], "every member's number of local steps"),
+        (["method=eris", "server.rule=trimmed_mean"], "looks at every member's values"),
+        (["method=eris+dsc", "compression.compressor=natural"], "symbols cannot be added up"),
         (["method=eris+dsc", "compression.masks=independent"], "what one of them keeps alone"),
         (["method=eris+dsc", "compression.compressor=top_k", "compression.gamma=1.0"], "depend on the values"),
         (["method=eris", "members=1", "server.min_contributors=1"], "1 others unmask"),
@@ -145,6 +146,93 @@ def test_what_needs_single_values_is_refused_with_the_reason(changes, said):
     with pytest.raises(ConfigError, match=said) as refused:
         check_settings(load_config(changes=[*changes, MASKED]))
     assert refused.value.where["key"] == "privacy.masking"
+
+
+NETWORK = ["data.name=mnist-sample", "data.samples=10", "data.test_samples=50", "local.steps=2", "local.momentum=0.0"]
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("fedprox", []),
+        ("scaffold", NETWORK),
+        ("scaffold", [*NETWORK, "participation=0.8", "faults.link_failure=0.05"]),
+        ("eris", [*NETWORK, "server.optimizer=fednova"]),
+        *(("eris", [f"server.optimizer={name}"]) for name in ("fedavgm", "fedadagrad", "fedyogi")),
+        ("eris+ldp", []),
+        ("eris+ldp", ["participation=0.8", "faults.link_failure=0.05", "server.optimizer=fedadam"]),
+        ("eris+dsc+ldp", ["compression.compressor=bernoulli"]),
+        ("eris", [*NETWORK, "privacy.unit=sample", "privacy.epsilon=5", "privacy.clip=1.0"]),
+    ],
+)
+def test_whatever_needs_only_sums_has_the_bits_of_its_plain_run(tmp_path, method, changes):
+    changes = [*changes, "rounds=3"]
+    assert digest(tmp_path / "a", method, FIXED, *changes) == digest(tmp_path / "b", method, MASKED, *changes)
+
+
+def test_scaffold_in_whole_numbers_keeps_its_invariant(tmp_path):
+    """c = Σ w_k c_k: members settle by what everybody takes their whole numbers for."""
+    config = settings(*NETWORK, MASKED, "participation=0.8", "rounds=4", "server.limit=1024.0", method="scaffold")
+    played = play(config, tmp_path)
+    replica, states = played.simulation.replica, played.simulation.states
+    weights = [1 / 7] * 7
+    controls = [states.read(member) for member in range(7)]
+    n = played.composition.recipe.spec.n_trainable
+    mean = sum(w * state[-n:].astype(np.float64) for w, state in zip(weights, controls, strict=True))
+    [common] = [value for name, value in replica.public.items() if name.endswith("control")]
+    assert np.abs(common).max() > 0.01
+    assert np.abs(mean - common).max() < 1e-7  # a grid step is 10⁻⁶
+
+
+@pytest.mark.parametrize("method", ["eris+ldp", "eris+dsc+ldp"])
+def test_shares_of_noise_have_the_bits_of_plain_shares(tmp_path, method):
+    """Plain shares are refused to users, so the recipe is changed behind the configuration's back."""
+    masked = settings(MASKED, "privacy.noise=shares", "faults.link_failure=0.03", "rounds=3", method=method)
+    prepared = prepare(masked, tmp_path / "plain")
+    object.__setattr__(prepared.composition.recipe, "unmaskers", 0)
+    prepared.simulation.play(3)
+    assert play(masked, tmp_path / "masked").digest == prepared.digest
+
+
+def test_shares_leave_less_noise_in_the_mean_than_noise_of_ones_own(tmp_path):
+    long = ["data.name=mnist-sample", "data.samples=4", "data.test_samples=10", "rounds=1", "privacy.clip=0.001"]
+
+    def spread(*changes):
+        played = play(settings(*long, "privacy.noise_multiplier=1.0", *changes), tmp_path / "-".join(changes))
+        return np.concatenate([event.values for event in played.of(ShardPublished)]).std()
+
+    plain, own, shares = spread("server.encoding=float"), spread(MASKED), spread(MASKED, "privacy.noise=shares")
+    assert own == pytest.approx(plain, rel=0.02)
+    assert own == pytest.approx(0.002 / np.sqrt(7), rel=0.02)  # σ·2C on each of seven
+    assert shares == pytest.approx(0.002 / np.sqrt(7 * (5 - 1)), rel=0.02)  # σ·2C/7 in all, of 5 − 1 members
+
+
+def test_the_summary_says_what_noise_is_worth_against_whom(tmp_path):
+    changes = ["privacy.noise=shares", "privacy.colluders=2", "privacy.epsilon=5"]
+    privacy = run(settings(MASKED, *changes, method="eris+ldp"), tmp_path / "a").summaries[0]["privacy"]
+    found = privacy["observers"]
+    assert list(found) == ["outsider", "member", "2 members", "aggregator with unmaskers"]
+    assert list(found.values()) == sorted(found.values())
+    assert found["2 members"] == pytest.approx(privacy["value"])
+    assert privacy["realised"] < found["outsider"]  # all seven took part, five were promised
+    assert "aggregator with unmaskers" in privacy["text"]
+    own = run(settings(MASKED, "privacy.epsilon=5", method="eris+ldp"), tmp_path / "b").summaries[0]["privacy"]
+    assert own["observers"]["aggregator with unmaskers"] == pytest.approx(own["value"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "key"),
+    [
+        (["method=eris+ldp", "privacy.noise=shares"], "aggregators of plain shards see more", "privacy.noise"),
+        (["method=eris", MASKED, "privacy.noise=shares"], "no noise is set", "privacy.noise"),
+        (["method=eris+ldp", MASKED, "privacy.noise=shares", "privacy.unit=sample"], "own", "privacy.noise"),
+        (["method=eris+ldp", MASKED, "privacy.noise=shares", "privacy.colluders=7"], "sum may", "privacy.colluders"),
+    ],
+)  # fmt: skip
+def test_shares_that_would_not_be_enough_are_refused(changes, said, key):
+    with pytest.raises(ConfigError, match=said) as refused:
+        check_settings(load_config(changes=changes))
+    assert refused.value.where["key"] == key
 
 
 def test_unmaskers_without_masking_are_a_mistake():

@@ -24,11 +24,8 @@ from eris.local.spec import Vector
 from eris.shards.plan import Coordinates
 from eris.transforms.capabilities import AddsNoise
 from eris.transforms.chain import Chain
-from eris.transforms.clip import ClipByNorm
-from eris.transforms.compress import Compress, Compressor
+from eris.transforms.compress import Compressor
 from eris.transforms.exact import Identity
-from eris.transforms.normalise import NormaliseSteps
-from eris.transforms.shift import Shift
 from eris.transforms.sparsify import Sparsifier
 
 __all__ = ["FLOATS", "RINGS", "FixedPoint", "Ring32", "Words", "check_fixed_point", "check_masking"]
@@ -117,27 +114,31 @@ def check_fixed_point(rule: Rule, chain: Chain) -> None:
         if isinstance(transform, AddsNoise):
             raise ConfigError(
                 f"{transform!r} stands before the limit of fixed point, which would cut the tail off its noise",
-                fix="use server.encoding = 'float', or noise on every local step (privacy.unit = 'sample')",
+                fix="give it as [privacy] settings: it then comes behind the limit; or use server.encoding = 'float'",
             )
-        if not isinstance(transform, ClipByNorm | NormaliseSteps | Compress | Shift):
+        if not transform.only_sums:
             raise ConfigError(
                 f"{transform!r} is not known to go with fixed point",
-                fix="use clipping, FedNova's steps, shifts and shared random masks, or server.encoding = 'float'",
+                fix="use clipping, control variates, shifts and shared random masks, or server.encoding = 'float'; "
+                "a transform of your own says only_sums = True if its way back needs nothing of single members",
             )
     _check_compressor(chain.compressor)
 
 
-def check_masking(rule: Rule, chain: Chain) -> None:
-    """Refuse what needs more of a member than its part of a sum: masked contributions are fixed point, and say less."""
+def check_masking(rule: Rule, chain: Chain, *, steps: float = 0.0) -> None:
+    """Refuse what needs more of a member than its part of a sum: masked contributions are fixed point, and say less.
+
+    `steps` is how many local steps every member takes; 0 if that is each one's own affair.
+    """
     try:
         check_fixed_point(rule, chain)
     except ConfigError as error:
         fix = error.fix.replace("server.encoding = 'float'", "privacy.masking = 'none'")
         raise ConfigError(error.what, fix=fix) from None
-    if any(isinstance(transform, NormaliseSteps) for transform in chain.transforms):
+    if chain.needs_steps and not steps:
         raise ConfigError(
-            "FedNova divides by every member's number of local steps, which masked shards tell nobody",
-            fix="use server.optimizer = 'fedavg' with as many local.steps for all, or privacy.masking = 'none'",
+            f"{chain.describe()} needs every member's number of local steps, which masked shards tell nobody",
+            fix="set local.steps: then all take as many, and it need not be told; or privacy.masking = 'none'",
         )
 
 

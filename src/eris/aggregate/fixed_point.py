@@ -129,11 +129,14 @@ class RingScale:
         return sum(int(np.rint(np.float64(weight) * 2.0**_WHOLE)) for weight in weights)
 
     @classmethod
-    def within(cls, ring: Ring, weights: Iterable[np.float32]) -> bool:
-        """Whether a sum over contributors of these weights is possible; if not, somebody left the limit or lied."""
+    def within(cls, ring: Ring, weights: Iterable[np.float32], room: int = 0) -> bool:
+        """Whether a sum over contributors of these weights is possible; if not, somebody left the limit or lied.
+
+        `room` is for noise, which is added behind the limit.
+        """
         if not ring.size:
             return True
-        signed, bound = ring.view(np.int32), cls.bound(weights)
+        signed, bound = ring.view(np.int32), cls.bound(weights) + room
         return -bound <= int(signed.min()) and int(signed.max()) <= bound
 
 

@@ -55,6 +55,7 @@ def _show(budget: MemberBudget, console: Console) -> None:
     for run in budget.runs().values():
         rounds = str(run.sent) if run.closed else f"up to {run.counts}"
         noise = f"{run.multiplier:.3g}" if run.multiplier else "none"
+        noise += f" (alone {run.alone:.3g})" if run.alone and run.alone < run.multiplier else ""
         when = time.strftime("%Y-%m-%d", time.gmtime(run.began))
         table.add_row(Text(run.federation), when, rounds, noise, format_percent(run.largest_share))
     total = budget.total()

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from eris.config import Config
 from eris.errors import ConfigError
+from eris.privacy.ring_noise import RingNoise
 from eris.transforms import Accountant, Epsilon, Transform, clip_by_norm, gaussian_noise, noise_multiplier
 
-__all__ = ["SampleNoise", "local_steps", "multiplier", "on_steps", "on_update", "with_noise"]
+__all__ = ["SampleNoise", "local_steps", "multiplier", "on_steps", "on_sums", "on_update", "with_noise"]
 
 _EPSILON, _CLIP = 10.0, 1.0  # the paper's
 
@@ -75,12 +76,38 @@ def multiplier(config: Config, steps: int = 1) -> float:
 
 
 def on_update(config: Config) -> list[Transform]:
-    """Return clipping and noise on the update, where the configuration asks for them."""
+    """Return clipping and noise on the update, where the configuration asks for them.
+
+    In fixed point noise comes behind the limit instead: `on_sums`.
+    """
     if config.privacy.unit == "sample":
         return []
     clip, noise = _checked(config, multiplier(config))
     bounded: list[Transform] = [clip_by_norm(clip)] if clip else []
-    return [*bounded, gaussian_noise(noise, clip)] if noise else bounded
+    return [*bounded, gaussian_noise(noise, clip)] if noise and config.server.encoding == "float" else bounded
+
+
+def on_sums(config: Config) -> RingNoise | None:
+    """Return the noise on whole numbers, where the configuration asks for it; shares only where nobody sees one."""
+    privacy = config.privacy
+    noise = multiplier(config) if privacy.unit == "member" else 0.0
+    if privacy.noise == "shares" and not noise:
+        what = "no noise is set" if privacy.unit == "member" else "noise of local steps is each member's own"
+        raise ConfigError(
+            f"{what}: there is nothing to share",
+            fix="set privacy.epsilon or privacy.noise_multiplier (privacy.unit = 'member'), or privacy.noise = 'own'",
+            key="privacy.noise",
+        )
+    if privacy.noise == "shares" and privacy.masking == "none":
+        raise ConfigError(
+            "a share of noise is enough for a sum only, and aggregators of plain shards see more than sums",
+            fix="set privacy.masking = 'pairs', or privacy.noise = 'own'",
+            key="privacy.noise",
+        )
+    if not noise or config.server.encoding == "float":
+        return None
+    clip, _ = _checked(config, noise)
+    return RingNoise(noise, clip, shares=privacy.noise == "shares", colluders=privacy.colluders)
 
 
 def on_steps(config: Config, samples: Sequence[int] | NDArray[np.int64]) -> SampleNoise | None:

@@ -29,11 +29,11 @@ __all__ = ["SCAFFOLD", "ControlVariates"]
 class ControlVariates(Transform):
     """Turn updates into changes of control variates and back; `lr` is the size of a local step."""
 
-    needs_linear_rule = True  # c = Σ w_k c_k holds for means only
+    needs_linear_rule = needs_steps = only_sums = True  # c = Σ w_k c_k holds for means only
     shared_reference = False  # to an auditor it is a shift: c_k is known from where it began and what was sent since
 
     def __init__(self, lr: float) -> None:
-        self.lr = lr
+        self.lr = self.direction_per_value = lr  # directions are τη·(c + v̄), τ ≥ 1
 
     def __repr__(self) -> str:
         return f"control_variates({self.lr:g})"

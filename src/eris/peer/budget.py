@@ -16,6 +16,7 @@ no run so far
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from dataclasses import asdict, dataclass, replace
@@ -23,9 +24,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 from eris.atomic_file import write_atomically
+from eris.config import Config
 from eris.errors import CheckpointError, ConfigError, FloorError
 from eris.events import Event, RoundEnded, RoundStarted, RunEnded
 from eris.peer.node import Node
+from eris.privacy.ring_noise import RingNoise
 from eris.transforms import Accountant, Epsilon
 from eris.transforms.accountant import Adjacency, Release, Unit
 
@@ -52,6 +55,7 @@ class RunSpent:
     sent: int  # in which this member had a part; a round that is played again counts again
     largest_share: float  # of one update that any other peer was to receive
     multiplier: float = 0.0  # of the noise; 0 if there was none that counts
+    alone: float = 0.0  # the same for whoever sees this member's own share of noise; 0: it is not less
     steps: int = 1  # noisy releases in a round
     unit: Unit = "member"
     adjacency: Adjacency = "replacement"
@@ -72,6 +76,11 @@ class RunSpent:
     def release(self) -> Release | None:
         """What the accountant is told; None if nothing bounds what a round says."""
         return Release(self.multiplier, self.counts * self.steps) if self.multiplier > 0 else None
+
+    @property
+    def release_alone(self) -> Release | None:
+        """The same for an aggregator that colludes with its unmaskers."""
+        return replace(self, multiplier=self.alone or self.multiplier).release
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +112,22 @@ class TotalSpent:
     @property
     def epsilons(self) -> tuple[Epsilon, ...]:
         """What the runs with noise have spent together, for each unit and adjacency, at the largest δ among them."""
-        kinds = sorted({(run.unit, run.adjacency) for run in self.runs if run.release is not None and run.counts})
-        return tuple(self._epsilon(unit, adjacency) for unit, adjacency in kinds)
+        return tuple(self._epsilon(unit, adjacency) for unit, adjacency in self._kinds)
 
-    def _epsilon(self, unit: Unit, adjacency: Adjacency) -> Epsilon:
+    @property
+    def epsilons_alone(self) -> tuple[Epsilon, ...]:
+        """The same for an aggregator that colludes with its unmaskers, if any run's noise came in shares."""
+        shared = any(run.alone for run in self.runs if run.counts)
+        return tuple(self._epsilon(*kind, alone=True) for kind in self._kinds) if shared else ()
+
+    @property
+    def _kinds(self) -> list[tuple[Unit, Adjacency]]:
+        return sorted({(run.unit, run.adjacency) for run in self.runs if run.release is not None and run.counts})
+
+    def _epsilon(self, unit: Unit, adjacency: Adjacency, *, alone: bool = False) -> Epsilon:
         alike = [run for run in self.runs if (run.unit, run.adjacency) == (unit, adjacency) and run.counts]
-        releases = [run.release for run in alike if run.release is not None]
+        each = [run.release_alone if alone else run.release for run in alike]
+        releases = [release for release in each if release is not None]
         accountant = Accountant(unit, adjacency, releases)
         spent = accountant.epsilon(max(run.delta for run in alike if run.release is not None))
         return replace(spent, rounds=sum(run.counts for run in alike if run.release is not None))
@@ -117,6 +136,7 @@ class TotalSpent:
         if not self.runs:
             return "no run so far"
         said = [_counted(len(self.runs), "run"), _counted(self.rounds, "round"), *map(str, self.epsilons)]
+        said += [f"to an aggregator with its unmaskers ε = {epsilon.value:.3g}" for epsilon in self.epsilons_alone]
         if self.without_noise:
             said.append(f"{_counted(self.without_noise, 'run')} without noise that counts: no bound")
         return ", ".join(said)
@@ -130,6 +150,7 @@ class TotalSpent:
             "updates_shown": self.updates_shown,
             "runs_without_noise": self.without_noise,
             "epsilon": [asdict(epsilon) for epsilon in self.epsilons],
+            "epsilon_alone": [asdict(epsilon) for epsilon in self.epsilons_alone],
             "text": str(self),
         }
 
@@ -176,6 +197,7 @@ class RunBudget:
             sent=known.sent if known is not None else 0,
             largest_share=known.largest_share if known is not None else 0.0,
             multiplier=noise.multiplier if noise is not None and counts else 0.0,
+            alone=noise.alone(_fewest(config)) if isinstance(noise, RingNoise) and counts else 0.0,
             steps=int(getattr(noise, "steps", 1)),
             unit=config.privacy.unit,
             adjacency="zero-out" if config.privacy.unit == "sample" else "replacement",
@@ -218,6 +240,12 @@ class RunBudget:
     def _write(self) -> None:
         self._written = time.monotonic()
         self._budget.write(self._key, self.spent)
+
+
+def _fewest(config: Config) -> int:
+    """Return how many members the smallest sum of a run may have."""
+    taking_part = max(1, int(config.participation * config.members + 0.5))
+    return max(config.server.min_contributors, math.ceil(2 * taking_part / 3))
 
 
 def _read(path: Path) -> RunSpent:

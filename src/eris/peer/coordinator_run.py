@@ -394,7 +394,7 @@ class CoordinatorRun:
     def _tell_of_start(self, composition: Composition, first_round: int) -> None:
         config, recipe = self.federation.config, composition.recipe
         sizes = config.rounds, first_round, config.members, recipe.policy.shards, recipe.spec.n
-        self._emit(RunStarted(composition.run, composition.method.name, *sizes, recipe.chain.describe()))
+        self._emit(RunStarted(composition.run, composition.method.name, *sizes, recipe.describe()))
 
     def _goes_on_with_this_model(self, coordinator: Coordinator) -> bool:
         """Take back a first round that was planned for another model and never concluded; False, and the end, later."""

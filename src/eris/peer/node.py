@@ -403,7 +403,7 @@ class Node:
                 members=config.members,
                 aggregators=self.recipe.policy.shards,
                 n=self.recipe.spec.n,
-                chain=self.recipe.chain.describe(),
+                chain=self.recipe.describe(),
                 notes=tuple(self.notes),
             )
         )

@@ -12,6 +12,7 @@ from typing import Any
 
 from eris.events import RunEnded
 from eris.peer.node import Node
+from eris.privacy.ring_noise import RingNoise, Sum, Worth
 
 __all__ = ["summarise_peer"]
 
@@ -38,7 +39,7 @@ def summarise_peer(node: Node, end: RunEnded, *, rounds: Lines, verdicts: Lines,
         "members": config.members,
         "aggregators": node.recipe.policy.shards,
         "parameters": node.recipe.spec.n,
-        "transforms": node.recipe.chain.describe(),
+        "transforms": node.recipe.describe(),
         "final_accuracy": _last(rounds, "accuracy"),
         "final_loss": _last(rounds, "loss"),
         "bytes": {
@@ -87,8 +88,15 @@ def _privacy(node: Node, verdicts: Lines) -> dict[str, Any] | None:
     sent += max(0, node.member.round - len(verdicts))  # lines that a damaged disk lost count in full
     sent += open_plan is not None and number in open_plan.participants
     sent = max(sent, len(node.member.releases))  # a round that was played again with another update counts again
-    spent = noise.spent(sent, node.federation.config.privacy.delta)
-    return {**asdict(spent), "noise_multiplier": noise.multiplier, "clip": noise.bound, "text": str(spent)}
+    delta = node.federation.config.privacy.delta
+    spent = noise.spent(sent, delta)
+    said = {**asdict(spent), "noise_multiplier": noise.multiplier, "clip": noise.bound, "text": str(spent)}
+    sums = [Sum.of_line(line) for line in verdicts if number in line["plan"]["participants"]]
+    if not isinstance(noise, RingNoise) or not sums:
+        return said
+    masked, values = node.recipe.unmaskers > 0, node.recipe.kept(0).values
+    worth = Worth.of(noise, sums, rounds=sent, delta=delta, masked=masked, values=values)
+    return {**said, **worth.to_dict(), "text": f"{spent}; {worth}"}
 
 
 def _last(rounds: Sequence[Mapping[str, Any]], key: str) -> float | None:

@@ -61,9 +61,9 @@ class Floor:
                 **where,
             )
         self.check_effective(plan, plan.participants, "the plan", where)
-        missing = [name for name in self.transforms if name not in recipe.chain.describe()]
+        missing = [name for name in self.transforms if name not in recipe.describe()]
         if missing:
-            raise FloorError(f"the chain lacks {missing}", fix=f"the run uses: {recipe.chain.describe()}", **where)
+            raise FloorError(f"the chain lacks {missing}", fix=f"the run uses: {recipe.describe()}", **where)
 
     def check_figures(self, recipe: Recipe, **where: Any) -> None:
         """Refuse a run whose members share what they scored, unless this one allows it."""

@@ -193,21 +193,25 @@ class Member:
         layout = self.recipe.layout(plan.round)
         states, own = (self.private, self.replica.public), self._seed.child("round", plan.round)
         outgoing, buffers = steps.contribute(self.recipe, plan.round, self.peer, result, *states, own, self._pool)
-        if self.replica.scale is not None:
-            code = Ring32(self.replica.scale.limit, plan.weights[self.peer])
-            outgoing, ring, self.limited = steps.in_fixed_point(self.recipe, outgoing, buffers, code, self._pool)
+        if (scale := self.replica.scale_in(plan)) is not None:
+            code = Ring32(scale.limit, plan.weights[self.peer])
+            noise = steps.noise_deviations(self.recipe, plan, scale).get(self.peer, 0.0)
+            outgoing, ring, self.limited = steps.in_fixed_point(
+                self.recipe, outgoing, buffers, code, self._pool, noise=noise, own=own
+            )
             rest: list[NDArray[Any]] = [*layout.buffers.split(ring)]
             self._sent_buffers = ring
         else:
             rest = [*layout.buffers.split(buffers)]
         self._outgoing = outgoing
-        if self.recipe.chain.adds_noise:
+        if self.recipe.adds_noise:
             self.releases.note(plan.round, outgoing.packed.symbols)
         self.unsent = self._too_much(plan)
         parts = self._outgoing.packed.parts(layout.trainable, memory=self._pool.take)
         header = (plan.run, plan.epoch, plan.round, plan.digest, plan.chain, self.peer)
         sent = (part for part in parts if part.shard not in self.unsent)
-        told = 1.0 if self.recipe.unmaskers else result.steps  # of masked members τ_k is nobody's business
+        hidden = self.recipe.unmaskers > 0  # then τ_k is nobody's business: what all take alike is told, or nothing
+        told = (self.recipe.steps or 1.0) if hidden else result.steps
         plain = [Upload(*header, part.shard, part, rest[part.shard], told) for part in sent]
         figures = steps.scored(self.recipe, plan, scores)
         plain = [replace(each, figures=figures.copy()) if each.shard == SHARD else each for each in plain]
@@ -334,7 +338,7 @@ class Member:
         if lacking:
             return Missing(verdict.round, lacking)
         self._require_told_figures(verdict)
-        self.last_scale = self.replica.scale
+        self.last_scale = self.replica.scale_in(plan)
         with np.errstate(over="ignore", invalid="ignore"):  # looked for right below
             committed = steps.apply(self.replica, plan, self._held, verdict)
         self._require_finite_model(verdict.round)
@@ -490,7 +494,8 @@ class Member:
         buffers = int(layout.buffers.sizes[manifest.shard])
         if published.values.size != expected or published.buffers.size != buffers:
             raise Refused(Reason.WRONG_SIZE, f"{published.values.size} values, expected {expected}", **where)
-        if not steps.possible(published.values, published.buffers, plan, manifest.contributors):
+        noisy = self.recipe.noise is not None
+        if not steps.possible(published.values, published.buffers, plan, manifest.contributors, noisy=noisy):
             raise Refused(Reason.OUT_OF_RANGE, "no contributors within the limit have such a sum", **where)
         if payload_hash(published.values, published.buffers) != manifest.hash:
             raise Refused(Reason.WRONG_DIGEST, "the payload is not what the manifest says", **where)

@@ -16,6 +16,7 @@ from eris.aggregate.figures import SHARD, Figures
 from eris.aggregate.rule import Rule
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec
+from eris.privacy.ring_noise import Kept, RingNoise
 from eris.protocol.round_plan import RoundPlan
 from eris.seeds import Seed
 from eris.shards.plan import Coordinates, ShardPlan
@@ -43,6 +44,8 @@ class Recipe:
     encoding: FixedPoint | None = None  # None: floats
     unmaskers: int = 0  # of each shard; 0: contributions are not masked
     figures: Figures | None = None  # what members share of their evaluations; None: nothing
+    noise: RingNoise | None = None  # on whole numbers; that on floats is part of the chain
+    steps: float = 0.0  # that every member takes in a round, where nobody tells; 0: each may take another number
 
     def __post_init__(self) -> None:
         if self.public.private:
@@ -51,11 +54,30 @@ class Recipe:
         if self.encoding is not None:
             check_fixed_point(self.rule, self.chain)
         if self.unmaskers:
-            check_masking(self.rule, self.chain)
+            check_masking(self.rule, self.chain, steps=self.steps)
             if self.encoding is None:
                 raise ConfigError("floats cannot be masked", fix="use server.encoding = 'fixed'")
-        if self.chain.adds_noise:
+        if self.noise is not None:
+            if self.encoding is None:
+                raise ConfigError("floats have noise in their chain", fix="use gaussian_noise, or fixed point")
+            self.noise.check(self.chain)
+        if self.adds_noise:
             self.spec.require_noise_is_possible()
+
+    @property
+    def adds_noise(self) -> bool:
+        """Whether updates leave behind noise."""
+        return self.noise is not None or self.chain.adds_noise
+
+    def describe(self) -> str:
+        """Return what happens to an update, in one line."""
+        return self.chain.describe() if self.noise is None else f"{self.chain.describe()} → {self.noise!r}"
+
+    def kept(self, round: int) -> Kept:
+        """Return what noise in fixed point is added to in a round."""
+        mask, n = self.shared_mask(round), self.spec.n_trainable
+        factor = 1 + (self.compressor.omega(n) or 0.0)
+        return Kept(n if mask is None else mask.size, factor, isinstance(self.chain.transforms[-1], Shift))
 
     @property
     def compressor(self) -> Compressor:

@@ -13,11 +13,12 @@ import numpy as np
 from blake3 import blake3
 
 from eris.aggregate.fixed_point import RingScale
-from eris.errors import SpecError
+from eris.errors import ConfigError, SpecError
 from eris.local.spec import Vector, as_vector
 from eris.protocol.best_round import BestRound, Choice
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_mean import RoundMean
+from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
 from eris.shards.plan import Coordinates
 from eris.shards.policy import Layout
@@ -101,6 +102,20 @@ class Replica:
         if self.best.size and after.round != before.round:
             copy_over(self.model, self.best)
 
+    def scale_in(self, plan: RoundPlan) -> RingScale | None:
+        """Return the same for a round whose plan is known: with noise R leaves room for the tail of its sum."""
+        if self.scale is None or self.recipe.noise is None:
+            return self.scale
+        weights = [float(plan.weights[member]) for member in plan.participants]
+        least = self.recipe.noise.least_limit(weights, plan.least_masked, self.recipe.kept(plan.round))
+        if self.recipe.encoding is not None and self.recipe.encoding.limit is not None and least > self.scale.limit:
+            raise ConfigError(
+                f"the tail of the noise does not fit beside values of up to ±{self.scale.limit:g}",
+                fix=f"set server.limit = {least:g}, or 'auto'",
+                key="server.limit",
+            )
+        return RingScale(max(self.scale.limit, least))
+
     def apply(self, mean: RoundMean, buffers: BufferMean, layout: Layout) -> None:
         """Take one step: correct the mean, run the server optimizer, average the buffers; freeze lost shards."""
         trainable, rest = np.split(self.model, [self.recipe.spec.n_trainable])
@@ -113,7 +128,8 @@ class Replica:
             moved = self.recipe.chain.incoming(part, state[0], out=direction[:size])
             frozen = _frozen(layout, mean.lost, place)
             if self.limit.size:  # what was lost moves nothing, and counts for nothing
-                largest = max(largest, float(np.abs(np.delete(moved, frozen) if frozen.size else moved).max(initial=0)))
+                kept = np.delete(moved, frozen) if frozen.size else moved
+                largest = max(largest, float(np.abs(kept).max(initial=0)) / self.recipe.chain.direction_per_value)
             apply_except(optimizer, trainable[place], moved, state[1], frozen)
             for vector in (trainable[place], *state[0].values(), *state[1].values()):
                 release(vector)

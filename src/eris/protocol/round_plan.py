@@ -118,8 +118,12 @@ class RoundPlan:
         Of a masked one two thirds of the participants: an aggregator chooses whose sum is unmasked, and with friends
         among them a smaller set would leave few whose values hide each other.
         """
-        wanted = math.ceil(2 * len(self.participants) / 3) if self.unmaskers else 1
-        return max(self.min_contributors, wanted)
+        return self.least_masked if self.unmaskers else max(self.min_contributors, 1)
+
+    @property
+    def least_masked(self) -> int:
+        """How many members the smallest sum has that an unmasker takes pads off."""
+        return max(self.min_contributors, math.ceil(2 * len(self.participants) / 3))
 
     @cached_property
     def weights(self) -> dict[int, np.float32]:

@@ -26,6 +26,8 @@ from eris.errors import InputError, Reason, Refused
 from eris.local.spec import Vector
 from eris.local.task import BlockResult, LocalResult
 from eris.local.update import as_update
+from eris.privacy.discrete_gaussian import add_discrete_gaussian
+from eris.privacy.ring_noise import NOISE_ROOM
 from eris.protocol.block_update import BlockUpdate
 from eris.protocol.messages import Manifest, Published, Withheld, payload_hash
 from eris.protocol.recipe import Recipe
@@ -37,6 +39,7 @@ from eris.seeds import Seed
 from eris.storage.buffer_pool import BufferPool
 from eris.storage.mapped import release
 from eris.transforms import Accepted, SendContext, State
+from eris.transforms.packed import Packed
 from eris.transforms.transform import Outgoing
 
 __all__ = [
@@ -52,6 +55,7 @@ __all__ = [
     "in_fixed_point",
     "mean_steps",
     "members_figures",
+    "noise_deviations",
     "possible",
     "possible_figures",
     "scored",
@@ -101,6 +105,14 @@ def contribute(
     `own` is the member's private seed of this round. No state changes: the member's advances with `settle`.
     """
     chain, n = recipe.chain, recipe.spec.n_trainable
+    if recipe.steps and result.steps != recipe.steps:
+        raise Refused(
+            Reason.WRONG_PLAN,
+            f"{result.steps:g} local steps where everybody takes {recipe.steps:g} and nobody tells",
+            fix="let train() take local.steps, or use privacy.masking = 'none'",
+            peer=member,
+            round=round,
+        )
     context = send_context(recipe, round, member, own, result.steps)
     if isinstance(result, LocalResult):
         update = as_update(result.update, recipe.spec.n, peer=member, round=round)
@@ -131,9 +143,20 @@ class Weighed(NamedTuple):
 
 
 def in_fixed_point(
-    recipe: Recipe, outgoing: Outgoing, buffers: Vector, code: Ring32, pool: BufferPool | None = None
+    recipe: Recipe,
+    outgoing: Outgoing,
+    buffers: Vector,
+    code: Ring32,
+    pool: BufferPool | None = None,
+    *,
+    noise: float = 0.0,
+    own: Seed | None = None,
 ) -> Weighed:
-    """Write what leaves a member as whole numbers; refuse what is not finite or, too often, beyond a configured R."""
+    """Write what leaves a member as whole numbers; refuse what is not finite or, too often, beyond a configured R.
+
+    `noise` is the deviation in grid steps of what is added then, from the member's private seed of this round. It is
+    drawn for these very values and this deviation: under another one the same draws would show the values.
+    """
     packed = outgoing.packed
     room = (pool or BufferPool()).take(4 * packed.symbols.size).view(np.uint32)
     try:
@@ -145,8 +168,30 @@ def in_fixed_point(
     if recipe.encoding is not None and not recipe.encoding.tolerates(count, symbols.size):
         what = f"{count} of {symbols.size} values lie outside ±{code.limit:g}"
         raise Refused(Reason.OUT_OF_RANGE, what, fix=f"set server.limit = {limited.covering:g}, or 'auto'")
+    if noise:
+        assert own is not None
+        address = own.child("ring noise", float(noise).hex(), float(code.limit).hex())
+        add_discrete_gaussian(symbols, noise, address.for_values(symbols))
     ring = replace(packed, symbols=symbols, code=code)
-    return Weighed(Outgoing((*outgoing.stages[:-1], ring), ring), weighed, limited)
+    return Weighed(Outgoing((*_as_taken(outgoing.stages[:-1], ring), ring), ring), weighed, limited)
+
+
+def _as_taken(stages: tuple[Vector | Packed, ...], ring: Packed) -> tuple[Vector | Packed, ...]:
+    """Return the stages before packing, the last of them as everybody takes it: what a member settles by is that."""
+    last = stages[-1] if stages else ring
+    if isinstance(last, Packed) or not last.size or ring.support is not None:
+        return stages
+    return (*stages[:-1], ring.values())
+
+
+def noise_deviations(recipe: Recipe, plan: RoundPlan, scale: RingScale | None) -> dict[int, float]:
+    """Return the noise that each participant adds in a round in fixed point, in grid steps; empty without noise."""
+    if recipe.noise is None or scale is None:
+        return {}
+    weights = [float(plan.weights[member]) for member in plan.participants]
+    found = recipe.noise.deviations(weights, plan.least_masked, recipe.kept(plan.round), scale)
+    recipe.noise.check_grid(min(found, default=math.inf))
+    return dict(zip(plan.participants, found, strict=True))
 
 
 def _covering(values: Vector) -> float:
@@ -197,7 +242,8 @@ def cut(
     if len(contributors) < plan.least_contributors:
         return Withheld(plan.digest, shard, aggregator, Reason.TOO_FEW, contributors)
     folded = fold()
-    if not possible(folded.values, folded.buffers, plan, contributors):
+    noisy = recipe is not None and recipe.noise is not None
+    if not possible(folded.values, folded.buffers, plan, contributors, noisy=noisy):
         return Withheld(plan.digest, shard, aggregator, Reason.OUT_OF_RANGE, contributors)
     floats = folded.values.dtype == np.float32
     if floats and not (all_finite(folded.values) and all_finite(folded.buffers)):  # finite parts may overflow together
@@ -224,12 +270,19 @@ def cut(
     return Published(manifest, folded.values, folded.buffers)
 
 
-def possible(values: NDArray[Any], buffers: NDArray[Any], plan: RoundPlan, contributors: tuple[int, ...]) -> bool:
+def possible(
+    values: NDArray[Any],
+    buffers: NDArray[Any],
+    plan: RoundPlan,
+    contributors: tuple[int, ...],
+    *,
+    noisy: bool = False,
+) -> bool:
     """Whether members of these weights can have caused a sum (of floats, any). If not, one of them left the limit."""
     if values.dtype != np.uint32:
         return True
     weights = [plan.weights[member] for member in contributors]
-    return RingScale.within(values, weights) and buffers_within(buffers, weights)
+    return RingScale.within(values, weights, NOISE_ROOM if noisy else 0) and buffers_within(buffers, weights)
 
 
 def scored(recipe: Recipe, plan: RoundPlan, scores: Mapping[str, tuple[float, float]] | None) -> Ring64:
@@ -269,14 +322,14 @@ def mean_steps(steps: Mapping[int, float], plan: RoundPlan) -> float:
 def apply(replica: Replica, plan: RoundPlan, published: Mapping[int, Published], verdict: Verdict) -> list[Published]:
     """Reassemble the committed shards and take the step; on a lost shard everything stays. Return the committed."""
     replica.judge(verdict)
-    layout = replica.recipe.layout(plan.round)
+    layout, scale = replica.recipe.layout(plan.round), replica.scale_in(plan)
     committed = [published[entry.shard] for entry in verdict.shards if entry.committed]
     buffers = np.zeros(layout.buffers.n, np.float32)
     for each in committed if buffers.size else ():
-        change = each.buffers if replica.scale is None else decode_buffers(each.buffers)
+        change = each.buffers if scale is None else decode_buffers(each.buffers)
         scaled = change * plan.scale(each.manifest.contributors)
         layout.buffers.scatter(scaled, each.manifest.shard, buffers)
-    mean = RoundMean(committed, plan.round, replica.recipe, replica.scale)
+    mean = RoundMean(committed, plan.round, replica.recipe, scale)
     replica.apply(mean, BufferMean(buffers), layout)
     return committed
 

@@ -278,8 +278,11 @@ class Unmasker:
 
     def _note_sum(self, cut: Cut, plan: RoundPlan, where: dict[str, Any]) -> None:
         """Write down whose sum will be known; refuse one that shows few members together with earlier ones."""
-        state, members = self._state(plan), cut.contributors
-        if not self._sums.allows(state, plan.draw, cut.shard, members, plan.min_contributors):
+        state, members, noise = self._state(plan), cut.contributors, self.recipe.noise
+        least = (
+            plan.least_masked if noise is not None and noise.shares else plan.min_contributors
+        )  # of whom noise hides
+        if not self._sums.allows(state, plan.draw, cut.shard, members, least):
             what = "with what was summed from this state before, it would show few members' values"
             raise Refused(Reason.SUMMED_BEFORE, what, fix="let a round commit: the state moves on", **where)
         self._sums.note(state, plan.draw, cut.shard, members)

@@ -16,7 +16,9 @@ from eris.events import MemberTrained, Sent
 from eris.local.spec import Vector
 from eris.protocol import steps
 from eris.protocol.messages import Published, Withheld
+from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
+from eris.protocol.steps import noise_deviations
 from eris.simulate.faults import Outages
 from eris.simulate.fold import Fold, begin_fold
 from eris.simulate.traffic import CHECKED, Bytes, RoundBytes, framed, shared_payload_sizes
@@ -83,7 +85,8 @@ class Intake:
             add(self._figures_sum, np.array(work.figures, np.int64).view(np.uint64))
         if work.job.limit:  # from here on it is what everybody takes it for
             values, buffers = self._meant(work, weight)
-        self._steps[member] = 1.0 if self._recipe.unmaskers else work.steps
+        told = (self._recipe.steps or 1.0) if self._recipe.unmaskers else work.steps  # masked members tell nobody
+        self._steps[member] = told
         if refused:
             self._refused[member] = frozenset(refused)
         reached = tuple(shard for shard in self._all if shard not in silent) if silent else self._all
@@ -93,7 +96,7 @@ class Intake:
             reached=reached,
             bytes=self.bytes.sent(member, self._messages(work), silent),
             weight=float(weight),
-            steps=1.0 if self._recipe.unmaskers else work.steps,  # masked members tell nobody
+            steps=told,
             values=values,
             support=self._mask if work.support is None else work.support,
             buffers=buffers,
@@ -164,7 +167,7 @@ class Intake:
         return means
 
 
-def jobs_of(plan: RoundPlan, outages: Outages, scale: RingScale | None = None) -> list[Job]:
+def jobs_of(plan: RoundPlan, outages: Outages, recipe: Recipe, scale: RingScale | None = None) -> list[Job]:
     """Return a round's jobs, each with the shards that will be lost or come without the member, if all are finite."""
     silent = {member: outages.unreached(member, plan.shards) for member in plan.participants}
     counts = np.full(plan.shards, len(plan.participants))
@@ -174,7 +177,16 @@ def jobs_of(plan: RoundPlan, outages: Outages, scale: RingScale | None = None) -
     if nowhere or any(silent.values()):
         silent = {member: tuple(sorted({*shards, *nowhere})) for member, shards in silent.items()}
     limit, weights, among = 0.0 if scale is None else scale.limit, plan.weights, len(plan.roster)
+    noise = noise_deviations(recipe, plan, scale)
     return [
-        Job(plan.round, member, missing, limit=limit, weight=float(weights[member]), among=among)
+        Job(
+            plan.round,
+            member,
+            missing,
+            limit=limit,
+            weight=float(weights[member]),
+            among=among,
+            noise=noise.get(member, 0.0),
+        )
         for member, missing in silent.items()
     ]

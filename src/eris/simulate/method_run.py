@@ -163,7 +163,7 @@ class MethodRun:
             members=self.config.members,
             aggregators=recipe.policy.shards,
             n=recipe.spec.n,
-            chain=recipe.chain.describe(),
+            chain=recipe.describe(),
             notes=notes_of(self.composition),
         )
         for listener in self._listeners:
@@ -180,6 +180,7 @@ class MethodRun:
             peak_memory=self._engine.peak_memory(),
             versions=versions(),
             choice=simulation.replica.choice(),
+            verdicts=self.folder.verdicts() if self.composition.recipe.noise is not None else (),
         )
         self.folder.write_model(self.composition.recipe.spec, simulation.replica.chosen)
         leave_behind(getattr(self._engine, "task", None), simulation.replica.chosen, self.folder.path)

@@ -175,7 +175,7 @@ class ProcessEngine:
             self._open_memory().slots[slot].state[: state.size] = state
         return {
             "round": job.round, "member": job.member, "missing": job.missing, "reset": job.reset,
-            "limit": job.limit, "weight": job.weight, "among": job.among,
+            "limit": job.limit, "weight": job.weight, "among": job.among, "noise": job.noise,
             "slot": slot, "state": 0 if state is None else state.size,
         }  # fmt: skip
 

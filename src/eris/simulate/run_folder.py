@@ -82,7 +82,14 @@ class RunFolder:
 
     def rounds(self) -> list[dict[str, Any]]:
         """Return the lines of metrics.jsonl."""
-        return [json.loads(line) for line in (self.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        return self._lines("metrics.jsonl")
+
+    def verdicts(self) -> list[dict[str, Any]]:
+        """Return the lines of verdicts.jsonl."""
+        return self._lines("verdicts.jsonl")
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.path / name).read_text(encoding="utf-8").splitlines()]
 
     def write(self, name: str, data: Mapping[str, Any]) -> None:
         """Write a JSON file for people and programs."""

@@ -128,7 +128,7 @@ class Simulation:
             outages = self._script.outages(plan)
             if plan.reference_epoch != self.reference_epoch:
                 self._begin_reference_epoch(plan.reference_epoch)
-            jobs = jobs_of(plan, outages, self.replica.scale)
+            jobs = jobs_of(plan, outages, self.composition.recipe, self.replica.scale_in(plan))
             works = self._engine.train(jobs, self.states.read)  # at once: workers wait for this, not for the intake
             return _Round(Intake(plan, self.composition, outages, jobs), works, seconds)
 
@@ -145,7 +145,7 @@ class Simulation:
         withheld = {each.shard: each for each in outcomes if isinstance(each, Withheld)}
         with _timed(seconds, "settle"):
             self._do_again(intake, verdict)
-        scale = self.replica.scale
+        scale = self.replica.scale_in(plan)
         with _timed(seconds, "step"):
             steps.apply(self.replica, plan, published, verdict)
             self.round, self.chain = verdict.round + 1, verdict.digest

@@ -9,6 +9,7 @@ from typing import Any
 
 from eris.compose import Composition
 from eris.config import Config
+from eris.privacy.ring_noise import RingNoise, Sum, Worth
 from eris.protocol.best_round import Choice
 
 __all__ = ["notes_of", "summarise"]
@@ -28,8 +29,9 @@ def summarise(
     peak_memory: int,
     versions: Mapping[str, str],
     choice: Choice | None = None,
+    verdicts: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Return summary.json from the lines of metrics.jsonl."""
+    """Return summary.json from the lines of metrics.jsonl; those of verdicts.jsonl say what sums there were."""
     config, best = composition.config, _best(rounds)
     return {
         "method": composition.method.name,
@@ -39,7 +41,7 @@ def summarise(
         "members": config.members,
         "aggregators": composition.recipe.policy.shards,
         "parameters": composition.recipe.spec.n,
-        "transforms": composition.recipe.chain.describe(),
+        "transforms": composition.recipe.describe(),
         "final_accuracy": _last(rounds, "accuracy"),
         "final_loss": _last(rounds, "loss"),
         "best_accuracy": best.get("accuracy") if best else None,
@@ -56,7 +58,7 @@ def summarise(
         "seconds": seconds,
         "peak_memory_bytes": peak_memory,  # all processes together; what they share counts in each
         "versions": dict(versions),
-        "privacy": _privacy(composition, len(rounds)),
+        "privacy": _privacy(composition, len(rounds), verdicts),
         "cohort": config.local.cohort,
         **({} if choice is None else {"choice": asdict(choice)}),
         "notes": [*notes_of(composition), *_what_went_wrong(composition, rounds), *([str(choice)] if choice else [])],
@@ -100,20 +102,26 @@ def _why_lost(config: Config, broken: bool) -> str:
     return "fewer than server.min_contributors reached them"
 
 
-def _privacy(composition: Composition, rounds: int) -> dict[str, Any] | None:
+def _privacy(composition: Composition, rounds: int, verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Return what the noise would be worth if it were secret, for a member that took part in every round."""
     noise = composition.noise
     if noise is None:
         return None
     delta = composition.config.privacy.delta
     spent, of_one = noise.spent(rounds, delta), noise.spent(1, delta)
-    return {
+    said = {
         **asdict(spent),
         "noise_multiplier": noise.multiplier,
         "clip": noise.bound,
         "text": str(spent),
         "per_round": {**asdict(of_one), "text": str(of_one)},
     }
+    if not isinstance(noise, RingNoise) or not verdicts:
+        return said
+    sums, recipe = [Sum.of_line(line) for line in verdicts], composition.recipe
+    masked, values = recipe.unmaskers > 0, recipe.kept(0).values
+    worth = Worth.of(noise, sums, rounds=rounds, delta=delta, masked=masked, values=values)
+    return {**said, **worth.to_dict(), "text": f"{spent}; {worth}"}
 
 
 def _best(rounds: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:

@@ -56,6 +56,7 @@ class Job:
     limit: float = 0.0  # R of the round in fixed point, 0 for floats
     weight: float = 1.0  # w_k, which a member needs itself in fixed point
     among: int = 1  # members on the roster
+    noise: float = 0.0  # deviation of what it adds there, in grid steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,9 @@ def _contributed(at_hand: _AtHand, recipe: Recipe, public: State, result: LocalR
     outgoing, buffers = steps.contribute(recipe, job.round, job.member, result, private, public, at_hand.own)
     if job.limit:
         try:
-            outgoing, _, limited = steps.in_fixed_point(recipe, outgoing, buffers, code_of(job))
+            outgoing, _, limited = steps.in_fixed_point(
+                recipe, outgoing, buffers, code_of(job), noise=job.noise, own=at_hand.own
+            )
         except Refused as refusal:  # a real member would send nothing, and say why
             _LOG.warning("round %d: member %d sends nothing: %s", job.round, job.member, refusal)
             refused = tuple(range(shards.shards))

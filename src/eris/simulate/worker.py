@@ -103,9 +103,8 @@ class Worker:
 
 
 def _job(request: Message) -> Job:
-    missing = tuple(request["missing"])
-    scale = request["limit"], request["weight"], request["among"]
-    return Job(request["round"], request["member"], missing, request["reset"], *scale)
+    missing, rest = tuple(request["missing"]), ("reset", "limit", "weight", "among", "noise")
+    return Job(request["round"], request["member"], missing, *(request[name] for name in rest))
 
 
 def _put_down(work: Work, slot: Slot, state: int) -> Message:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,6 +77,16 @@ class Chain:
     def needs_linear_rule(self) -> bool:
         """Whether aggregation must be a (weighted) mean."""
         return any(transform.needs_linear_rule for transform in self.transforms)
+
+    @property
+    def needs_steps(self) -> bool:
+        """Whether the way back asks for the members' mean number of local steps."""
+        return any(transform.needs_steps for transform in self.transforms)
+
+    @property
+    def direction_per_value(self) -> float:
+        """How much longer directions are than the values sent for them, at least."""
+        return math.prod(transform.direction_per_value for transform in self.transforms)
 
     @property
     def adds_noise(self) -> bool:

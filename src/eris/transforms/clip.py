@@ -19,6 +19,8 @@ _MARGIN = 1 - 2.0**-22  # every product is rounded once: a hair less, and the no
 class ClipByNorm(Transform):
     """Scale the update down to ℓ2 norm C if it is longer."""
 
+    only_sums = True
+
     def __init__(self, bound: float) -> None:
         if not (math.isfinite(bound) and bound > 0):
             raise ConfigError(f"clipping bound is {bound}", fix="use a finite bound > 0")

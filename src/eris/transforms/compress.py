@@ -126,6 +126,8 @@ def require_compressor(value: Compressor) -> Compressor:
 class Compress(Transform):
     """Apply a compressor, without a shift."""
 
+    only_sums = True  # if its compressor does: see `check_fixed_point`
+
     def __init__(self, compressor: Compressor) -> None:
         self.compressor = require_compressor(compressor)
         self.needs_linear_rule = compressor.sparse

@@ -20,6 +20,8 @@ __all__ = ["NormaliseSteps", "normalise_steps"]
 class NormaliseSteps(Transform):
     """Send Δ_k/τ_k; step by τ_eff · Σ w_k Δ_k/τ_k with τ_eff = Σ w_k τ_k."""
 
+    needs_steps = only_sums = True
+
     def __repr__(self) -> str:
         return "normalise_steps()"
 

@@ -49,7 +49,7 @@ def gamma_diana(omega: float) -> float:
 class Shift(Transform):
     """Shift by a reference, then compress."""
 
-    needs_linear_rule = True  # s = Σ w_k s_k holds for means only
+    needs_linear_rule = only_sums = True  # s = Σ w_k s_k holds for means only
 
     def __init__(
         self,

@@ -97,6 +97,9 @@ class Transform:
     """A neutral transform: subclasses override the half they need, or both."""
 
     needs_linear_rule: bool = False  # a median of what it sends would mean nothing
+    needs_steps: bool = False  # the mean of members' local steps is part of the way back
+    only_sums: bool = False  # the way back needs nothing of single members: it goes with fixed point
+    direction_per_value: float = 1.0  # how much longer a direction is than what was sent for it, at least
 
     def outgoing(self, update: Vector, context: SendContext) -> Vector | Packed:
         """Return what the member sends instead of `update`. Must not change the update nor a state."""
