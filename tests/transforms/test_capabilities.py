@@ -63,9 +63,12 @@ def test_capabilities_are_found_by_their_methods(transform, expected):
     assert {capability for capability in every if isinstance(transform, capability)} == expected
 
 
-def test_a_transform_itself_is_two_methods_and_a_flag():
+def test_a_transform_itself_is_two_methods_and_four_facts():
     assert {name for name in vars(Transform) if not name.startswith("_")} == {
         "needs_linear_rule",
+        "needs_steps",
+        "only_sums",
+        "direction_per_value",
         "outgoing",
         "incoming",
     }
