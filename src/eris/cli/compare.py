@@ -14,7 +14,8 @@ import typer
 from rich.console import Console
 
 from eris.cli.auditing.interruption import resumable
-from eris.errors import ConfigError, MissingExtra
+from eris.cli.exit_code import ExitCode, code_of
+from eris.errors import ConfigError, ErisError, MissingExtra
 from eris.simulate.stamped_folder import stamped_folder
 
 if TYPE_CHECKING:
@@ -82,6 +83,9 @@ def register(app: typer.Typer) -> None:
         pictures = _pictures(result, folder)
         if not (as_json or quiet):
             _show(result, folder, pictures)
+        if comparison.failures:
+            first = next(iter(comparison.failures.values()))
+            raise typer.Exit(code_of(first) if isinstance(first, ErisError) else ExitCode.OUT_OF_MEMORY)
 
 
 def _list(*, as_json: bool) -> None:

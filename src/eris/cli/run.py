@@ -16,7 +16,7 @@ from rich.console import Console
 
 from eris.cli.own_task import FlowerOption, TaskOption, again
 from eris.cli.report import report_or_reason
-from eris.errors import ConfigError, InputError, TaskError
+from eris.errors import ConfigError, ErisError, InputError, TaskError
 
 if TYPE_CHECKING:
     from eris.config import Config
@@ -84,8 +84,25 @@ def register(app: typer.Typer) -> None:
             _show(result, resolved, report, again(task, flower))
         if (as_json or quiet) and isinstance(report, str):
             typer.echo(f"report: {report}", err=True)
+        if result.failures:
+            raise typer.Exit(_told(result, quiet=as_json or quiet))
         if not result.finished:
             raise typer.Exit(130)
+
+
+def _told(result: RunResult, *, quiet: bool) -> int:
+    """Show why methods failed, with the traceback of the user's own code; return the exit code of the first."""
+    from eris.cli.exit_code import ExitCode, code_of
+
+    errors, first = Console(stderr=True), result.failures[0]
+    for error in result.failures:
+        if isinstance(error, TaskError):
+            for note in getattr(error, "__notes__", ["".join(traceback.format_exception(error))]):
+                errors.print(note, highlight=False, markup=False)
+    for summary in result.summaries if quiet else ():
+        if "failed" in summary:
+            errors.print(f"{summary['method']} failed: {summary['failed']}", highlight=False, markup=False)
+    return code_of(first) if isinstance(first, ErisError) else ExitCode.OUT_OF_MEMORY
 
 
 def _problem(
@@ -199,6 +216,7 @@ def _show(result: RunResult, config: Config, report: Path | str, own: str) -> No
         console.print(note, style="yellow", soft_wrap=True, highlight=False, markup=False)
     console.print(f"report: {report}", soft_wrap=True, highlight=False, markup=False)
     if not result.finished:
+        how = "failed; try it again" if result.failures else "stopped; go on"
         console.print(
-            f"stopped; go on with: eris run --resume {result.path}{own}", soft_wrap=True, highlight=False, markup=False
+            f"{how} with: eris run --resume {result.path}{own}", soft_wrap=True, highlight=False, markup=False
         )

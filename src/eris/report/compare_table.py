@@ -56,7 +56,7 @@ def compare_table(result: Mapping[str, Any]) -> Table:
         table.add_column(title, justify="right", vertical="bottom", no_wrap=True)
     for line in result["methods"]:
         cells = [with_deviation(line["table"][key], form) for _, key, form in _COLUMNS]
-        table.add_row(Text(label_of(line["label"])), *cells)
+        table.add_row(Text(label_of(line["label"]) + (" (failed)" if "failed" in line else "")), *cells)
     return table
 
 
@@ -71,7 +71,7 @@ def audit_table(result: Mapping[str, Any]) -> Table:
     table.add_column("method", overflow="fold", min_width=13)
     for title in ("accuracy", "seen", "AUC", "95 %", "chance", "p", "front"):
         table.add_column(title, justify="right", no_wrap=True)
-    for line in result["methods"]:
+    for line in (line for line in result["methods"] if "failed" not in line):
         accuracy = with_deviation(line["table"]["accuracy"], lambda share: format_percent(share, 1))
         table.add_row(Text(label_of(line["label"])), accuracy, *_attacked(audit, line["label"]))
     return table

@@ -64,6 +64,7 @@ class MethodFigures:
     stage_seconds: dict[str, float]  # stage → sum over the run
     per_class: list[float | None]  # accuracy of each class in the last round that gives it
     faults: FaultRecord
+    failed: str = ""  # why the method could not go on
 
 
 def label_of(name: str) -> str:
@@ -114,13 +115,15 @@ def figures_of(result: MethodResult) -> MethodFigures:
         stage_seconds=_stages(_sums_under(result.rounds, "seconds")),
         per_class=_per_class(result.rounds),
         faults=faults_of(result.verdicts),
+        failed=str(summary.get("failed") or ""),
     )
 
 
 def _finished(summary: Mapping[str, Any], done: int, planned: int | None) -> bool:
     if not summary or summary.get("finished") is False:
         return False
-    return planned is None or done >= planned
+    choice = summary.get("choice")
+    return planned is None or done >= planned or (isinstance(choice, Mapping) and choice.get("stopped") is True)
 
 
 def _link_rate(config: Mapping[str, Any]) -> float | None:

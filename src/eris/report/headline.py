@@ -42,8 +42,12 @@ def headline(methods: Sequence[MethodFigures]) -> str:
 
 
 def _unfinished(methods: Sequence[MethodFigures]) -> str:
-    begun = [_progress(method) for method in methods if method.rounds]
-    waiting = [method.label for method in methods if not method.rounds]
+    failed = [f"{method.label} failed: {method.failed}" for method in methods if method.failed]
+    begun = [_progress(method) for method in methods if method.rounds and not method.failed]
+    waiting = [method.label for method in methods if not method.rounds and not method.failed]
+    if failed and all(method.finished or method.failed for method in methods):
+        return "; ".join([*failed, *begun]) + "."
+    begun += failed
     if waiting:
         begun.append(f"{_listed(waiting)} {'has' if len(waiting) == 1 else 'have'} not done a round")
     return f"This run is not finished: {'; '.join(begun)}."

@@ -40,8 +40,9 @@ def summary_table(summaries: Sequence[Mapping[str, Any]], *, rate: float | None 
     for title in (*_TITLES, f"time to\ndistribute\n{links}\n(estimate)"):
         table.add_column(title, justify="right", no_wrap=True, vertical="bottom")
     for summary in summaries:
+        failed = " (failed)" if summary.get("failed") else ""
         table.add_row(
-            Text(label_of(str(summary.get("method", "?")))),  # a name is a name, not rich's markup
+            Text(label_of(str(summary.get("method", "?"))) + failed),  # a name is a name, not rich's markup
             format_percent(number(summary, "final_accuracy")),
             format_bytes(number(summary, "bytes.up_per_member_round")),
             format_bytes(number(summary, "bytes.down_per_member_round")),

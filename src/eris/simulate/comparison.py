@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from eris.atomic_file import write_atomically
 from eris.config import Config, load_config
-from eris.errors import ConfigError
+from eris.errors import ConfigError, DiskError, ErisError
 from eris.events import Listener
 from eris.local.task import Task
 from eris.methods import METHODS, method_by_name, with_defaults
@@ -143,6 +143,7 @@ class Comparison:
         alone = {"stop": "rounds"} if config.stop == "fedavg-best" else {}  # a single training knows nothing of others
         self._config = config.model_copy(update=alone)
         self._task, self._audit = task, audit
+        self.failures: dict[str, ErisError | MemoryError] = {}  # of the last call, by label
         for each in arms:
             self._settings(each, 0, config.rounds)  # refuses settings that are none
 
@@ -150,16 +151,30 @@ class Comparison:
         """Run everything, write compare.json and return it."""
         rounds: list[int] = []
         found: dict[str, list[_Fold]] = {each.label: [] for each in self._arms}
+        self.failures = {}
         with Engines(self._task) as engines:
             self._check(engines)
             for fold in range(self._folds):
                 rounds.append(self._rounds(fold, engines, watch))
                 for each in self._arms:
-                    found[each.label].append(self._play(each, fold, rounds[-1], engines, watch))
+                    if each.label not in self.failures:
+                        self._try(each, found[each.label], fold, rounds[-1], engines, watch)
+        if len(self.failures) == len(self._arms):
+            raise next(iter(self.failures.values()))
         result = self._gathered(found, rounds)
         text = json.dumps(result, indent=1, allow_nan=False) + "\n"
         write_atomically(self._out / "compare.json", text.encode())
         return result
+
+    def _try(self, each: Arm, found: list[_Fold], fold: int, rounds: int, engines: Engines, watch: Watch) -> None:
+        """Play a fold of a method; one that fails is a row with the reason, and has no further folds."""
+        try:
+            found.append(self._play(each, fold, rounds, engines, watch))
+        except DiskError:  # the others would have no room either
+            raise
+        except (ErisError, MemoryError) as error:
+            engines.close()
+            self.failures[each.label] = error
 
     def _check(self, engines: Engines) -> None:
         """Refuse what cannot be before anything runs: the last method may come hours after the first."""
@@ -200,8 +215,8 @@ class Comparison:
         return with_defaults(changed.model_copy(update={"data": data, "rounds": rounds}), each.method)
 
     def _gathered(self, found: Mapping[str, list[_Fold]], rounds: list[int]) -> dict[str, Any]:
-        lines = [_line(each, found[each.label]) for each in self._arms]
-        extra = self._audit.gathered(lines) if self._audit else {}
+        lines = [_line(each, found[each.label], self.failures.get(each.label)) for each in self._arms]
+        extra = self._audit.gathered([line for line in lines if "failed" not in line]) if self._audit else {}
         return {
             "config": self._config.model_dump(mode="json", exclude_none=True),
             "folds": self._folds,
@@ -224,7 +239,9 @@ class _Fold:
     witnessed: Mapping[str, Any] | None = None
 
 
-def _line(each: Arm, folds: Sequence[_Fold]) -> dict[str, Any]:
+def _line(each: Arm, folds: Sequence[_Fold], failure: BaseException | None = None) -> dict[str, Any]:
+    if failure is not None:
+        return _failed(each, folds, str(failure) or type(failure).__name__)
     first = folds[0].summary
     witnessed = [fold.witnessed for fold in folds if fold.witnessed is not None]
     return {
@@ -241,6 +258,22 @@ def _line(each: Arm, folds: Sequence[_Fold]) -> dict[str, Any]:
             {"fold": fold.fold, "path": fold.path, "rounds": len(fold.rounds), "digest": fold.summary["model_digest"]}
             for fold in folds
         ],
+    }
+
+
+def _failed(each: Arm, folds: Sequence[_Fold], why: str) -> dict[str, Any]:
+    """Return the line of a method that could not go on: what it reached before is no mean of anything."""
+    return {
+        "label": each.label,
+        "method": each.method,
+        "changes": list(each.changes),
+        "transforms": "",
+        "table": {key: _spread([None]) for key in _TABLE},
+        "curve": {"round": [], "uploaded": []},
+        "privacy": None,
+        "notes": [f"{each.label} failed after {len(folds)} folds: {why}"],
+        "failed": why,
+        "folds": [],
     }
 
 

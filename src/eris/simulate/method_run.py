@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -97,6 +98,10 @@ class MethodRun:
             self.simulation.play(self.config.rounds, after_round=self._after_round)
         except StoppedByHand:
             self.simulation.end_last_round()
+        except Exception:
+            with contextlib.suppress(Exception):  # the round before is told of, if that is still possible
+                self.simulation.end_last_round()
+            raise
         self._checkpoint()
         return self._conclude()
 

@@ -5,6 +5,7 @@ The engine (worker processes, data, networks) is built once and used for all met
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import Any, Self
 from eris.atomic_file import write_atomically
 from eris.compose import Composition, check_settings
 from eris.config import Config, dump_config, load_config
-from eris.errors import CheckpointError, ConfigError
+from eris.errors import CheckpointError, ConfigError, DiskError, ErisError
 from eris.events import Listener
 from eris.local.task import Task
 from eris.methods import with_defaults
@@ -24,8 +25,10 @@ from eris.simulate.engine import Engine
 from eris.simulate.inline_engine import InlineEngine
 from eris.simulate.method_run import CHECKPOINT_SECONDS, MethodRun
 from eris.simulate.process_engine import ProcessEngine
+from eris.simulate.run_folder import RunFolder
 from eris.simulate.script import Replay, Rounds, read_verdicts
 from eris.simulate.stamped_folder import stamped_folder
+from eris.simulate.summary import failed_summary
 from eris.simulate.worker_process import TaskSource
 
 __all__ = ["Engines", "RunResult", "check", "config_of", "open_engine", "resume", "run"]
@@ -39,6 +42,7 @@ class RunResult:
 
     path: Path
     summaries: list[dict[str, Any]] = field(repr=False)
+    failures: tuple[ErisError | MemoryError, ...] = ()  # of methods that could not go on; `failed` in their summaries
 
     def __getitem__(self, method: str) -> dict[str, Any]:
         """Return the summary of a method."""
@@ -141,14 +145,41 @@ def _composed(
 def _run_all(
     compositions: list[Composition], out: Path, engines: Engines, options: dict[str, Any], *, resuming: bool
 ) -> RunResult:
-    summaries = []
+    """Run one method after another; one that fails is a row among the others, and the end if it is alone."""
+    summaries: list[dict[str, Any]] = []
+    failures: list[ErisError | MemoryError] = []
     for composition in compositions:
         folder = out if len(compositions) == 1 else out / composition.method.name
-        method_run = MethodRun(composition, folder, engines.for_config(composition.config), **options)
-        summaries.append(method_run.run(resume=resuming))
+        try:
+            method_run = MethodRun(composition, folder, engines.for_config(composition.config), **options)
+            summaries.append(method_run.run(resume=resuming))
+        except DiskError:  # the others would have no room either
+            raise
+        except (ErisError, MemoryError) as error:
+            engines.close()  # what its workers were asked besides is nobody's any more
+            failures.append(error)
+            summaries.append(failed_summary(composition, RunFolder(folder), error))
+            continue
         if not summaries[-1]["finished"]:
             break
-    return RunResult(out, summaries)
+    if len(failures) == len(compositions):
+        if not resuming and not any(summary["rounds"] for summary in summaries):
+            _take_back(out, compositions)
+        raise failures[0]
+    for summary in summaries:
+        if "failed" in summary:
+            RunFolder(out / summary["method"]).write("summary.json", summary)
+    return RunResult(out, summaries, tuple(failures))
+
+
+def _take_back(out: Path, compositions: Sequence[Composition]) -> None:
+    """Remove what a run wrote that concluded no round: nothing is in the way of the next try."""
+    places = [out] if len(compositions) == 1 else [*(out / each.method.name for each in compositions), out]
+    for place in places:
+        RunFolder(place).take_back()
+        (place / _REPLAYED).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # somebody else's files are here, or it never was
+            place.rmdir()
 
 
 class Engines:

@@ -12,6 +12,7 @@ checkpoint/          what `--resume` goes on from
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -59,6 +60,12 @@ class RunFolder:
         for name in _LINES:
             write_atomically(self.path / name, b"")
 
+    def take_back(self) -> None:
+        """Remove everything that a run writes; what else is in the folder stays."""
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+        for name in ("config.toml", *_LINES, "exposure.json", "summary.json", "model.safetensors"):
+            (self.path / name).unlink(missing_ok=True)
+
     def __call__(self, event: Event) -> None:
         """Write down what is worth a line."""
         if isinstance(event, RoundEnded):
@@ -89,7 +96,9 @@ class RunFolder:
         return self._lines("verdicts.jsonl")
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.path / name).read_text(encoding="utf-8").splitlines()]
+        path = self.path / name
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines]
 
     def write(self, name: str, data: Mapping[str, Any]) -> None:
         """Write a JSON file for people and programs."""

@@ -11,8 +11,9 @@ from eris.compose import Composition
 from eris.config import Config
 from eris.privacy.ring_noise import RingNoise, Sum, Worth
 from eris.protocol.best_round import Choice
+from eris.simulate.run_folder import RunFolder, versions
 
-__all__ = ["notes_of", "summarise"]
+__all__ = ["failed_summary", "notes_of", "summarise"]
 
 NOISE_NOTE = "noise reproducible: no privacy claim"
 _LOWER = "lower local.lr"
@@ -64,6 +65,16 @@ def summarise(
         "notes": [*notes_of(composition), *_what_went_wrong(composition, rounds), *([str(choice)] if choice else [])],
         "model_digest": digest,
     }
+
+
+def failed_summary(composition: Composition, folder: RunFolder, error: BaseException) -> dict[str, Any]:
+    """Return the summary of a method that could not go on, as far as it came: it has a reason and no model."""
+    rounds, why = folder.rounds(), str(error) or type(error).__name__
+    verdicts = folder.verdicts() if composition.recipe.noise is not None else ()
+    nothing: dict[str, Any] = {"digest": "", "seconds": 0.0, "exposure": {}, "peak_memory": 0}
+    summary = summarise(composition, rounds, **nothing, versions=versions(), verdicts=verdicts)
+    notes = [f"{composition.method.name} failed after {len(rounds)} rounds: {why}", *notes_of(composition)]
+    return {**summary, "finished": False, "failed": why, "notes": notes}
 
 
 def notes_of(composition: Composition) -> tuple[str, ...]:
