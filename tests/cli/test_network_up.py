@@ -149,13 +149,25 @@ def test_children_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None
 
 
 def test_a_peer_that_cannot_start_ends_the_rest_and_is_named(tmp_path: Path) -> None:
+    (tmp_path / "halls.py").write_text(
+        "from eris.tasks import build_task\n"
+        "def task(config, peer):\n"
+        "    if peer == 2: raise RuntimeError('no such disk')\n"
+        "    return build_task(config.model_dump(mode='json'))\n"
+    )
     words = [word for change in QUADRATIC for word in ("--set", change)]
-    said = eris("up", *words, "--peers", 3, "--task", "nothing.here:Task", "--out", "up", cwd=tmp_path, code=20)
-    why = r"task 'nothing\.here:Task' cannot be imported: .*\(log: (up/peers/peer-\d/log\.jsonl)\)"
-    named = re.search(rf"peer-\d(?:, peer-\d)* ended with exit code 2: {why}", said)
+    said = eris("up", *words, "--peers", 3, "--task", "halls:task", "--out", "up", cwd=tmp_path, code=20)
+    why = r"halls:task\(config, 2\) failed: RuntimeError: no such disk.*\(log: (up/peers/peer-2/log\.jsonl)\)"
+    named = re.search(rf"peer-2 ended with exit code \d+: {why}", said)
     assert named, said
-    assert "'nothing.here:Task' cannot be imported" in (tmp_path / named[1]).read_text()
+    assert "RuntimeError: no such disk" in (tmp_path / named[1]).read_text()
     assert "exit code -" not in said
+
+
+def test_a_task_that_no_peer_could_make_starts_nothing(tmp_path: Path) -> None:
+    said = eris("up", "--peers", 3, "--task", "nothing.here:Task", "--out", "up", cwd=tmp_path, code=2)
+    assert "'nothing.here:Task' cannot be imported" in said
+    assert not (tmp_path / "up").exists()
 
 
 def test_settings_that_contradict_each_other_start_nothing(tmp_path: Path) -> None:

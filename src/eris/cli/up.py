@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
         for_peer(task, flower, "")  # refuses both
         if resume is None:
             resolved = own.settings(config, changes or [], peers)
-            _check(resolved, own_task=own.given)
+            _check(resolved, own)
             local = LocalFederation.create(out or _folder(resolved), resolved)
         elif config or changes or peers or out:
             raise ConfigError("--resume goes on with the folder's own settings", fix="give --resume DIR without them")
@@ -138,17 +138,20 @@ def _settings(config: Path | None, changes: list[str], peers: int | None) -> Con
     return load_config(config, changes=changes)
 
 
-def _check(config: Config, *, own_task: bool) -> None:
-    """Refuse here what every peer would refuse, each in its own log."""
+def _check(config: Config, own: _OwnTask) -> None:
+    """Refuse here what every peer would refuse, each in its own log: a dry batch, before there is a folder."""
     from eris.compose import check_settings
+    from eris.peer.own_task import task_for
     from eris.simulate.run import check
     from eris.tasks import build_task
 
-    if own_task:
-        check_settings(config)
-    else:
+    if not own.given:
         check(config)
-        build_task(config.model_dump(mode="json"))  # a dry batch, before there is a folder
+        build_task(config.model_dump(mode="json"))
+        return
+    check_settings(config)
+    if own.task is not None:
+        task_for(own.task, config, 0)
 
 
 def _folder(config: Config) -> Path:

@@ -2,7 +2,8 @@
 
 The network's weights are windows on the peer's own model, which lies in a mapped file and is only read. Gradients are
 added up in one mapped file, tensor by tensor as the backward pass finds them, over parts of the batch one after
-another. What a process has of its own is then the activations of one part and the gradient of one tensor.
+another. What a process has of its own is then the activations of one part and the gradient of one tensor; only while
+the first weights are made has it a whole model, whose memory goes back to the system afterwards.
 
 Peers on one machine can take turns (`turn` names a file they lock): one of them computes, and one gradient lies on
 disk, at a time.
@@ -10,6 +11,7 @@ disk, at a time.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import operator
 import threading
@@ -71,6 +73,7 @@ class LongTorchTask:
             self._parameters = {name: tensors[name] for name in trained}
             for parameter in self._parameters.values():
                 _empty(parameter)
+            _give_back()
 
     @property
     def members(self) -> int:
@@ -88,6 +91,7 @@ class LongTorchTask:
             for name in self._parameters:
                 yield tensors[name].detach().reshape(-1).numpy()
                 _empty(tensors[name])
+            _give_back()
 
     def initial(self, seed: Seed) -> Vector:
         """Return the same in one piece."""
@@ -160,6 +164,7 @@ class LongTorchTask:
             release(model)
             for parameter in self._parameters.values():
                 _empty(parameter)
+            _give_back()
 
     @contextmanager
     def _collected(self, gradient: Vector, share: float) -> Iterator[None]:
@@ -227,6 +232,13 @@ def _require_plain(work: LocalWork, spec: ModelSpec) -> None:
 def _empty(parameter: Tensor) -> None:
     """Let a tensor keep its shape and give its memory back."""
     parameter.data = torch.zeros(1).expand(parameter.shape)
+
+
+def _give_back() -> None:
+    """Return to the system what was freed: the C library keeps tensors of a few megabytes, as much as a model in all."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):  # glibc's
+        library.malloc_trim(0)
 
 
 @contextmanager

@@ -72,7 +72,7 @@ class TaskOfAll:
             task = _made(self._given, self._config, member)
             rehearse(task, [member])
             if self._made:
-                self.spec.require_same(task.spec.digest, where=f"the task of member {member}")
+                self.spec.require_same(task.spec.digest, where=f"the task of member {member}", base=task.spec.base)
             for correction in self._corrections:
                 task = correctable(task).corrected(correction)
             self._made[member] = task
