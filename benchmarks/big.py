@@ -63,7 +63,9 @@ PLACES, TEXTS = 128, 4  # letters of a sample, samples of a member
 SIZES = {
     "gpt-neo-1.3b": {},
     "gpt-neo-350m": {"hidden_size": 1024, "num_heads": 16},
-    "gpt-neo-125m": {"hidden_size": 768, "num_heads": 12, "num_layers": 12, "attention_types": [[["global", "local"], 6]]},
+    "gpt-neo-125m": {
+        "hidden_size": 768, "num_heads": 12, "num_layers": 12, "attention_types": [[["global", "local"], 6]],
+    },
     "tiny": {
         "hidden_size": 32, "num_layers": 2, "num_heads": 2, "attention_types": [[["global", "local"], 1]],
         "max_position_embeddings": 256, "vocab_size": 500, "bos_token_id": 1, "eos_token_id": 1,

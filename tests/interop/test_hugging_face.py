@@ -231,3 +231,40 @@ def test_gradient_checkpointing_gives_the_same_gradient():
         task = of_three(adapted, stories, arguments=arguments(gradient_checkpointing=recomputed, max_steps=1))
         updates.append(task.train(0, task.initial(public_root(1)), {}, round=1, seed=private_root(1, 0)).update)
     np.testing.assert_allclose(updates[0], updates[1], atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*")  # bitsandbytes warns of what it has not compiled
+def test_a_base_in_4_bits_stays_local(tmp_path):
+    """Where bitsandbytes is installed (it is no extra of ours), on the processor too."""
+    pytest.importorskip("bitsandbytes")
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    torch.manual_seed(0)
+    whole = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(vocab_size=15, num_key_value_heads=2, max_position_embeddings=12, **sizes)
+    )
+    whole.save_pretrained(tmp_path / "base")
+
+    def small_base():
+        bits = transformers.BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32
+        )
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            tmp_path / "base", quantization_config=bits, device_map={"": "cpu"}, dtype=torch.float32
+        )
+
+    def small():
+        settings = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+        return peft.get_peft_model(small_base(), settings)
+
+    task = of_three(small, stories, arguments=arguments())
+    roles = {(tensor.role, tensor.dtype) for tensor in task.spec.tensors}
+    assert roles == {("trainable", "float32"), ("frozen", "uint8"), ("frozen", "float32")}
+    assert task.spec.n == 2 * 2 * (64 + 64 + 64 + 32)  # of both layers A and B, beside q and v; no scale of a weight
+    assert task.spec.base
+    start, seed = task.initial(public_root(1)), private_root(1, 0)
+    first = task.train(0, start, {}, round=1, seed=seed).update
+    task.evaluate(start)
+    np.testing.assert_array_equal(task.train(0, start, {}, round=1, seed=seed).update, first)
+    ran(task, tmp_path / "run")
+    model = peft.PeftModel.from_pretrained(small_base(), str(tmp_path / "run" / "pretrained")).eval()
+    assert model.generate(torch.tensor([[9, 5]]), max_new_tokens=3, do_sample=False, pad_token_id=0).shape[1] > 2

@@ -110,13 +110,82 @@ class Mistake(NamedTuple):
     said: str
 
 
+LEAVE = "leave it out"
+PRIVATE = "a run sends nothing to anybody but its peers; push the folder pretrained yourself"
 MISTAKES = {
     "without_pad": Mistake(
         eris.DataError,
         "the tokenizer has no pad token, and the samples differ in length: set tokenizer.pad_token = "
         "tokenizer.eos_token, or cut all samples to one length",
     ),
+    "too_long": Mistake(
+        eris.DataError,
+        "sample 8 has 40 tokens, the model has 12 positions [sample=8]: tokenise with truncation=True, max_length=12",
+    ),
+    "beyond": Mistake(
+        eris.DataError,
+        "a token of sample 8 is 77, not 0 … 14: the embedding has 15 rows [sample=8, peer=0]: use the model's own "
+        "tokenizer, or give the embedding as many rows as there are tokens",
+    ),
+    "nothing": Mistake(eris.DataError, "member 0 has no samples [key=members, peer=0]: give it some, or leave it out"),
+    "untokenised": Mistake(
+        eris.DataError,
+        "samples have text, of which GPT2LMHeadModel takes nothing: tokenise them: "
+        "dataset.map(lambda sample: tokenizer(sample['text'], truncation=True))",
+    ),
+    "all_frozen": Mistake(
+        eris.ModelError, "every tensor of the model is frozen: let one need a gradient: requires_grad_(True)"
+    ),
+    "no_adapter": Mistake(
+        eris.ConfigError,
+        "freeze is 'A', and the model has no LoRA adapter: use freeze='A' with a PEFT model that has LoRA adapters, "
+        "or leave it out",
+    ),
+    "made_already": Mistake(
+        eris.InputError,
+        "the model is a GPT2LMHeadModel that is made already: give the function that makes it, as a Trainer's "
+        "model_init",
+    ),
+    "no_model": Mistake(
+        eris.InputError,
+        "model() returned a Linear, not a model of transformers or PEFT: for a network of another kind use "
+        "eris.Federation(model, data)",
+    ),
+    "steps_of_saving": Mistake(
+        eris.ConfigError,
+        "TrainingArguments.save_steps is 7: the run keeps its own checkpoints (`eris resume`) and writes the model at "
+        f"the end [key=arguments.save_steps]: {LEAVE}",
+    ),
+    "pushed": Mistake(
+        eris.ConfigError, f"TrainingArguments.push_to_hub is True: {PRIVATE} [key=arguments.push_to_hub]: {LEAVE}"
+    ),
+    "sharded": Mistake(
+        eris.ConfigError,
+        f"TrainingArguments.fsdp is True: a peer trains in one process [key=arguments.fsdp]: {LEAVE}",
+    ),
+    "best_at_the_end": Mistake(
+        eris.ConfigError,
+        "TrainingArguments.eval_strategy is 'steps': the run evaluates the shared model (evaluate_every) "
+        f"[key=arguments.eval_strategy]: {LEAVE}",
+    ),
+    "odd_optimizer": Mistake(
+        eris.ConfigError,
+        "TrainingArguments.optim is 'adafactor' [key=arguments.optim]: use one of adamw_torch, adamw_torch_fused, sgd",
+    ),
+    "half_epochs": Mistake(
+        eris.ConfigError,
+        "TrainingArguments.num_train_epochs is 1.5 [key=arguments.num_train_epochs]: use whole epochs, or max_steps",
+    ),
 }
+BASES = re.escape(
+    " has another base model: its frozen tensors have the digest X…, here it is X…: load the same pretrained weights "
+    "in the same precision on every peer: they are never sent, and adapters of different bases cannot be averaged"
+).replace("X", r"\w{12}")
+UNMOVED = (
+    "tensor base_model.model.transformer.h.0.attn.c_attn.lora_B.default.weight did not move in the first round "
+    "(2 of 4 did not) [tensor=base_model.model.transformer.h.0.attn.c_attn.lora_B.default.weight]: check what "
+    "initialises it (a LoRA adapter whose A and B are both zero never learns), or freeze it: requires_grad_(False)"
+)
 
 
 @pytest.fixture
@@ -150,3 +219,34 @@ def test_refused_before_the_first_round(name: str, module: str, tmp_path: Path) 
         assert str(error) == sentence
     assert "\n" not in sentence
     assert {path.name for path in tmp_path.iterdir()} <= {"mistakes.py", "__pycache__"}
+
+
+def by_all(module: str, name: str) -> tuple[str, str, str]:
+    """Return what is said by `eris run`, by Python and by real processes of a mistake that only peers together make."""
+    settings = ["--task", f"{module}:{name}", "--set", "members=3", "--set", "rounds=2"]
+    run_said = by_command(
+        run, "run", *settings, "--set", "method=eris", "--set", "workers=1", "--quiet", "--out", "run"
+    )
+    with pytest.raises(ErisError) as refused:
+        eris.Federation(task=getattr(importlib.import_module(module), name), members=3, rounds=2).run("python")
+    up_said = command("up", *settings, "--out", "up", cwd=Path.cwd(), code=20)
+    return str(run_said), str(refused.value), " ".join(up_said.split())
+
+
+def test_peers_with_another_base_are_refused_when_they_join(module: str, tmp_path: Path) -> None:
+    by_run, by_python, by_processes = by_all(module, "two_bases")
+    assert re.fullmatch("the task of member 2" + BASES, by_run)
+    assert by_python == by_run
+    assert re.search(r"peer-\d ended with exit code 12: refused \(malformed\): peer peer-\d" + BASES, by_processes), (
+        by_processes
+    )
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "python").exists()
+
+
+@pytest.mark.slow
+def test_an_adapter_that_does_not_move_ends_the_run(module: str) -> None:
+    by_run, by_python, by_processes = by_all(module, "unmoved")
+    assert by_run == UNMOVED
+    assert by_python == UNMOVED
+    assert UNMOVED in by_processes

@@ -23,7 +23,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from torch import Tensor, nn
@@ -132,9 +132,14 @@ def fine_tuning(
         )
     work, evaluation_batch, checkpointing = local_work_of(arguments)
     causal = _is(module, "ForCausalLM", "LMHeadModel")
-    collate = _collator(module, collator, tokenizer, [*data, *([] if test is None else [test])], causal)
+    every_column = arguments is not None and not arguments.remove_unused_columns
+    made = _collator(collator, tokenizer, [*data, *([] if test is None else [test])], causal)
+    collate = made if every_column else functools.partial(_known_columns, _taken_by(module), made)
     for member, each in enumerate(data):
-        _require_places(module, each, f"member {member}'s" if members is None else "the")
+        whose = f"member {member}'s " if members is None else ""
+        if not every_column:
+            _require_taken(module, each, whose)
+        _require_places(module, each, whose)
     examples = JoinedExamples([Items(each, collate) for each in data])
     own = [np.arange(start, end) for start, end in zip(examples.starts, examples.starts[1:], strict=False)]
     task = FineTuning(
@@ -279,26 +284,27 @@ def _loss_of(module: nn.Module) -> str:
 
 
 def _collator(
-    module: nn.Module, collator: Callable[[list[Any]], Any] | None, tokenizer: Any, data: Sequence[Any], causal: bool
-) -> Callable[[list[Any]], Any] | None:
-    """Return what puts a batch together, out of the columns that the model takes."""
-    if collator is None:
-        if tokenizer is None:
-            return functools.partial(_known_columns, _taken_by(module), _stacked)
-        if tokenizer.pad_token is None and any(_uneven(each) for each in data):
-            raise DataError(
-                "the tokenizer has no pad token, and the samples differ in length",
-                fix="set tokenizer.pad_token = tokenizer.eos_token, or cut all samples to one length",
-            )
-        import transformers
+    collator: Callable[[list[Any]], Any] | None, tokenizer: Any, data: Sequence[Any], causal: bool
+) -> Callable[[list[Any]], Any]:
+    """Return what puts a batch together."""
+    if collator is not None:
+        return collator
+    if tokenizer is None:
+        return _stacked
+    if tokenizer.pad_token is None and any(_uneven(each) for each in data):
+        raise DataError(
+            "the tokenizer has no pad token, and the samples differ in length",
+            fix="set tokenizer.pad_token = tokenizer.eos_token, or cut all samples to one length",
+        )
+    import transformers
 
-        if causal and not any("labels" in _columns(each) for each in data):
-            collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)
-        elif any("labels" in _columns(each) and not _is_scalar(each, "labels") for each in data):
-            collator = transformers.DataCollatorForTokenClassification(tokenizer)
-        else:
-            collator = transformers.DataCollatorWithPadding(tokenizer)
-    return functools.partial(_known_columns, _taken_by(module), collator)
+    if causal and not any("labels" in _columns(each) for each in data):
+        chosen: Any = transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)
+    elif any("labels" in _columns(each) and not _is_scalar(each, "labels") for each in data):
+        chosen = transformers.DataCollatorForTokenClassification(tokenizer)
+    else:
+        chosen = transformers.DataCollatorWithPadding(tokenizer)
+    return cast("Callable[[list[Any]], Any]", chosen)
 
 
 def _known_columns(taken: frozenset[str], collator: Callable[[list[Any]], Any], samples: list[Any]) -> Any:
@@ -341,6 +347,16 @@ def _is_scalar(data: Any, name: str) -> bool:
     return len(data) == 0 or np.ndim(data[0][name]) == 0
 
 
+def _require_taken(module: nn.Module, data: Any, whose: str) -> None:
+    """Refuse samples that have nothing a model reads, such as texts that nobody tokenised."""
+    columns, model = list(_columns(data)), _under_adapters(module)
+    if columns and not (parameters_of(model)[0] - {"labels"}) & set(columns):
+        raise DataError(
+            f"{whose}samples have {', '.join(columns)}, of which {type(model).__name__} takes nothing",
+            fix="tokenise them: dataset.map(lambda sample: tokenizer(sample['text'], truncation=True))",
+        )
+
+
 def _require_places(module: nn.Module, data: Any, whose: str) -> None:
     """Refuse samples that are longer than the model has positions."""
     settings: Any = module.config
@@ -348,7 +364,7 @@ def _require_places(module: nn.Module, data: Any, whose: str) -> None:
     for place, length in enumerate(_lengths(data)):
         if 0 < most < length:
             raise DataError(
-                f"{whose} sample {place} has {length} tokens, the model has {most} positions",
+                f"{whose}sample {place} has {length} tokens, the model has {most} positions",
                 fix=f"tokenise with truncation=True, max_length={most}",
                 sample=place,
             )

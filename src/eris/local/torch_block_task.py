@@ -235,7 +235,7 @@ def _empty(parameter: Tensor) -> None:
 
 
 def _give_back() -> None:
-    """Return to the system what was freed: the C library keeps tensors of a few megabytes, as much as a model in all."""
+    """Return to the system what was freed: the C library keeps tensors of some megabytes, as many as a model has."""
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):  # glibc's
         library.malloc_trim(0)

@@ -194,6 +194,9 @@ def _as_float32(module: nn.Module) -> nn.Module:
     for parameter in module.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
+    for part in module.modules():
+        if hasattr(part, "support_avx512bf16_for_cpu"):  # of bitsandbytes: once it evaluated so, gradients are lost
+            vars(part)["support_avx512bf16_for_cpu"] = False
     return module
 
 
@@ -209,13 +212,15 @@ def _is_trained(tensor: Tensor) -> bool:
 def spec_of(module: nn.Module, *, buffers: BufferPolicy = "average", keep: Sequence[str] = ()) -> ModelSpec:
     """Describe a module: what needs no gradient is frozen, integers are local, other buffers follow the policy.
 
-    What one of the patterns in `keep` names is local as well: it stays with its peer.
+    What one of the patterns in `keep` names is local as well: it stays with its peer. What a module saves besides its
+    parameters and buffers, such as the scales of weights in 4 bits, is frozen with the weights it belongs to.
     """
     tensors = tensors_of(module)
+    changing = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
     kept = _kept(list(tensors), keep)
     described = []
     for name, tensor in tensors.items():
-        role = _role(tensor, buffers)
+        role = _role(tensor, buffers) if id(tensor) in changing else "frozen"
         role = "local" if name in kept and role != "frozen" else role
         dtype = "float32" if tensor.is_floating_point() else str(tensor.dtype).removeprefix("torch.")
         described.append(TensorSpec(name, tuple(tensor.shape), dtype, role))
@@ -239,7 +244,7 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, tensor in module.state_dict(keep_vars=True).items():
-        if id(tensor) not in seen:
+        if isinstance(tensor, Tensor) and id(tensor) not in seen:
             seen.add(id(tensor))
             tensors[name] = tensor
     return tensors
