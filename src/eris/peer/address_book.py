@@ -1,13 +1,15 @@
 """Who is where: names, addresses and certificates of the other peers, as the coordinator knows them.
 
-The coordinator is not believed: a certificate counts only if the federation's CA signed it and its key is the one the
-roster pins.
+The coordinator is not believed: a certificate counts only if the federation's CA signed it for the name that the peer's
+number has in FEDERATION.toml, and its key is the one the roster pins. Else the coordinator could put a friend in
+somebody's place, who would then receive what was meant for that peer.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from eris.privacy.masking import MaskKey, key_statement
 from eris.protocol.messages import MANIFEST_PURPOSE, ShownKey
@@ -18,14 +20,16 @@ from eris.transport.signatures import verify_message
 
 __all__ = ["AddressBook"]
 
+_LOG = logging.getLogger(__name__)
 MASK_PURPOSE = "mask-key"
 
 
 class AddressBook:
     """What this peer knows of the others; safe to use from many threads."""
 
-    def __init__(self, credentials: Credentials, run: str = "") -> None:
-        self._credentials, self.run = credentials, run
+    def __init__(self, credentials: Credentials, run: str = "", *, peers: Sequence[str]) -> None:
+        """`peers` are all names, by number, as FEDERATION.toml has them."""
+        self._credentials, self.run, self._peers = credentials, run, tuple(peers)
         self._keys: set[tuple[int, bytes]] = set()  # mask keys that were signed by whose they are
         self._lock = threading.Lock()
         self._records: dict[int, PeerRecord] = {}
@@ -39,7 +43,7 @@ class AddressBook:
         more = True
         while more:
             answer = fetch(BookRequest(*self._edition))
-            good = [r for r in answer.records if self._credentials.vouches_for(r.certificate, r.name)]
+            good = [record for record in answer.records if self._is_good(record)]
             with self._lock:
                 self._certificates |= {
                     self._credentials.identify(r.certificate).fingerprint: r.certificate for r in good
@@ -50,6 +54,12 @@ class AddressBook:
                 if len(good) == len(answer.records):  # else the same are asked for again next time
                     self._edition = answer.board, answer.edition
             more = answer.more and len(good) == len(answer.records)
+
+    def _is_good(self, record: PeerRecord) -> bool:
+        if record.peer >= len(self._peers) or record.name != self._peers[record.peer]:
+            _LOG.error("the coordinator gives %s the number %d, which is another peer's", record.name, record.peer)
+            return False
+        return self._credentials.vouches_for(record.certificate, record.name)
 
     def knows_key(self, peer: int, key: bytes) -> bool:
         """Return whether a peer, under the certificate that we have of it, signed this mask key as its own."""

@@ -236,30 +236,41 @@ class CatchUp:
         return False
 
     def fetch_initial(self, plan: RoundPlan, agreed: str) -> bool:
-        """Take x⁰ from a peer that has the agreed one: ours came out differently (another library version, say).
+        """Take x⁰ from peers that have the agreed one: ours came out differently (another library version, say).
 
-        Who has not heard of the round yet does not know us and is asked again. False if the round is over before that.
+        A model that somebody made for the purpose lays open what it is trained on. So the coordinator's word is not
+        enough: more than half of the roster must have it, each asked over its own link. Who has not heard of the round
+        yet does not know us and is asked again. False if the round is over before that.
         """
         until, past = time.monotonic() + plan.deadlines.report, False  # whether anybody has the round behind it
-        waiting = list(self._clients.book.dialable(but=self._member.peer))
+        waiting, have = list(self._clients.book.dialable(but=self._member.peer)), 0
         while waiting:
             for peer in tuple(waiting):
                 if (snapshot := self._snapshot_of(peer, until)) is None:
                     continue
                 model = snapshot.state["model"]
                 if snapshot.round == 0 and model_digest(model) == agreed:
-                    with self.stepping:
-                        # All but the model is ours already, and vouched for by nobody else.
-                        self._member.restore(Snapshot(0, GENESIS, {**self._member.replica.state(), "model": model}))
-                    return True
+                    have += 1
+                    if 2 * have > len(plan.roster):
+                        with self.stepping:
+                            # All but the model is ours already, and vouched for by nobody else.
+                            state = {**self._member.replica.state(), "model": model}
+                            self._member.restore(Snapshot(0, GENESIS, state))
+                        return True
                 past = past or snapshot.round > 0
                 waiting.remove(peer)
             over = self._inbox.is_over(plan) or self._inbox.is_stale(plan) or time.monotonic() >= until
-            if over or self._inbox.failure is not None or self._inbox.closed.wait(_PAUSE):
+            if over or self._inbox.failure is not None or (waiting and self._inbox.closed.wait(_PAUSE)):
                 return False
         if past:
             return False
-        raise RunStopped("the initial model differs and nobody has given us the agreed one", peer=self._name)
+        raise Refused(
+            Reason.WRONG_DIGEST,
+            f"our initial model differs from the one that the coordinator names, which {have} of {len(plan.roster)} "
+            "peers have: more than half must",
+            fix="use the same versions of what makes the model everywhere, or the same file of weights",
+            peer=self._name,
+        )
 
     def _snapshot_of(self, peer: int, deadline: float) -> Snapshot | None:
         sizes = {name: int(value.size) for name, value in self._member.replica.state().items()}

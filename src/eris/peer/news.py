@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from eris.errors import ErisError, Refused
+from eris.errors import ConfigError, ErisError, Refused
 from eris.events import EventStream, RunCourseChanged
 from eris.peer.address_book import AddressBook
 from eris.peer.admission import Admission
@@ -92,7 +92,10 @@ class NewsReader:
             case RunEnd():
                 self._aggregator.close()  # who waits for a shard of ours, we among them, waits in vain
             case Revoked(certificates):
-                self._credentials.adopt_revocations(certificates)
+                try:
+                    self._credentials.adopt_revocations(certificates)
+                except ConfigError as error:
+                    _LOG.error("the coordinator shows a list of revoked certificates that is none: %s", error)
             case RoundsDone(plan, book=edition):
                 self._learn_addresses(plan, edition)
             case RunCourse(state, why):  # whatever the thread that plays is waiting for

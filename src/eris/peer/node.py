@@ -117,7 +117,7 @@ class Node:
         links = link_memory(members, aggregators, aggregates=settings.reachable)
         require_process_memory(links + sum(vectors.values()), f"{crowd} of {self.recipe.spec.n:,} values")
         pool = pool_for(self.recipe, settings, members=config.members, in_blocks=in_blocks)
-        self._book = book = AddressBook(credentials, self.composition.run)
+        self._book = book = AddressBook(credentials, self.composition.run, peers=federation.peers)
         signed: dict[str, Any] = {"sign": book.sign, "verify": book.verify}
         key = MaskKey(int(time.time())) if self.recipe.unmaskers else None
         sums = Sums(settings.folder / SUMS if settings.folder is not None else None)

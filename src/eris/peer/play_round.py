@@ -87,6 +87,8 @@ class RoundPlayer:
         self._emit, self._fault_points = emit, fault_points
         self._name, self._initial = name, initial  # our own, and the digest of x⁰ as we computed it
         self.left = False
+        self._sent = ""  # digest of the plan under which this process sent parts last
+        self._may_repeat = True  # whether others may hold parts of ours for this plan, from before a restart
 
     def play(self, bulletin: PlanBulletin) -> ConcludedRound | None:
         """Play a round; None if it was over before we could be of use, or ended without our step."""
@@ -176,6 +178,8 @@ class RoundPlayer:
         for shard in mine:
             self._hold_own(plan, shard, deadline)
         waiting = {(shard, owner) for owner in owners for shard in plan.shards_of(owner)}
+        self._may_repeat = self._sent in ("", plan.digest)
+        self._sent = plan.digest
         brought, answered = self._hold_results(plan, waiting, deadline)
         arrived |= brought
         if uploads and not self._inbox.is_over(plan):
@@ -238,7 +242,7 @@ class RoundPlayer:
 
     def _hold(self, plan: RoundPlan, result: ShardResult) -> None:
         if result.refused_upload is Reason.CONFLICT:
-            self._member.disown()
+            self._give_up_update(plan, result)
         try:
             self._take(result)
         except Refused as refusal:
@@ -251,7 +255,19 @@ class RoundPlayer:
         if result.reason is not None:
             self._member.withhold(Withheld(plan.digest, result.shard, result.peer, result.reason))
 
+    def _give_up_update(self, plan: RoundPlan, result: ShardResult) -> None:
+        """Believe that somebody holds another part of ours only where we may have sent one: it costs our reference."""
+        if self._may_repeat:
+            self._member.disown()
+        else:
+            what = "round %d: peer %d says that it has another part of ours of shard %d: that cannot be"
+            _LOG.error(what, plan.round, result.peer, result.shard)
+
     def _take(self, result: ShardResult) -> None:
+        signed = result.manifest or (result.published.manifest if result.published is not None else None)
+        if result.arrived and signed is not None and self._member.peer not in signed.contributors:
+            what = "round %d: peer %d gave a receipt for our part of shard %d, and left it out"
+            _LOG.error(what, signed.round, result.peer, result.shard)
         if result.manifest is not None:
             self._member.second(result.manifest)
         if result.published is not None:

@@ -10,7 +10,7 @@ was: with the plan in flight, if there was one.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from eris.errors import Reason, Refused, RunStopped
@@ -72,6 +72,7 @@ class Coordinator:
         self.mask_keys: dict[int, bytes] = {}  # of those who are here, as their processes have shown them
         self._moved: Counter[int] = Counter()  # places along the ring by which a masked shard's pair has moved on
         self._failed: dict[int, set[frozenset[int]]] = {}  # peer → pairs with it that unmasked nothing
+        self._had: defaultdict[int, set[int]] = defaultdict(set)  # peer → shards that any plan gave it
         self._resume()
 
     # ── who is here ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -162,6 +163,7 @@ class Coordinator:
             self._keep_epoch()
             plan = self._next_plan()
             self._journal.append(plan)
+            self._note_duties(plan)
             self._last_plan = PlanName(*plan.when, plan.digest)
             self._attest = False
             self._changes.clear()
@@ -316,6 +318,9 @@ class Coordinator:
         names += [entry.supersedes for entry in entries if isinstance(entry, EpochBegun)]
         self._last_plan = max(names, key=lambda name: name.when, default=self._last_plan)
         self._begin_epoch()
+        for entry in entries:
+            if isinstance(entry, RoundPlan):
+                self._note_duties(entry)
         for entry in in_force(entries):
             if isinstance(entry, RoundPlan):
                 last_plan = entry
@@ -417,6 +422,11 @@ class Coordinator:
             self._last_roster = Roster(entries)
         return self._last_roster
 
+    def _note_duties(self, plan: RoundPlan) -> None:
+        """Remember who was given what, whatever came of the round: members count it for the whole run."""
+        for shard, peer in (*enumerate(plan.assignment), *enumerate(plan.witnesses)):
+            self._had[peer].add(shard)
+
     def _note_reach(self, current: OpenRound) -> None:
         """Count the rounds in a row in which most participants did not get through to an aggregator.
 
@@ -459,7 +469,7 @@ class Coordinator:
 
     @property
     def _placement(self) -> Placement:
-        return Placement(self.recipe.policy, self.rules, self.roster, self.round, self._moved)
+        return Placement(self.recipe.policy, self.rules, self.roster, self.round, self._moved, self._had)
 
     def _for_plan(self, digest: str, peer: int) -> OpenRound:
         if self._open is None or self._open.plan.digest != digest:

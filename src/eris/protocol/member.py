@@ -242,16 +242,17 @@ class Member:
                 )
 
     def _too_much(self, plan: RoundPlan) -> tuple[int, ...]:
-        """Write down what will be shown to whom of an update from this state; return the shards that must not be.
+        """Write down what will be shown to whom of this update; return the shards that must not be.
 
-        Within one plan the floor has been checked. Plans that are written again from the same state, after a lost
-        round or a rewind, are held to the same limits together, whoever aggregates what in them.
+        Within one plan the floor has been checked. All plans of a run, or all from one state, are held to the same
+        limits together, whoever aggregates what in them (`Shown`).
         """
         limits = self.floor.limits(plan, self.recipe, self.peer)
         if not limits:
             return ()
         wanted = {group: shards for group, shards in coalitions(plan).items() if self.peer not in group}
-        allowed = self.shown.allow(self.standing(), plan.draw, wanted, limits)
+        state = self.standing() if self.shown.by_state else ""
+        allowed = self.shown.allow(state, plan.draw, wanted, limits)
         refused = {shard for group, shards in wanted.items() for shard in shards if (shard, group) not in allowed}
         return tuple(sorted(refused))
 
@@ -345,6 +346,7 @@ class Member:
         if not verdict.lost_shards:  # else it was not a whole step
             self._guard.note(math.hypot(*(self._lengths[entry.shard] for entry in verdict.shards)))
         self._settle(verdict)
+        self.shown.committed(plan.draw, (entry.shard for entry in verdict.shards if entry.committed))
         self._last_held = {published.manifest.hash: published for published in committed}
         self.round, self.chain = verdict.round + 1, verdict.digest
         self.plan, self._outgoing, self._held = None, None, {}
@@ -383,6 +385,7 @@ class Member:
         for verdict in missed:
             self._settle(verdict)
         self.replica.load(snapshot.state)
+        self.shown.jumped()
         self.round, self.chain = snapshot.round, snapshot.chain
         self.plan, self._outgoing, self._held, self._last_held = None, None, {}, {}
 

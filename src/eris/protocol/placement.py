@@ -26,6 +26,7 @@ class Placement:
     roster: Mapping[int, RosterEntry]
     round: int
     moved: Mapping[int, int] = field(default_factory=dict)  # shard → places along the ring that it has moved on
+    had: Mapping[int, Collection[int]] = field(default_factory=dict)  # peer → shards that it was ever given
 
     def place(self, present: Collection[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return who aggregates each shard, and who does so again to be compared (nobody without replicas)."""
@@ -55,7 +56,9 @@ class Placement:
         """Give every shard to its home, or, while that is away, to the least loaded peer within the largest share.
 
         Nobody gets a shard that is `taken` by the same peer. Where no peer may have it, the shard stays with its absent
-        home and is lost until that returns.
+        home and is lost until that returns. Members count what a peer saw in the whole run if the shards stay as they
+        are: so whoever had the shard before has it again, and nobody who would have seen too much, if there is another;
+        and of equals the next in the ring, so that all of them have room for one.
         """
         layout, placed = self.policy.layout(self.round), list(homes)
         limit = self.share * layout.n * (1 + _ROUNDING)
@@ -66,7 +69,8 @@ class Placement:
             free = (peer for peer in present if self.roster[peer].can_aggregate and peer not in other)
             able = [peer for peer in free if load[peer] + size <= limit]
             if able:
-                placed[shard] = min(able, key=lambda peer: (load[peer], peer))
+                news = {peer: self._news(peer, shard, limit) for peer in able}
+                placed[shard] = min(able, key=lambda peer: (*news[peer], load[peer], (peer - home) % 2**31))
                 load[placed[shard]] += size
             elif home not in self.roster:
                 raise RunStopped(
@@ -75,3 +79,10 @@ class Placement:
                     round=self.round,
                 )
         return tuple(placed)
+
+    def _news(self, peer: int, shard: int, limit: float) -> tuple[bool, bool]:
+        """Return whether a shard would bring a peer above the limit of the run, and whether it is new to it at all."""
+        if self.policy.schedule != "fixed":
+            return False, False
+        had, layout = set(self.had.get(peer, ())), self.policy.layout(self.round)
+        return sum(map(layout.size, had | {shard})) > limit, shard not in had

@@ -1,8 +1,14 @@
-"""What a member has let go of the updates it made from one state: which peer has which coordinates.
+"""What a member has let go of its updates: which peer has which coordinates.
 
-A round that is lost, or planned again, leaves the state where it was, and the member's update from it is the same. So
-what counts is not a round but a state: the union of all that a peer was ever sent of updates from it. The same peer and
-coordinates again cost nothing; what would bring a peer above the member's limit is not sent.
+Where the shards stay as they are for the run, so does who may see them: one count goes over all of it, the union of
+what each peer was ever sent. The same peer and coordinates again cost nothing; what would bring a peer above the
+member's limit is not sent.
+
+Where shards are drawn again or go round, a peer sees other coordinates from round to round, as was agreed. What it must
+not do is collect *one* update piece by piece: a round that is lost, or planned again, leaves the model where it was,
+and the member's update from it is the same. There a count goes over all updates from one state, and from those after it
+until at least half of all coordinates were committed: a step on a few of them, a single bit perhaps, makes another
+state but hardly another update. A snapshot begins no new count, for nobody knows how far it is from what we had.
 
 It is written down before it is sent. A file that was torn while the last line was written has sent nothing of it.
 """
@@ -32,21 +38,47 @@ SHOWN, RELEASED = "shown.jsonl", "released.jsonl"  # in a peer's folder
 
 Parts = set[tuple[int, int]]  # draw of the shard plan, and shard
 _ROUNDING = 1e-9
+_ENOUGH = 0.5  # of all coordinates: so much must be committed before what was shown counts anew
+_RUN = "run"  # the one count where shards stay as they are
 
 
 class Shown:
-    """For each state's digest, what each peer holds; kept in a file, if there is one."""
+    """What each peer holds, for each count; kept in a file, if there is one."""
 
     def __init__(self, recipe: Recipe, path: Path | None = None) -> None:
         self._recipe, self._path = recipe, path
-        self._states: dict[str, dict[Coalition, Parts]] = {}
-        self._last = ""  # state that was written last: most rounds show the same to the same
+        self._counts: dict[str, dict[Coalition, Parts]] = {}
+        self._of: dict[str, str] = {}  # state → the count it belongs to, named by its first state
+        self._last = ""  # count that was written last: most rounds show the same to the same
+        self._moved: Parts = set()  # what was committed since
         if path is not None and path.exists():
             self._read(path)
 
+    @property
+    def by_state(self) -> bool:
+        """Whether there is more than one count in a run, so that somebody has to say which state this is."""
+        return self._recipe.policy.schedule != "fixed"
+
     def share(self, state: str, peers: Iterable[int]) -> float:
-        """Return which share of the model these peers hold together, of updates from a state."""
-        return self._share(_together(self._states.get(state, {}), frozenset(peers)))
+        """Return which share of the model these peers hold together, as it is counted for a state."""
+        return self._share(_together(self._counts.get(self._count(state), {}), frozenset(peers)))
+
+    def committed(self, draw: int, shards: Iterable[int]) -> None:
+        """Hear on which shards the model has moved."""
+        if self.by_state:
+            self._moved |= {(draw, shard) for shard in shards}
+
+    def jumped(self) -> None:
+        """Hear that the model is one that somebody else gave us: how far it moved is not known."""
+        self._moved = set()
+
+    def _count(self, state: str) -> str:
+        """Return the count that a state belongs to: one that it had before, the last one, or one of its own."""
+        if not self.by_state:
+            return _RUN
+        if (known := self._of.get(state)) is not None:
+            return known
+        return self._last if self._last and self._share(self._moved) < _ENOUGH else state
 
     def allow(
         self,
@@ -60,7 +92,8 @@ class Shown:
         Who sees something is one peer, or those that must work together to see what is masked. `limits` are groups of
         peers, such as one of these or an organisation's, and the share they may hold together.
         """
-        held: dict[Coalition, Parts] = defaultdict(set, self._states.get(state, {}))
+        count = self._count(state)
+        held: dict[Coalition, Parts] = defaultdict(set, self._counts.get(count, {}))
         limited = list(limits)
         allowed: set[tuple[int, Coalition]] = set()
         for who in sorted(wanted, key=sorted):
@@ -72,7 +105,7 @@ class Shown:
                         continue
                     held[who] = held[who] | {part}
                 allowed.add((shard, who))
-        self._note(state, {who: parts for who, parts in held.items() if parts})
+        self._note(state, count, {who: parts for who, parts in held.items() if parts})
         return allowed
 
     def _share(self, parts: Parts) -> float:
@@ -100,15 +133,23 @@ class Shown:
     def _layout(self, draw: int) -> Layout:
         return self._recipe.drawn(draw)
 
-    def _note(self, state: str, held: dict[Coalition, Parts]) -> None:
-        if held == self._states.get(state, {}):
+    def _note(self, state: str, count: str, held: dict[Coalition, Parts]) -> None:
+        if held == self._counts.get(count, {}) and self._of.get(state, _RUN) == count:
             return
-        if held == (last := self._states.get(self._last)):
-            self._write({"state": state, "like": self._last})
+        line: dict[str, object] = {"state": count}
+        if self.by_state and state != count:
+            line = {"state": state, "of": count}
+        if held == (last := self._counts.get(self._last)):
+            self._write(line | {"like": self._last})
             held = last
         else:
-            self._write({"state": state, "shown": {_spelled(who): sorted(parts) for who, parts in held.items()}})
-        self._states[state], self._last = held, state
+            self._write(line | {"shown": {_spelled(who): sorted(parts) for who, parts in held.items()}})
+        self._keep(state, count, held)
+
+    def _keep(self, state: str, count: str, held: dict[Coalition, Parts]) -> None:
+        if count != self._last:
+            self._moved = set()
+        self._counts[count], self._of[state], self._last = held, count, count
 
     def _write(self, line: dict[str, object]) -> None:
         if self._path is not None:
@@ -119,12 +160,13 @@ class Shown:
             try:
                 line = json.loads(text)
                 if (like := line.get("like")) is not None:
-                    held = self._states[like]
+                    held = self._counts[like]
                 else:
                     held = {
                         _read_who(who): {(int(d), int(s)) for d, s in parts} for who, parts in line["shown"].items()
                     }
-                self._states[str(line["state"])], self._last = held, str(line["state"])
+                state = str(line["state"])
+                self._keep(state, str(line.get("of", state)), held)
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue  # torn: what it would have said was not sent
 

@@ -1,0 +1,242 @@
+"""Parties that mislead: about who is where, what a run begins with, what was received, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eris.cli.exit_code import ExitCode, code_of_end
+from eris.errors import Reason, Refused
+from eris.events import Received
+from eris.peer.attendance import Attendance
+from eris.peer.coordinator_run import CoordinatorRun
+from eris.peer.node import Node
+from eris.peer.shard_server import ShardServer
+from eris.protocol.messages import Published
+from eris.transport.authority import Authority
+from eris.transport.bulletins import Revoked, RunEnd
+from eris.transport.calls import BookAnswer
+from eris.wire.frame import Header
+from tests.peer.test_start import Elsewhere
+from tests.peer.town import Town, after_rounds, noting, settings, simulated, town
+
+CONFIG = settings("members=4", "aggregators=4", "rounds=3", "server.min_contributors=2")
+FRIEND, VICTIM = 1, 3  # birch, dogwood
+
+
+def play(place: Town, **options: Any) -> dict[str, Node]:
+    nodes = {name: place.node(name, **options) for name in place.names}
+    for name, node in nodes.items():
+        place.start(name, node.run)
+    return nodes
+
+
+def told_otherwise(patch: pytest.MonkeyPatch, change: Any) -> None:
+    """Let coordinators hand out other address books than they have."""
+    honest = Attendance.book
+
+    def book(attendance: Attendance, board: str, edition: int) -> BookAnswer:
+        answer = honest(attendance, board, edition)
+        return replace(answer, records=change(answer.records))
+
+    patch.setattr(Attendance, "book", book)
+
+
+def test_prevented_a_friend_in_another_peers_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prevented: a book that gives the friend's address and certificate under somebody else's number sends it nothing.
+
+    The floor counts shards by number. Believed, the friend would have received its own shard and the victim's.
+    """
+
+    def swapped(records: Any) -> Any:
+        friend = next((record for record in records if record.peer == FRIEND), None)
+        return tuple(replace(friend, peer=VICTIM) if r.peer == VICTIM and friend else r for r in records)
+
+    told_otherwise(monkeypatch, swapped)
+    received: set[tuple[str, int]] = set()
+    honest = ShardServer._take
+
+    def take(server: ShardServer, link: Any, first: Header) -> None:
+        received.add((names[server], first.shard))
+        honest(server, link, first)
+
+    monkeypatch.setattr(ShardServer, "_take", take)
+    with town(tmp_path, CONFIG, round=4.0, connect=1.0) as place:
+        nodes = {name: place.node(name) for name in place.names}
+        names = {node.server: name for name, node in nodes.items()}
+        for name, node in nodes.items():
+            place.start(name, node.run)
+        place.wait(*[name for name in place.names if name != place.names[VICTIM]])
+    assert {shard for name, shard in received if name == place.names[FRIEND]} == {FRIEND}
+
+
+def test_neither_a_coordinator_that_has_members_knock_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither: members dial where the book says. What answers there must have the peer's key, or it hears a greeting
+    of TLS and nothing else; the shard is lost.
+    """
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as elsewhere:
+        place_of_it = elsewhere.getsockname()
+        threading.Thread(target=_listen, args=(elsewhere, heard), daemon=True).start()
+        told_otherwise(
+            monkeypatch,
+            lambda records: tuple(replace(r, address=place_of_it) if r.peer == VICTIM else r for r in records),
+        )
+        with town(tmp_path, CONFIG, round=4.0, connect=1.0) as place:
+            play(place)
+            place.wait()
+            assert place.coordinator.coordinator is not None
+            assert sum(place.coordinator.coordinator.lost_reasons.values()) >= 1
+    assert heard
+    assert all(data[:2] == b"\x16\x03" and len(data) < 4096 for data in heard)  # a handshake, never answered
+
+
+def _listen(server: socket.socket, heard: list[bytes]) -> None:
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        connection.settimeout(0.5)
+        data = b""
+        try:
+            while chunk := connection.recv(1 << 16):
+                data += chunk
+        except OSError:
+            pass
+        if data:  # a coordinator that looks whether a port is open says nothing
+            heard.append(data)
+        connection.close()
+
+
+def test_prevented_a_first_model_that_a_friend_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prevented: a coordinator names the first model, its friend hands it out; nobody trains on what one peer has."""
+    received: list[Received] = []
+    with town(tmp_path, CONFIG, round=6.0) as place:
+        friend = place.names[FRIEND]
+        task = Elsewhere(place.task(), off=7.0)
+        nodes = {
+            name: place.node(name, listeners=noting(received, Received), **({"task": task} if name == friend else {}))
+            for name in place.names
+        }
+        monkeypatch.setattr(CoordinatorRun, "_initial", lambda run, plan: nodes[friend]._admission._initial)
+        for name, node in nodes.items():
+            place.start(name, node.run)
+        for name in place.names:
+            if name != friend:
+                with pytest.raises(Refused, match="1 of 4 peers have: more than half must") as ended:
+                    place.wait(name)
+                assert ended.value.reason is Reason.WRONG_DIGEST
+    assert not [event for event in received if event.member != FRIEND]
+
+
+def test_prevented_a_false_conflict_that_would_cost_references(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Prevented: who sent one part only does not believe that there was another, and keeps its reference.
+
+    Believed, all members would have lost theirs in every round, and sat out every second one.
+    """
+    config = settings("members=4", "aggregators=4", "rounds=6", "server.min_contributors=2", method="eris+dsc")
+    with town(tmp_path / "town", config) as place:
+        nodes = {name: place.node(name) for name in place.names}
+        liar = nodes[place.names[FRIEND]]
+        honest = liar._aggregator.filled
+
+        def filled(*given: Any) -> Any:
+            if honest(*given) is None:
+                return None
+            plan = liar._aggregator.plan
+            if plan is not None and plan.round == 0:  # this it may say: who was just started may have sent before
+                return honest(*given)
+            raise Refused(Reason.CONFLICT, "you sent another one before")
+
+        liar._aggregator.filled = filled  # type: ignore[method-assign]
+        for name, node in nodes.items():
+            place.start(name, node.run)
+        place.wait()
+        coordinator = place.coordinator.coordinator
+        assert coordinator is not None
+        assert coordinator.reference_epoch == 0
+        assert {node.member.reference_epoch for node in nodes.values()} == {0}
+    assert len({node.model_digest() for node in nodes.values()}) == 1
+    assert "says that it has another part of ours of shard 1: that cannot be" in caplog.text
+
+
+def test_detected_an_aggregator_that_leaves_a_member_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Detected by whom it harms: it has a receipt, and its log says so. Receipts are not signed: nobody is excluded."""
+    caplog.set_level(logging.ERROR)
+    with town(tmp_path, CONFIG) as place:
+        nodes = {name: place.node(name) for name in place.names}
+        liar = nodes[place.names[FRIEND]]
+        role = liar._aggregator._aggregator
+        honest = role._cut
+
+        def cut(shard: Any, plan: Any) -> Any:
+            outcome = honest(shard, plan)
+            if not isinstance(outcome, Published):
+                return outcome
+            others = tuple(peer for peer in outcome.manifest.contributors if peer != VICTIM)
+            c = float(role.recipe.scale(plan, others))
+            manifest = replace(outcome.manifest, contributors=others, c=c, signature="")
+            signed = replace(manifest, signature=liar._book.sign(manifest.signed_bytes))
+            return Published(signed, outcome.values, outcome.buffers)
+
+        role._cut = cut  # type: ignore[method-assign]
+        for name, node in nodes.items():
+            place.start(name, node.run)
+        place.wait()
+    assert f"peer {FRIEND} gave a receipt for our part of shard {FRIEND}, and left it out" in caplog.text
+
+
+def test_prevented_revocations_that_the_ca_did_not_sign(tmp_path: Path) -> None:
+    """Prevented: a list of another CA, or an older one, changes nothing."""
+    stranger = Authority.create(tmp_path / "other", "town")
+    for name in ("amber", "birch"):
+        stranger.issue(name)
+        stranger.revoke(name)
+    false = (tmp_path / "other" / "revoked.pem").read_bytes()
+    with town(tmp_path / "town", CONFIG) as place:
+        older = (tmp_path / "town" / "ca" / "revoked.pem").read_bytes()
+
+        def lie(event: Any) -> None:
+            for data in (false, older):
+                place.coordinator._run._post(Revoked(data))
+
+        nodes = [place.node(name, listeners=after_rounds(lie) if name == "cedar" else ()) for name in place.names]
+        for name, node in zip(place.names, nodes, strict=True):
+            place.start(name, node.run)
+        place.wait()
+        assert {node._credentials.revocations.number for node in nodes} == {1}
+    assert {node.model_digest() for node in nodes} == {simulated(CONFIG, tmp_path / "run")}
+
+
+def test_prevented_an_end_that_is_called_the_finish(tmp_path: Path) -> None:
+    """Prevented: a coordinator can end a run, but not have anybody take what there is for the result."""
+    with town(tmp_path, CONFIG) as place:
+
+        def lie(event: Any) -> None:
+            place.coordinator._run._post(RunEnd("finished"))
+
+        for name in place.names:
+            session = place.session(name, listeners=after_rounds(lie) if name == "cedar" else ())
+            place.start(name, session.run)
+        place.wait()
+        summaries = [
+            json.loads((tmp_path / "peers" / name / "summary.json").read_text(encoding="utf-8")) for name in place.names
+        ]
+    early = [summary for summary in summaries if summary["rounds"] < CONFIG.rounds]
+    assert early
+    for summary in early:
+        assert (summary["finished"], summary["state"]) == (False, "failed")
+        assert f"this peer has {summary['rounds']} of 3 rounds" in summary["ended"]
+        assert code_of_end(summary["ended"]) is not ExitCode.FINISHED
