@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import socket
@@ -10,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from eris.cli.exit_code import ExitCode, code_of_end
+from eris.compose import initial_seed
 from eris.errors import Reason, Refused
-from eris.events import Received
 from eris.peer.attendance import Attendance
 from eris.peer.coordinator_run import CoordinatorRun
 from eris.peer.node import Node
@@ -25,7 +27,7 @@ from eris.transport.bulletins import Revoked, RunEnd
 from eris.transport.calls import BookAnswer
 from eris.wire.frame import Header
 from tests.peer.test_start import Elsewhere
-from tests.peer.town import Town, after_rounds, noting, settings, simulated, town
+from tests.peer.town import Town, after_rounds, settings, simulated, town
 
 CONFIG = settings("members=4", "aggregators=4", "rounds=3", "server.min_contributors=2")
 FRIEND, VICTIM = 1, 3  # birch, dogwood
@@ -120,23 +122,38 @@ def _listen(server: socket.socket, heard: list[bytes]) -> None:
 
 def test_prevented_a_first_model_that_a_friend_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Prevented: a coordinator names the first model, its friend hands it out; nobody trains on what one peer has."""
-    received: list[Received] = []
+    trained: dict[str, list[float]] = {}
     with town(tmp_path, CONFIG, round=6.0) as place:
-        friend = place.names[FRIEND]
-        task = Elsewhere(place.task(), off=7.0)
+        friend, usual = place.names[FRIEND], place.task().initial(initial_seed(CONFIG.seed))
         nodes = {
-            name: place.node(name, listeners=noting(received, Received), **({"task": task} if name == friend else {}))
+            name: place.node(name, task=Watched(place.task(), 7.0 if name == friend else 0.0, usual, trained, name))
             for name in place.names
         }
         monkeypatch.setattr(CoordinatorRun, "_initial", lambda run, plan: nodes[friend]._admission._initial)
+        nodes[friend]._catch_up.snapshot = nodes[friend].member.snapshot  # type: ignore[method-assign]
         for name, node in nodes.items():
             place.start(name, node.run)
         for name in place.names:
-            if name != friend:
-                with pytest.raises(Refused, match="1 of 4 peers have: more than half must") as ended:
+            if name != friend:  # where round 0 was over before one had asked all, it goes on from its own model
+                with contextlib.suppress(Refused):
                     place.wait(name)
-                assert ended.value.reason is Reason.WRONG_DIGEST
-    assert not [event for event in received if event.member != FRIEND]
+        refused = [error for name, error in place.failures.items() if name != friend]
+    assert refused
+    assert all(isinstance(error, Refused) and error.reason is Reason.WRONG_DIGEST for error in refused)
+    assert all("1 of 4 peers have: more than half must" in str(error) for error in refused)
+    assert all(far < 3.0 for name, distances in trained.items() if name != friend for far in distances)
+
+
+class Watched(Elsewhere):
+    """A task that notes how far from the usual first model it is asked to train."""
+
+    def __init__(self, task: Any, off: float, usual: Any, trained: dict[str, list[float]], name: str) -> None:
+        super().__init__(task, off)
+        self._usual, self._trained, self._name = usual, trained, name
+
+    def train(self, member: int, model: Any, *arguments: Any, **options: Any) -> Any:
+        self._trained.setdefault(self._name, []).append(float(np.abs(model - self._usual).max()))
+        return self._task.train(member, model, *arguments, **options)
 
 
 def test_prevented_a_false_conflict_that_would_cost_references(

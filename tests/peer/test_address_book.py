@@ -54,7 +54,7 @@ class Coordinator:
 
 
 def test_only_what_is_new_is_told_again() -> None:
-    coordinator, book = Coordinator(), AddressBook(Trusting(), peers=[f"peer-{n}" for n in range(9)])  # type: ignore[arg-type]
+    coordinator, book = Coordinator(), AddressBook(Trusting(), peers=[f"peer-{n}" for n in range(999)])  # type: ignore[arg-type]
     for peer in range(4):
         enter(coordinator.attendance, peer)
     book.learn(coordinator)
@@ -75,7 +75,7 @@ def test_only_what_is_new_is_told_again() -> None:
 
 
 def test_a_long_book_comes_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    coordinator, book = Coordinator(), AddressBook(Trusting(), peers=[f"peer-{n}" for n in range(9)])  # type: ignore[arg-type]
+    coordinator, book = Coordinator(), AddressBook(Trusting(), peers=[f"peer-{n}" for n in range(999)])  # type: ignore[arg-type]
     for peer in range(300):
         enter(coordinator.attendance, peer, certificate=bytes(700))
     monkeypatch.setattr(control_server, "_PAGE", 50_000)
@@ -87,7 +87,7 @@ def test_a_long_book_comes_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_record_that_nobody_vouches_for_is_asked_for_again() -> None:
     coordinator, trusting = Coordinator(), Trusting()
-    book = AddressBook(trusting, peers=[f"peer-{n}" for n in range(9)])  # type: ignore[arg-type]
+    book = AddressBook(trusting, peers=[f"peer-{n}" for n in range(999)])  # type: ignore[arg-type]
     enter(coordinator.attendance, 0, certificate=b"good")
     enter(coordinator.attendance, 1, certificate=b"not yet")
     trusting.bad = {b"not yet"}
