@@ -16,7 +16,7 @@ from eris.local.spec import ModelSpec, TensorSpec
 from eris.peer import framing
 from eris.protocol.false_manifest import FalseManifest, LieProof
 from eris.protocol.journal import Departure, Membership, Rewind, StopClaim, Stopped
-from eris.protocol.messages import Disagreement, Equivocation, Idle, ShownKey, Wanted
+from eris.protocol.messages import Disagreement, Equivocation, Idle, NewKey, Receipt, ShownKey, Wanted
 from eris.protocol.roster import LeaveClaim, Roster, RosterClaim, SignedLeave, WholeRoster, cited
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import CertifiedSeal, Contradiction, EpochBegun, PlanName, Seal
@@ -74,7 +74,8 @@ LEAVE = SignedLeave(LeaveClaim("town", "amber", 70_000), "3045" + "cc" * 69, b"\
 SEAL = Seal("rün", 1, 3, A, B, PlanName(0, 70_000, C), "3045" + "cc" * 69)
 SEALED = CertifiedSeal(SEAL, b"\x30\x82")
 KEY = ShownKey(B, 70_000, "3045" + "cc" * 69)
-LIE = LieProof((MANIFEST,), b"\x30\x82", PLAN.encoded, ROSTER.encoded, SEALED)
+RECEIPT = Receipt(MANIFEST.plan, 2, MANIFEST.shard, MANIFEST.aggregator, "3045" + "cc" * 69)
+LIE = LieProof((MANIFEST,), b"\x30\x82", PLAN.encoded, ROSTER.encoded, SEALED, RECEIPT)
 STOP = StopClaim("rün", 3, A)
 STATUS = PeerStatus("amber", True, False, "clinic", ROSTER[0], 0, 2e9)
 
@@ -90,7 +91,9 @@ VALUES: list[Any] = [
     SEAL,
     Contradiction(SEALED, CertifiedSeal(Seal("r", 0, 0, A), b"")),
     CertificateRequest(),
-    FalseManifest(MANIFEST),
+    FalseManifest(MANIFEST, RECEIPT),
+    RECEIPT,
+    NewKey(ShownKey(A, 70_000, "3045" + "cc" * 69)),
     LIE,
     ProofRequest((2, 9)),
     ProofAnswer((LIE,)),
@@ -195,10 +198,12 @@ GOLDEN = {
     "DepartureAnswer": "ccaf4cfbcb552340",
     "Cut": "fe8f9cd95197b50e",
     "_UnmaskingHead": "66bdb082e27f3959",
-    "FalseManifest": "932cfcddc10d5f8f",
-    "LieProof": "84e0db61fa7d7220",
+    "FalseManifest": "0b2581340a378eb4",
+    "Receipt": "92e13f61a391d3b5",
+    "NewKey": "1d6c7431197f91cd",
+    "LieProof": "daeda55aae1a0aa4",
     "ProofRequest": "822c7e3fec3532cc",
-    "ProofAnswer": "7279c93767490673",
+    "ProofAnswer": "7839f305a134ff3f",
     "StopClaim": "c6a9823dbc12f432",
     "Stopped": "783ab836f67b6f6c",
 }

@@ -54,7 +54,7 @@ class Admission:
         key: ShownKey | None = None,
         unmasker: SharedUnmasker | None = None,
     ) -> None:
-        self._key, self._unmasker = key, unmasker
+        self.key, self._unmasker = key, unmasker  # our mask key, as others are shown it
         self._federation, self._settings, self._client, self._member = federation, settings, client, member
         self._credentials, self._signed = credentials, ("", 0, "")  # key, counter and signature of our entry
         self._aggregator, self._inbox, self._reporter, self._catch_up = aggregator, inbox, reporter, catch_up
@@ -177,7 +177,7 @@ class Admission:
             checkpoints=tuple(self._catch_up.checkpoints.rounds()),
             relays=self._settings.relays,
             heard=self._witness.last,
-            mask_key=self._key,
+            mask_key=self.key,
         )
 
     def _sit_out(self, plan: RoundPlan) -> None:

@@ -22,7 +22,7 @@ from eris.peer.address_book import AddressBook
 from eris.peer.fault_points import FaultPoints
 from eris.peer.framing import HashQuestion, ManifestQuestion, RefusedUnderPlan, SnapshotQuestion
 from eris.protocol.member import Snapshot
-from eris.protocol.messages import Manifest, Published, Upload
+from eris.protocol.messages import Manifest, Published, Receipt, Upload
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import CertifiedSeal, Contradiction
@@ -65,6 +65,7 @@ class ShardResult:
     reason: Reason | None = None  # the aggregator's word; None if the link failed
     refused_upload: Reason | None = None
     arrived: bool = False  # our part has its receipt
+    receipt: Receipt | None = None
 
     @property
     def answered(self) -> bool:
@@ -194,15 +195,17 @@ class AggregatorClient:
         at_once = shards[:1] if delivery.plan.unmaskers else shards
         for shard in at_once:
             self._ask(link, delivery, shard, more=shard != at_once[-1])
-        refused = {upload.shard: self._hear_receipt(link, upload, delivery.deadline) for upload in parts}
-        arrived.update(shard for shard, reason in refused.items() if reason is None)
+        heard = {upload.shard: self._hear_receipt(link, upload, delivery.deadline) for upload in parts}
+        refused = {shard: said for shard, said in heard.items() if isinstance(said, Reason)}
+        receipts = {shard: said for shard, said in heard.items() if isinstance(said, Receipt)}
+        arrived.update(receipts)
         self._under_way.arrived(delivery.plan.digest, self.peer)
         for shard in shards:
             if shard not in at_once:
                 self._ask(link, delivery, shard, more=False)
             result = self._collect(link, delivery, shard, refused.get(shard), arrived=shard in arrived)
             open_shards.pop(shard)
-            self._deliver(result)
+            self._deliver(replace(result, receipt=receipts.get(shard)))
 
     def _ask(self, link: StreamLink, delivery: Delivery, shard: int, *, more: bool) -> None:
         plan = delivery.plan
@@ -212,15 +215,15 @@ class AggregatorClient:
             question = ManifestQuestion(plan.digest, plan.epoch, plan.round, shard)
             framing.ask(link, question, delivery.deadline, more=more)
 
-    def _hear_receipt(self, link: StreamLink, upload: Upload, deadline: float) -> Reason | None:
+    def _hear_receipt(self, link: StreamLink, upload: Upload, deadline: float) -> Reason | Receipt:
         try:
-            framing.receive_receipt(link, deadline)
+            receipt = framing.receive_receipt(link, deadline, self.peer)
         except Refused as refusal:
             _LOG.warning("round %d: peer %d refused our part: %s", upload.round, self.peer, refusal)
             self._look_at(refusal)
             return refusal.reason
         self._fault_points("receipt", round=upload.round, shard=upload.shard)
-        return None
+        return receipt
 
     def _collect(
         self, link: StreamLink, delivery: Delivery, shard: int, refused: Reason | None, *, arrived: bool

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from eris.errors import Reason, Refused
 from eris.protocol.messages import MANIFEST_PURPOSE, ShownKey
 from eris.protocol.roster import RosterEntry
 from eris.transport.calls import BookAnswer, JoinRequest, PeerRecord
@@ -100,6 +101,14 @@ class Attendance:
     def ways(self) -> tuple[str, ...]:
         """Return how others reach those who are here: each way once, and no more than fit into what is told of them."""
         return tuple(sorted({present.reached for present in self.present.values()} - {""})[:_MOST_WAYS])
+
+    def show_key(self, number: int, shown: ShownKey) -> None:
+        """Take a peer's next mask key into the book; one that is not newer than the last is refused."""
+        present = self.present.get(number)
+        if present is None or present.mask_key is None or shown.counter <= present.mask_key.counter:
+            raise Refused(Reason.DUPLICATE, "this mask key is not newer than the last one", peer=number)
+        self.edition += 1
+        present.mask_key, present.edition = shown, self.edition
 
     def leave(self, number: int) -> None:
         """Strike a peer off."""

@@ -517,7 +517,8 @@ class CoordinatorRun:
         plan = self._journal.find_plan(manifests[0].plan)
         seal = CertifiedSeal(self.sealed(plan), self._credentials.identity.certificate)
         certificate = self.attendance.certificate(lie.aggregator)
-        return LieProof(manifests, certificate, plan.encoded, Roster(plan.roster).encoded, seal)
+        receipt = lie.receipt if isinstance(lie, FalseManifest) else None
+        return LieProof(manifests, certificate, plan.encoded, Roster(plan.roster).encoded, seal, receipt)
 
     @property
     def _edition(self) -> str:

@@ -27,8 +27,9 @@ from eris.peer.federation_file import FederationFile
 from eris.peer.folder_claim import FolderClaim
 from eris.peer.journal import SqliteJournal
 from eris.protocol.coordinator import Coordinator
+from eris.protocol.false_manifest import FalseManifest
 from eris.protocol.journal import STOP_PURPOSE, Stopped
-from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, Wanted, Withheld
+from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, NewKey, Wanted, Withheld
 from eris.protocol.roster import ROSTER_PURPOSE, RosterEntry
 from eris.transport.board import Board
 from eris.transport.calls import (
@@ -253,13 +254,18 @@ class CoordinatorService:
         )
 
     def report(self, caller: PeerIdentity, request: ReportRequest) -> Wanted:
-        """Take a manifest, a notice, what a member holds, or that it sends nothing; return what else is wanted."""
+        """Take what a peer signed, holds, withholds or sits out, or its next mask key; return what else is wanted."""
         number = self._number(caller)
         with self._deciding():
             coordinator = self._run.running
             match request:
                 case Manifest():
                     coordinator.manifest(request)
+                case NewKey(shown):
+                    self._attendance.show_key(number, shown)
+                    coordinator.show_key(number, bytes.fromhex(shown.key))
+                case FalseManifest():
+                    coordinator.accused(request)
                 case Withheld():
                     if request.aggregator != number:
                         raise Refused(Reason.NOT_A_MEMBER, "only the aggregator itself withholds", peer=caller.name)

@@ -69,6 +69,7 @@ __all__ = [
 ]
 
 _LONGEST_WHAT = 1000  # characters of a refusal
+_LONGEST_SIGNATURE = 128  # bytes
 _OTHER_PLAN = {Reason.WRONG_EPOCH, Reason.WRONG_ROUND, Reason.WRONG_CHAIN, Reason.WRONG_PLAN}
 
 
@@ -218,8 +219,10 @@ def ask_for_shard(link: Link, plan: RoundPlan, shard: int, deadline: float, *, m
 
 def send_receipt(link: Link, receipt: Receipt, deadline: float) -> None:
     """Send a receipt."""
-    frame = Header(kind=Kind.RECEIPT, shard=receipt.shard, member=receipt.member, plan=bytes.fromhex(receipt.plan))
-    link.send(frame.encode(), deadline=deadline)
+    said, plan = bytes.fromhex(receipt.signature), bytes.fromhex(receipt.plan)
+    size = len(said)
+    frame = Header(Kind.RECEIPT, shard=receipt.shard, member=receipt.member, total=size, length=size, plan=plan)
+    link.send(frame.encode(), *([said] if said else []), deadline=deadline)
 
 
 def send_refusal(link: Link, refusal: Refused, deadline: float, seal: CertifiedSeal | None = None) -> None:
@@ -232,12 +235,13 @@ def send_refusal(link: Link, refusal: Refused, deadline: float, seal: CertifiedS
     _send_document(link, Kind.REFUSAL, encode(said), deadline)
 
 
-def receive_receipt(link: Link, deadline: float) -> Header:
+def receive_receipt(link: Link, deadline: float, aggregator: int = 0) -> Receipt:
     """Return the receipt for what was sent first and has none yet; a refusal becomes the error it is."""
     frame = _expect(link, Kind.RECEIPT, deadline)
-    if frame.total:
+    if frame.total > _LONGEST_SIGNATURE:
         raise Refused(Reason.MALFORMED, f"a receipt of {frame.total} bytes", peer=link.peer.name)
-    return frame
+    said = _receive_document(link, frame, deadline) if frame.total else b""
+    return Receipt(frame.plan.hex(), frame.member, frame.shard, aggregator, said.hex())
 
 
 def send_manifest(link: Link, published: Published, deadline: float, *, more: bool = False) -> None:

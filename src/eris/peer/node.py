@@ -49,6 +49,7 @@ from eris.peer.shared_aggregator import SharedAggregator
 from eris.peer.shared_unmasker import SharedUnmasker
 from eris.peer.training import Training, initial_model
 from eris.peer.witness import Witness
+from eris.privacy import masking
 from eris.privacy.masking import MaskKey
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.member import Member
@@ -119,7 +120,7 @@ class Node:
         pool = pool_for(self.recipe, settings, members=config.members, in_blocks=in_blocks)
         self._book = book = AddressBook(credentials, self.composition.run, peers=federation.peers)
         signed: dict[str, Any] = {"sign": book.sign, "verify": book.verify}
-        key = MaskKey(int(time.time())) if self.recipe.unmaskers else None
+        key = self._mask_key = MaskKey(int(time.time())) if self.recipe.unmaskers else None
         sums = Sums(settings.folder / SUMS if settings.folder is not None else None)
         agreement = federation.agreement(self.composition.run)
         guard = StepGuard(config.server.max_step, clipped_to(self.recipe))
@@ -360,6 +361,7 @@ class Node:
                 if self._player.left:
                     self._ended = "left"
                 elif played is not None:
+                    self._renew_key(plan)
                     if self._emit.wants(RoundEnded):
                         self._emit(self._summed_up(played))
                     if plan.checkpoint and plan.round:
@@ -367,6 +369,16 @@ class Node:
             case PlanBulletin() if self._on_roster:  # else it is a plan from before we came
                 self._ended = "left"
         # a verdict outside a round is one this peer has caught up with already
+
+    def _renew_key(self, plan: RoundPlan) -> None:
+        """Show others another mask key every so many rounds, again if it was not heard; a later plan will show it."""
+        key = self._mask_key
+        if key is None or ((plan.round + 1) % masking.KEY_ROUNDS and not key.renewing):
+            return
+        if plan.keys.get(self.number) == key.public:  # else it has just taken its place
+            shown = self._book.shown(self.number, key.renew())
+            self._admission.key = shown
+            self._reporter.show_key(shown)
 
     def _examine(self, digest: str) -> bool:
         """Look whether the model has moved since the last time, and is finite; what is wrong is said once."""

@@ -268,6 +268,9 @@ class RoundPlayer:
         if result.arrived and signed is not None and self._member.peer not in signed.contributors:
             what = "round %d: peer %d gave a receipt for our part of shard %d, and left it out"
             _LOG.error(what, signed.round, result.peer, result.shard)
+        if signed is not None and (lie := self._member.broken(signed, result.receipt)) is not None:
+            self._reporter.accuse(lie)
+            raise Refused(Reason.FALSE_MANIFEST, "our contribution was acknowledged and left out", shard=result.shard)
         if result.manifest is not None:
             self._member.second(result.manifest)
         if result.published is not None:

@@ -8,9 +8,9 @@ from collections.abc import Collection
 from eris.errors import ErisError, Reason
 from eris.peer.fault_points import FaultPoints
 from eris.peer.inbox import Inbox
-from eris.protocol.false_manifest import LieProof
+from eris.protocol.false_manifest import FalseManifest, LieProof
 from eris.protocol.member import Member
-from eris.protocol.messages import Idle, Manifest, Published, Report, Wanted, Withheld
+from eris.protocol.messages import Idle, Manifest, NewKey, Published, Report, ShownKey, Wanted, Withheld
 from eris.protocol.round_plan import RoundPlan
 from eris.transport.calls import ProofAnswer, ProofRequest
 from eris.transport.control_client import ControlClient
@@ -75,12 +75,21 @@ class Reporter:
         if lacking:
             self.report(plan)
 
-    def accuse(self, manifest: Manifest) -> None:
-        """Show the coordinator what an aggregator signed that the plan contradicts."""
+    def accuse(self, signed: Manifest | FalseManifest) -> None:
+        """Show the coordinator what an aggregator signed that the plan, or its own receipt, contradicts."""
         try:
-            self._client.report(manifest)
+            self._client.report(signed)
         except ErisError as error:
             _LOG.info("the coordinator says of a false manifest: %s", error)
+
+    def show_key(self, shown: ShownKey) -> bool:
+        """Show our next mask key; False if the coordinator did not hear it, or has it already."""
+        try:
+            self._client.report(NewKey(shown))
+        except ErisError as error:
+            _LOG.info("the coordinator says of our next mask key: %s", error)
+            return False
+        return True
 
     def lies_of(self, peers: Collection[int]) -> Collection[LieProof]:
         """Ask why peers are excluded."""

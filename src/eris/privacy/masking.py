@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHECK_WORDS",
+    "KEY_ROUNDS",
     "MaskKey",
     "PadPurpose",
     "add_pad",
@@ -47,15 +48,17 @@ Whole = NDArray[np.unsignedinteger[Any]]  # words of 32 bits (values, checks) or
 
 LABEL = b"eris-mask-v1"
 CHECK_WORDS = 4
+KEY_ROUNDS = 32  # after so many a peer shows another key, and erases the last one
 _NONCE_BYTES = 16
 _BLOCK = 1 << 16  # words padded at a time: block, pad and zeros stay in the second-level cache
 _ZEROS = bytes(4 * _BLOCK)
 
 
 class MaskKey:
-    """A peer process's X25519 key, never stored. It is made anew at every start and every few rounds, then erased.
+    """A peer process's X25519 key, never stored: made anew at every start, and every `KEY_ROUNDS` rounds.
 
-    `counter` rises from one to the next.
+    `renew` makes the next one, to be shown to others; with the first plan that shows it, it takes the old one's place
+    (`follow`), which is then erased. `counter` rises from one to the next.
     """
 
     def __init__(self, counter: int, private: X25519PrivateKey | None = None) -> None:
@@ -63,6 +66,7 @@ class MaskKey:
         self._private: X25519PrivateKey | None = private or x25519.X25519PrivateKey.generate()
         self.counter, self.public = counter, bytes(self._private.public_key().public_bytes_raw())
         self._shared: dict[bytes, bytes] = {}  # other keys, with the secret that each gives
+        self._next: MaskKey | None = None
 
     def __repr__(self) -> str:
         return f"MaskKey(counter={self.counter}, public={self.public.hex()[:8]}…)"
@@ -79,9 +83,28 @@ class MaskKey:
                 raise Refused(Reason.MALFORMED, "a mask key that shares no secret", fix="refuse its peer") from None
         return self._shared[other]
 
+    def renew(self) -> MaskKey:
+        """Return the key that will take this one's place: the same until a plan has shown it."""
+        if self._next is None:
+            self._next = MaskKey(self.counter + 1)
+        return self._next
+
+    def follow(self, shown: bytes | None) -> None:
+        """Become the next key if that is the one that a plan shows; what this one was is erased."""
+        new = self._next
+        if new is not None and shown == new.public:
+            self.erase()
+            self._private, self.public, self.counter = new._private, new.public, new.counter
+            self._next = None
+
     def erase(self) -> None:
         """Forget the key and all secrets that it gave: whoever takes this machine later cannot unmask the past."""
         self._private, self._shared = None, {}
+
+    @property
+    def renewing(self) -> bool:
+        """Whether the next one was made, and no plan has shown it yet."""
+        return self._next is not None
 
     @property
     def erased(self) -> bool:

@@ -137,17 +137,16 @@ class Aggregator:
 
     def filled(self, header: UploadHeader, start: int, stop: int) -> Receipt | None:
         """Note that the memory is filled; return a receipt once the contribution is complete, read and finite."""
-        receipt = Receipt(header.plan, header.member, header.shard, self.peer)
         if self.plan is None or header.plan != self.plan.digest:
             with self._counted():
                 raise Refused(Reason.LATE, "the round is over", **_place(header))
         staging = self._shards[header.shard].staging
         try:
             with self._counted():
-                return receipt if staging.filled(header.member, start, stop) else None
+                return self._receipt(header) if staging.filled(header.member, start, stop) else None
         except Refused as refusal:
             if refusal.reason is Reason.DUPLICATE:
-                return receipt
+                return self._receipt(header)
             if header.member not in staging.complete:
                 self._shards[header.shard].headers.pop(header.member, None)
             raise
@@ -169,7 +168,7 @@ class Aggregator:
                 raise Refused(Reason.WRONG_SHARD, "there is no such shard", **_place(header))
         pieces = encode_upload(upload.part, upload.buffers, trainable, upload.checks, upload.figures)
         if len(pieces) == 1 and self._adopt(header, pieces[0], sender):
-            return Receipt(header.plan, header.member, header.shard, self.peer)
+            return self._receipt(header)
         memory = self.room(header, 0, header.total, sender=sender)
         for piece in pieces:
             memory[start : start + piece.nbytes] = piece
@@ -256,6 +255,13 @@ class Aggregator:
         return self._unmask_by if self.cuts() else self._cut_at
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _receipt(self, header: UploadHeader) -> Receipt:
+        """Say that a contribution is here; of a masked one, of which nothing else is kept, signed."""
+        receipt = Receipt(header.plan, header.member, header.shard, self.peer)
+        if self._sign is None or not self.recipe.unmaskers:
+            return receipt
+        return replace(receipt, signature=self._sign(receipt.signed_bytes))
 
     def _require_agreed(self, plan: RoundPlan) -> None:
         if self._agreement is not None:

@@ -196,6 +196,18 @@ class Coordinator:
                 self._note_disagreement(current, Disagreement(other, manifest))
         return None
 
+    def accused(self, claim: FalseManifest) -> Lie | None:
+        """Look at a manifest that a member shows together with a receipt that it breaks; if it does, exclude."""
+        manifest, receipt = claim.manifest, claim.receipt
+        found = self.manifest(manifest)
+        if found is not None or receipt is None:
+            return found
+        if not self._verify(manifest.aggregator, receipt.signed_bytes, receipt.signature):
+            raise Refused(Reason.BAD_SIGNATURE, "the receipt is not signed by the aggregator", peer=manifest.aggregator)
+        if not lie_of(self._for_plan(manifest.plan, manifest.aggregator).plan, manifest, receipt):
+            raise Refused(Reason.MALFORMED, "the receipt does not contradict the manifest", peer=manifest.aggregator)
+        return self._exclude(claim)
+
     def _exclude(self, lie: Lie) -> Lie:
         """Give a proven liar no shard any more, for the rest of the run; the proof is kept."""
         self._journal.append(lie)

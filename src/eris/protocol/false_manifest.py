@@ -1,8 +1,9 @@
 """Manifests that no honest aggregator signs, whatever others sent it: proof that their author lies.
 
 What a manifest says of itself can be held against the plan that it names: who takes part, who owns the shard, how many
-there must be, and the scalar that their weights give. Values are another matter: a mean that is too long, or that two
-aggregators do not agree on, accuses nobody.
+there must be, and the scalar that their weights give. So can a receipt that its author signed: whoever had one is among
+the contributors. Values are another matter: a mean that is too long, or that two aggregators do not agree on, accuses
+nobody.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from eris.errors import Reason
-from eris.protocol.messages import Equivocation, Manifest
+from eris.protocol.messages import Equivocation, Manifest, Receipt
 from eris.protocol.roster import Roster
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import CertifiedSeal
@@ -23,9 +24,10 @@ __all__ = ["FalseManifest", "Lie", "LieProof", "lie_of"]
 @document(25)
 @dataclass(frozen=True, slots=True)
 class FalseManifest:
-    """A signed manifest that contradicts the plan it names; kept by the coordinator."""
+    """A signed manifest that contradicts the plan it names, or a receipt of its author; kept by the coordinator."""
 
     manifest: Manifest
+    receipt: Receipt | None = None  # of a member that the manifest leaves out
 
     @property
     def aggregator(self) -> int:
@@ -40,7 +42,8 @@ class FalseManifest:
     @property
     def what(self) -> str:
         """The same in words."""
-        return "this peer signed a manifest that the plan contradicts"
+        what = "the plan" if self.receipt is None else "a receipt of its own"
+        return f"this peer signed a manifest that {what} contradicts"
 
 
 @document(22)
@@ -53,6 +56,7 @@ class LieProof:
     plan: Binary = field(repr=False)  # of the round, and its roster, as they travel
     roster: Binary = field(repr=False)
     seal: CertifiedSeal  # of the plan
+    receipt: Receipt | None = None  # that the only manifest contradicts
 
     @property
     def aggregator(self) -> int:
@@ -67,7 +71,7 @@ class LieProof:
             return ""
         match self.manifests:
             case (only,):
-                return lie_of(plan, only)
+                return lie_of(plan, only, self.receipt)
             case (first, second) if (first.aggregator, first.shard) == (second.aggregator, second.shard):
                 return "two manifests for one shard" if first.digest != second.digest else ""
         return ""
@@ -81,8 +85,11 @@ class LieProof:
 Lie = Equivocation | FalseManifest
 
 
-def lie_of(plan: RoundPlan, manifest: Manifest) -> str:
-    """Return what in a manifest no honest aggregator signs under this plan, in words; empty if there is nothing."""
+def lie_of(plan: RoundPlan, manifest: Manifest, receipt: Receipt | None = None) -> str:
+    """Return what in a manifest no honest aggregator signs under this plan, in words; empty if there is nothing.
+
+    With a receipt of the same aggregator for the same shard: nor one without the member that it is for.
+    """
     contributors = manifest.contributors
     if manifest.round != plan.round:
         return f"a round {manifest.round} that is not the plan's"
@@ -96,4 +103,15 @@ def lie_of(plan: RoundPlan, manifest: Manifest) -> str:
         return f"c = {manifest.c}, which its contributors do not give"
     if not counts_as_steps(manifest.steps):
         return f"{manifest.steps} local steps"
+    if receipt is not None and _leaves_out(manifest, receipt):
+        return f"a mean without peer {receipt.member}, whose contribution it had acknowledged"
     return ""
+
+
+def _leaves_out(manifest: Manifest, receipt: Receipt) -> bool:
+    """Whether a receipt is of the manifest's own author and round, and its member is not among the contributors.
+
+    An honest aggregator gives none once a shard is cut, and abstains after a restart.
+    """
+    same = (receipt.plan, receipt.shard, receipt.aggregator) == (manifest.plan, manifest.shard, manifest.aggregator)
+    return same and receipt.member not in manifest.contributors

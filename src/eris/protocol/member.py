@@ -26,12 +26,14 @@ from eris.local.task import BlockResult, LocalResult
 from eris.privacy.masking import MaskKey
 from eris.protocol import steps
 from eris.protocol.agreement import Agreement
+from eris.protocol.false_manifest import FalseManifest, lie_of
 from eris.protocol.floor import Floor
 from eris.protocol.messages import (
     Disagreement,
     Equivocation,
     Manifest,
     Published,
+    Receipt,
     Report,
     Upload,
     Withheld,
@@ -146,6 +148,8 @@ class Member:
             self._agreement.check(plan, self.recipe)
         self.floor.check(plan, self.recipe, self.peer)
         self._enter_reference_epoch(plan)
+        if self._key is not None:
+            self._key.follow(plan.keys.get(self.peer))
         self.plan, self._outgoing = plan, None
         self._held, self._seconded, self._withheld, self._unreached = {}, {}, set(), set()
 
@@ -283,6 +287,13 @@ class Member:
             draw = self._open_plan().draw
             self._sums.note(self.standing(), draw, manifest.shard, manifest.contributors, ours=False)
         return None
+
+    def broken(self, manifest: Manifest, receipt: Receipt | None) -> FalseManifest | None:
+        """Return the proof, if an aggregator left out our contribution, for which it gave us this signed receipt."""
+        if receipt is None or receipt.member != self.peer or not lie_of(self._open_plan(), manifest, receipt):
+            return None
+        signed = self._verify(receipt.aggregator, receipt.signed_bytes, receipt.signature)
+        return FalseManifest(manifest, receipt) if receipt.signature and signed else None
 
     def second(self, manifest: Manifest) -> None:
         """Take what the second aggregator of a shard says it came to; its values are not needed to compare."""

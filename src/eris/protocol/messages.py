@@ -39,6 +39,7 @@ __all__ = [
     "FullReport",
     "Idle",
     "Manifest",
+    "NewKey",
     "Published",
     "Receipt",
     "Report",
@@ -114,14 +115,32 @@ class ShownKey:
     signature: Signature
 
 
+@document(27)
 @dataclass(frozen=True, slots=True)
-class Receipt:
-    """Complete, checked and staged. It means that bytes arrived, not that they were committed."""
+class NewKey:
+    """A peer's next mask key, for the plans to come."""
 
-    plan: str
-    member: int
-    shard: int
-    aggregator: int
+    shown: ShownKey
+
+
+@document(26)
+@dataclass(frozen=True)
+class Receipt:
+    """Complete, checked and staged. It means that bytes arrived, not that they were committed.
+
+    Of a masked contribution it is signed: together with a manifest that leaves the member out it proves a lie.
+    """
+
+    plan: Digest
+    member: Number
+    shard: Number
+    aggregator: Number
+    signature: Signature = ""
+
+    @cached_property
+    def signed_bytes(self) -> bytes:
+        """Everything but the signature."""
+        return encode(replace(self, signature="")) if self.signature else encode(self)
 
 
 @document(5)

@@ -208,6 +208,7 @@ class Unmasker:
         if self.plan is not None and plan.when <= self.plan.when:
             raise Refused(Reason.WRONG_ROUND, "a later plan was open here", **where)
         check_pairs(plan, self.recipe)
+        self._key.follow(plan.keys.get(self.peer))
         if plan.keys.get(self.peer) != self._key.public:
             raise Refused(Reason.WRONG_PLAN, "the plan shows another mask key of ours", **where)
         self.plan, self.whole_until = plan, now + plan.deadlines.contribute

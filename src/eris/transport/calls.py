@@ -20,9 +20,9 @@ from typing import Annotated, Any
 import msgspec
 
 from eris.local.spec import ModelSpec
-from eris.protocol.false_manifest import LieProof
+from eris.protocol.false_manifest import FalseManifest, LieProof
 from eris.protocol.journal import StopClaim
-from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, ShownKey, Wanted, Withheld
+from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, NewKey, ShownKey, Wanted, Withheld
 from eris.protocol.roster import Name, RosterChange, RosterEntry, SignedLeave
 from eris.protocol.seal import CertifiedSeal, Seal
 from eris.wire.schema import MOST_PEERS, Binary, Digest, Number, Numbers, Peers, Real, Signature, Text, document
@@ -116,7 +116,7 @@ class JoinAnswer:
 
 # ── Report ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-ReportRequest = Manifest | Withheld | BriefReport | FullReport | Idle
+ReportRequest = Manifest | Withheld | BriefReport | FullReport | Idle | FalseManifest | NewKey
 
 
 # ── Fetch ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,7 +9,7 @@ from pathlib import Path
 from eris.atomic_file import write_atomically
 from eris.errors import InputError, Reason, Refused
 from eris.protocol.false_manifest import LieProof
-from eris.protocol.messages import MANIFEST_PURPOSE
+from eris.protocol.messages import MANIFEST_PURPOSE, Manifest, Receipt
 from eris.protocol.roster import Roster
 from eris.protocol.seal import SEAL_PURPOSE, CertifiedSeal, Contradiction
 from eris.transport.certificates import fingerprint_of, read_certificate
@@ -45,9 +45,10 @@ def require_lie(proof: LieProof, issued: Issued) -> str:
         raise Refused(Reason.MALFORMED, "an honest aggregator may have signed this")
     key = fingerprint_of(read_certificate(proof.certificate, where="proof")) if proof.certificate else ""
     known = issued(accused.name, proof.certificate) and key == accused.fingerprint
+    said: list[Manifest | Receipt] = [*proof.manifests, *([proof.receipt] if proof.receipt is not None else [])]
     signed = known and all(
         verify_message(proof.certificate, MANIFEST_PURPOSE, one.signed_bytes, bytes.fromhex(one.signature))
-        for one in proof.manifests
+        for one in said
     )
     if not (signed and is_sealed(proof.seal, issued)):
         raise Refused(Reason.BAD_SIGNATURE, "the aggregator did not sign this, or the coordinator not its plan")
