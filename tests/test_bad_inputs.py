@@ -1,4 +1,4 @@
-"""What people get wrong with models and data of their own: one line each, the same from `eris run` and from Python.
+"""What people get wrong with models and data of their own: one line each, the same from `run`, `up` and Python.
 
 Every message is compared word for word, and nothing is left on the disk.
 """
@@ -16,7 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 import eris
-from eris.cli import run
+from eris.cli import run, up
 from eris.errors import ErisError
 from tests.cli.processes import eris as command
 
@@ -357,6 +357,24 @@ def test_a_run_is_refused_and_leaves_nothing(case: Case, written: Any, tmp_path:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_a_federation_is_refused_before_a_process_is_started(case: Case, written: Any, tmp_path: Path) -> None:
+    _, changes = written(case)
+    assert _refused_up(changes, case.kind) == case.said
+    assert not (tmp_path / "folder").exists()
+
+
+def _refused_up(changes: list[str], kind: type[ErisError]) -> str:
+    """Return what `eris up` says to these settings."""
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    up.register(app)
+    words = [word for change in changes for word in ("--set", change)]
+    done = CliRunner().invoke(app, ["up", *words, "--out", "folder"])
+    assert isinstance(done.exception, kind), done.exception
+    return str(done.exception)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
 def test_python_says_the_same(case: Case, written: Any, tmp_path: Path) -> None:
     name, _ = written(case)
     module = importlib.import_module(name)
@@ -370,25 +388,34 @@ def test_python_says_the_same(case: Case, written: Any, tmp_path: Path) -> None:
 
 
 def test_a_factory_that_returns_three(written: Any) -> None:
-    name, _ = written(Case("lambda: 3", "both(x, classes)", ""))
-    said = "give a class or a function that returns a torch.nn.Module"
+    name, changes = written(Case("lambda: 3", "both(x, classes)", ""))
+    fix = "give a class or a function that returns a torch.nn.Module"
+    said = f"what makes the model returned 3, not a network: {fix}"
     module = importlib.import_module(name)
     with pytest.raises(eris.ModelError) as refused:
         eris.Federation(module.model, module.data, "eris", members=3)
-    assert str(refused.value) == f"what makes the model returned 3, not a network: {said}"
-    with pytest.raises(eris.ConfigError) as refused:
-        eris.Federation(f"{name}:model", f"{name}:data", "eris", members=3, workers=1).run("nowhere")
-    assert str(refused.value) == f"'{name}:model' gave a int: return a torch.nn.Module"
-    assert not Path("nowhere").exists()
+    assert str(refused.value) == said
+    with pytest.raises(eris.ModelError) as refused:
+        eris.Federation(f"{name}:model", f"{name}:data", "eris", members=3, workers=1).run("folder")
+    assert str(refused.value) == said
+    assert _refused_up(changes, eris.ModelError) == said
+    assert not Path("folder").exists()
 
 
 def test_a_member_without_samples(written: Any) -> None:
-    name, _ = written(Case("linear(3)", "0", "", more="def of(member): return x[: 9 * (member != 2)], classes[:9]"))
+    some = "def of(member): return x[: 9 * (member != 2)], classes[: 9 * (member != 2)]"
+    name, changes = written(Case("linear(3)", "0", "", more=some))
     module = importlib.import_module(name)
-    module.of = lambda member: (module.x[: 9 * (member != 2)], module.classes[: 9 * (member != 2)])
+    said = "member 2 has no samples [key=members, peer=2]: give it some, or leave it out"
     with pytest.raises(eris.DataError) as refused:
         eris.Federation(module.model, module.of, "eris", members=3)
-    assert str(refused.value) == ("member 2 has no samples [key=members, peer=2]: give it some, or leave it out")
+    assert str(refused.value) == said
+    named = [change.replace(f"{name}:data", f"{name}:of") for change in changes]
+    with pytest.raises(eris.DataError) as refused:
+        eris.Federation(changes=[*named, "workers=1"]).run("folder")
+    assert str(refused.value) == said
+    assert _refused_up(named, eris.DataError) == said
+    assert not Path("folder").exists()
 
 
 def test_members_have_samples_of_their_own_numbers(written: Any) -> None:

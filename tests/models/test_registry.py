@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from eris.data.dataset import ArrayExamples, Dataset, Images
-from eris.errors import ConfigError
+from eris.errors import ConfigError, ModelError
 from eris.models import model_by_name, model_factory, model_names
 from eris.models.fit import require_fit
 
@@ -60,12 +60,16 @@ def test_a_module_of_ones_own_by_import_path():
         ("lenet5", {"colours": 3}, "colours"),
         ("no_such_module:Net", {}, "cannot be imported"),
         ("torch.nn:NoSuchThing", {}, "has no"),
-        ("builtins:dict", {}, "gave a dict"),
     ],
 )
 def test_what_cannot_be_built_is_explained(name, options, says):
     with pytest.raises(ConfigError, match=says):
         model_by_name(name, **options)
+
+
+def test_what_is_no_network_is_none():
+    with pytest.raises(ModelError, match=r"returned \{\}, not a network"):
+        model_by_name("builtins:dict")
 
 
 def test_a_network_of_ours_is_held_to_its_data():

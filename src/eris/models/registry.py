@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from eris.config import concerning
-from eris.errors import ConfigError
+from eris.errors import ConfigError, ModelError
 from eris.registry import BUILT_IN, Lazy, Registry
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def model_by_name(name: str, **options: Any) -> torch.nn.Module:
         raise ConfigError(
             f"model {name!r} cannot be built with {options}: {error}", fix="check [model]", key="model.options"
         ) from error
-    return _require_module(name, model)
+    return _require_module(model)
 
 
 def builder_of(name: str) -> Callable[..., Any]:
@@ -95,9 +95,12 @@ def model_factory(name: str, **options: Any) -> ModelFactory:
     return partial(model_by_name, name, **options)
 
 
-def _require_module(name: str, model: Any) -> torch.nn.Module:
+def _require_module(model: Any) -> torch.nn.Module:
     import torch
 
     if not isinstance(model, torch.nn.Module):
-        raise ConfigError(f"{name!r} gave a {type(model).__name__}", fix="return a torch.nn.Module")
+        raise ModelError(
+            f"what makes the model returned {model!r:.40}, not a network",
+            fix="give a class or a function that returns a torch.nn.Module",
+        )
     return model
