@@ -458,3 +458,33 @@ def test_a_federation_of_processes_says_the_same(written: Any, tmp_path: Path) -
     said = command("up", *words, "--out", "folder", cwd=tmp_path, code=2)
     assert f"error: {case.said}" in said
     assert not (tmp_path / "folder").exists()
+
+
+AT_HOME = """
+from eris.tasks import task_at_home
+
+
+def at_home(config, peer):
+    own = changed(x, (17, 2), np.nan) if peer == 1 else x
+    return task_at_home(config, linear(3), (own, classes))
+"""
+
+
+def test_a_task_at_home_names_the_peer_that_has_the_sample(written: Any, tmp_path: Path) -> None:
+    name, _ = written(Case("linear(3)", "0", "", more=AT_HOME))
+    module = importlib.import_module(name)
+    said = f"the inputs of sample 17 have a value that is nan [sample=17, peer=1]: {FILL}"
+    with pytest.raises(eris.DataError) as refused:
+        eris.Federation(task=module.at_home, members=3, rounds=2).run(tmp_path / "folder")
+    assert str(refused.value) == said
+    assert not (tmp_path / "folder").exists()
+
+
+@pytest.mark.slow
+def test_a_federation_with_a_task_at_home_says_so_and_can_be_tried_again(written: Any, tmp_path: Path) -> None:
+    name, _ = written(Case("linear(3)", "0", "", more=AT_HOME))
+    words = ["up", "--task", f"{name}:at_home", "--peers", "3", "--set", "rounds=2", "--out", "folder"]
+    said = command(*words, cwd=tmp_path, code=20)
+    assert f"the inputs of sample 17 have a value that is nan [sample=17, peer=1]: {FILL}" in said
+    (tmp_path / f"{name}.py").write_text((tmp_path / f"{name}.py").read_text().replace("peer == 1", "peer == 9"))
+    assert "all 3 peers have the same model" in command(*words, cwd=tmp_path)

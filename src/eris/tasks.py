@@ -180,7 +180,11 @@ def task_at_home(
         work=_work(config),
         objective=_objective(config, loss, metrics),
     )
-    task.rehearse([0])
+    try:
+        task.rehearse([0])
+    except DataError as error:  # member 0 is whoever is at home here
+        where = {key: value for key, value in error.where.items() if key != "peer"}
+        raise DataError(error.what, fix=error.fix, **where) from error
     return task
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from eris.config import Config, load_config
-from eris.errors import ConfigError, ErisError, TaskError
+from eris.errors import ConfigError, DataError, ErisError, TaskError
 from eris.local.correction import Correction, correctable
 from eris.local.spec import ModelSpec, Vector
 from eris.local.task import BlockTask, LocalResult, Memory, Task, rehearse
@@ -118,6 +118,8 @@ def _made(given: str | MakeTask, config: Config, peer: int) -> Task:
     make = TASKS.find(given)
     try:
         task = make(config, peer)
+    except DataError as error:  # whose data they are is known here, not there
+        raise DataError(error.what, fix=error.fix, **{**error.where, "peer": peer}) from error
     except ErisError:
         raise
     except Exception as error:
