@@ -6,9 +6,9 @@ Every process is an ordinary `eris coordinator` or `eris join`. After every seco
 gets SIGKILL; a peer is started again a round later, the coordinator at once (no round ends without it). Members train
 three epochs a round, so that a round lasts about as long as a process takes to start, and nobody is killed in the last
 rounds, so that all can be back for the end. Prints one JSON object: what was killed when, and whether all of this held:
-every round ended within its deadline and two seconds; all peers came to one model; at least 90 % of the shards of all
-rounds were committed; the accuracy is within a point of the undisturbed run's; a replay of the verdicts ends in the
-same digest. Ends with 1 if one of them did not.
+every round ended within its deadline and two seconds; all peers came to one model; no kill cost more than the one shard
+that died with its aggregator; the accuracy is within a point of the undisturbed run's; a replay of the verdicts ends in
+the same digest. Ends with 1 if one of them did not.
 """
 
 from __future__ import annotations
@@ -193,7 +193,8 @@ def judge(folder: Path, config: Config, given: argparse.Namespace) -> dict[str, 
     furthest = max(chaos.ends, key=lambda name: chaos.ends[name]["rounds"])
     written = folder / furthest / "verdicts.jsonl"
     shards = [entry for verdict in verdicts(written) for entry in verdict["shards"]]
-    committed = sum(not entry["lost"] for entry in shards) / len(shards)
+    lost, killed = sum(bool(entry["lost"]) for entry in shards), sum(k["killed"] != COORDINATOR for k in chaos.kills)
+    committed = 1 - lost / len(shards)
     replayed = run(config, folder / "replay", replay=written).summaries[0]
     undisturbed = run(config, folder / "undisturbed").summaries[0]
     there = {name: notice for name, notice in chaos.ends.items() if notice["rounds"] == given.rounds}
@@ -207,6 +208,8 @@ def judge(folder: Path, config: Config, given: argparse.Namespace) -> dict[str, 
         "kills": chaos.kills,
         "slowest_round_seconds": slowest,
         "committed": committed,
+        "lost_shards": lost,
+        "killed_peers": killed,
         "back_too_late": sorted(set(troupe.peers) - there.keys()),  # their run was over before they had started
         "lost": sorted({entry["lost"] for entry in shards if entry["lost"]}),
         "accuracy": accuracy[0],
@@ -215,7 +218,7 @@ def judge(folder: Path, config: Config, given: argparse.Namespace) -> dict[str, 
             "no_hang": slowest <= given.deadline + 2.0,
             "one_model": len(digests) == 1 and len(there) == given.peers,
             "ended_finished": {notice["how"] for notice in chaos.ends.values()} == {"finished"},
-            "committed": committed >= 0.9,
+            "committed": lost <= killed,
             "accuracy": None in accuracy or abs(accuracy[0] - accuracy[1]) <= 0.01,
             "replay": digests == {replayed["model_digest"]},
         },
