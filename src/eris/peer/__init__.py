@@ -1,6 +1,6 @@
 """A real peer: drives the roles of `protocol/` over the links of `transport/`, in a process of its own.
 
-To read it, begin with `node` (what a peer is made of) and `play_round` (one round from plan to verdict). Then:
+To read it, begin with `node` (what a peer is made of), `roles` (what it is) and `play_round` (a round). Then:
 
 its rounds         training · shared_aggregator · shared_unmasker · catch_up · verdict_history · round_events
 other peers        address_book · aggregator_client (we dial) · shard_server (they dial) · framing (messages ⇄ frames)

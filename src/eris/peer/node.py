@@ -11,7 +11,6 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from eris.aggregate.staging import all_finite
 from eris.compose import compose
@@ -29,49 +28,36 @@ from eris.events import (
     RunState,
 )
 from eris.local.scores import means_of
-from eris.local.task import BlockTask, Task
+from eris.local.task import Task
 from eris.peer.address_book import AddressBook
 from eris.peer.admission import Admission
 from eris.peer.aggregator_client import AggregatorClients
 from eris.peer.catch_up import CatchUp, Checkpoints, NoCheckpoints, model_digest
 from eris.peer.fault_points import FaultPoints
 from eris.peer.federation_file import FederationFile
-from eris.peer.footprint import memory_need, pool_for
 from eris.peer.inbox import Inbox
 from eris.peer.news import NewsReader
 from eris.peer.node_settings import NodeSettings
 from eris.peer.play_round import ConcludedRound, RoundPlayer
 from eris.peer.reporter import Reporter
+from eris.peer.roles import build_roles, require_memory, require_sockets
 from eris.peer.roster_cache import RosterCache
 from eris.peer.roster_check import roster_watch
 from eris.peer.shard_server import ShardServer
 from eris.peer.shared_aggregator import SharedAggregator
 from eris.peer.shared_unmasker import SharedUnmasker
-from eris.peer.training import Training, initial_model
+from eris.peer.training import Training
 from eris.peer.witness import Witness
 from eris.privacy import masking
-from eris.privacy.masking import MaskKey
-from eris.protocol.aggregator import Aggregator
-from eris.protocol.member import Member
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import CertifiedSeal, Contradiction
-from eris.protocol.shown import RELEASED, SHOWN, Releases, Shown
-from eris.protocol.step_guard import StepGuard, clipped_to
 from eris.protocol.steps import members_figures
-from eris.protocol.sums import SUMS, Sums
-from eris.protocol.unmasker import Unmasker
 from eris.seeds import Seed
 from eris.transport.bulletins import Bulletin, PlanBulletin, RoundsDone, RunEnd
 from eris.transport.calls import CertificateAnswer, CertificateRequest
 from eris.transport.control_client import ControlClient
 from eris.transport.credentials import Credentials
 from eris.transport.link import LinkClosed, LinkTimeout
-from eris.transport.process_limits import (
-    link_memory,
-    peer_descriptors,
-    require_descriptors,
-    require_process_memory,
-)
 
 __all__ = ["NOISE_NOTE", "Node"]
 
@@ -102,10 +88,7 @@ class Node:
         evaluate: bool = False,
         reproducible: bool = False,
     ) -> None:
-        members, aggregators = len(federation.peers), federation.config.aggregators
-        need = peer_descriptors(members, aggregators, aggregates=settings.reachable)
-        crowd = f"a peer among {members:,} members and {aggregators:,} aggregators"
-        require_descriptors(need, crowd)
+        require_sockets(federation, settings)
         self.federation, self.settings, self._credentials = federation, settings, credentials
         self.number, config = federation.number(settings.name), federation.config
         # Only our own samples are known here; what others have comes with the roster.
@@ -113,39 +96,13 @@ class Node:
         self.recipe, self.reproducible, self._evaluate = self.composition.recipe, reproducible, evaluate
         settings.floor.check_figures(self.recipe, peer=settings.name)
         self._emit, self.fault_points, self._inbox = EventStream(listeners), FaultPoints(), Inbox(settings)
-        in_blocks = isinstance(task, BlockTask)
-        vectors = memory_need(self.recipe, above=settings.spill_above, members=members, in_blocks=in_blocks)
-        links = link_memory(members, aggregators, aggregates=settings.reachable)
-        require_process_memory(links + sum(vectors.values()), f"{crowd} of {self.recipe.spec.n:,} values")
-        pool = pool_for(self.recipe, settings, members=config.members, in_blocks=in_blocks)
+        require_memory(federation, settings, self.recipe, task)
         self._book = book = AddressBook(credentials, self.composition.run, peers=federation.peers)
-        signed: dict[str, Any] = {"sign": book.sign, "verify": book.verify}
-        key = self._mask_key = MaskKey(int(time.time())) if self.recipe.unmaskers else None
-        sums = Sums(settings.folder / SUMS if settings.folder is not None else None)
-        agreement = federation.agreement(self.composition.run)
-        guard = StepGuard(config.server.max_step, clipped_to(self.recipe))
-        self.member = member = Member(
-            self.number,
-            self.recipe,
-            initial_model(task, config.seed),
-            private,
-            floor=settings.floor,
-            agreement=agreement,
-            shown=Shown(self.recipe, settings.folder / SHOWN if settings.folder is not None else None),
-            verify=book.verify,
-            pool=pool,
-            key=key,
-            knows_key=book.knows_key,
-            sums=sums,
-            guard=guard,
-            releases=Releases(settings.folder / RELEASED if settings.folder is not None else None),
-        )
-        unmasker = None
-        if key is not None:
-            least = max(2.0, agreement.min_effective)
-            known: dict[str, Any] = {"knows_key": book.knows_key, "sums": sums, "state": self._standing}
-            role = Unmasker(self.number, self.recipe, key, **signed, **known, least_effective=least)
-            unmasker = SharedUnmasker(role, self.fault_points)
+        roles = build_roles(federation, self.composition, task, private, settings, book)
+        self.member = member = roles.member
+        pool = roles.pool
+        key = self._mask_key = roles.key
+        unmasker = SharedUnmasker(roles.unmasker, self.fault_points) if roles.unmasker is not None else None
         initial = self.model_digest()
         self.training = Training(task, member, private, seed=config.seed, pool=pool)
         self.training.rehearse_scores()
@@ -158,8 +115,7 @@ class Node:
             settings.folder,
         )
         self._reporter = Reporter(self.control, member, self._inbox, self.fault_points)
-        aggregator = Aggregator(self.number, self.recipe, pool=pool, agreement=agreement, guard=guard, **signed)
-        self._aggregator = SharedAggregator(aggregator, self._reporter.tell, self._emit)
+        self._aggregator = SharedAggregator(roles.aggregator, self._reporter.tell, self._emit)
         self.clients = AggregatorClients(
             book,
             credentials,
@@ -329,12 +285,6 @@ class Node:
     def model_digest(self) -> str:
         """Return the sha256 of the model in spec order."""
         return model_digest(self.member.replica.model)
-
-    def _standing(self, plan: RoundPlan) -> str:
-        """Return the digest of what members train from under a plan, if we stand before it ourselves."""
-        if (plan.round, plan.chain) != (self.member.round, self.member.chain):
-            raise Refused(Reason.WRONG_CHAIN, "this peer does not stand where the plan begins", round=plan.round)
-        return self.member.standing()
 
     def _open_to_others(self) -> None:
         """Listen, or wait at relays, or both; a peer that only dials out does neither."""
