@@ -32,7 +32,7 @@ test-stories: $(STAMP) ## what people are told to do, done: pages, notebooks, mo
 docs: $(STAMP)   ## the documentation site, in site/: strict, and without a network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-run: $(STAMP)    ## the main job: train on real digits as FedAvg, ERIS and ERIS+DSC, side by side
+run: $(STAMP)    ## the main job: train on real digits as FedAvg, ERIS, ERIS+DSC and masked, side by side
 	$(BIN)/eris run
 
 format: $(STAMP) ## let ruff arrange the files

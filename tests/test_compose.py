@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eris.compose import check_settings, compose
+from eris.compose import check_settings, compose, could_be_masked
 from eris.config import load_config
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec
@@ -142,3 +142,19 @@ def test_weights():
     assert [entry.weight for entry in weighted.roster] == [1, 2, 5]
     uniform = composed("members=3", "server.weights=uniform", samples=[1, 2, 5])
     assert [entry.weight for entry in uniform.roster] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "could"),
+    [
+        (["method=eris"], True),
+        (["method=scaffold"], True),
+        (["method=eris+masked"], False),
+        (["method=eris", "privacy.masking=pairs"], False),
+        (["method=eris", "members=3"], False),
+        (["method=eris", "server.rule=median"], False),
+        (["method=fedavg"], False),
+    ],
+)
+def test_who_is_told_that_plain_shards_could_be_masked(changes, could):
+    assert could_be_masked(load_config(changes=changes)) is could

@@ -12,7 +12,7 @@ from eris.errors import ConfigError
 
 def test_the_defaults_need_nothing():
     config = load_config()
-    assert config.methods == ("fedavg", "eris", "eris+dsc")
+    assert config.methods == ("fedavg", "eris", "eris+dsc", "eris+masked")
     assert (config.members, config.aggregators, config.data.name, config.model.name) == (
         10,
         10,

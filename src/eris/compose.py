@@ -22,7 +22,7 @@ from eris.config import Config, Server, concerning
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec
 from eris.methods import Method, check_options, method_by_name, with_defaults
-from eris.methods.masked import check_masked, is_masked
+from eris.methods.masked import MASKED_FROM, check_masked, is_masked
 from eris.methods.noise_budget import SampleNoise, multiplier, on_steps, on_sums, on_update
 from eris.methods.own_model import own_model
 from eris.privacy.ring_noise import RingNoise
@@ -39,7 +39,15 @@ from eris.transforms.noise import GaussianNoise
 
 _MOST_LISTED = 2000  # members that every plan lists, whether they take part or not
 
-__all__ = ["Composition", "check_settings", "compose", "initial_seed", "shared_figures", "training_seed"]
+__all__ = [
+    "Composition",
+    "check_settings",
+    "compose",
+    "could_be_masked",
+    "initial_seed",
+    "shared_figures",
+    "training_seed",
+]
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,18 @@ def check_settings(config: Config) -> None:
         method = method_by_name(name)
         _check(chosen, method, config.members)
         _ingredients(chosen, method)
+
+
+def could_be_masked(config: Config) -> bool:
+    """Whether a configuration that masks nothing could, with members enough for that to mean something."""
+    if any(is_masked(with_defaults(config, name)) for name in config.methods) or config.members < MASKED_FROM:
+        return False
+    tables = {"privacy": config.privacy.model_copy(update={"masking": "pairs"})}
+    try:
+        check_settings(config.model_copy(update=tables))
+    except ConfigError:
+        return False
+    return True
 
 
 def compose(config: Config, spec: ModelSpec, samples: Sequence[int] | NDArray[np.int64]) -> Composition:

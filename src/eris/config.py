@@ -334,7 +334,7 @@ class Config(_Table):
     """One configured training, or several side by side that differ in their method."""
 
     method: Annotated[str, Field(min_length=1)] | Annotated[tuple[str, ...], Field(min_length=1)] = Field(
-        default=("fedavg", "eris", "eris+dsc"), description="one method, or several to run side by side"
+        default=("fedavg", "eris", "eris+dsc", "eris+masked"), description="one method, or several to run side by side"
     )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(default=1, description="where all randomness comes from")
     rounds: Count = Field(default=80, description="rounds to train; fedavg-best (for compare): see stop")

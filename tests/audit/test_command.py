@@ -27,7 +27,7 @@ def test_an_audit_ends_with_a_table_a_file_and_a_picture(invoke, tmp_path):
     for word in ("first/membership.json", "first/membership.png", "no guarantee"):
         assert word in done.output
     written = json.loads((tmp_path / "first" / "membership.json").read_text())
-    assert [trial["method"] for trial in written["trials"]] == ["fedavg", "eris", "eris+dsc"]
+    assert [trial["method"] for trial in written["trials"]] == ["fedavg", "eris", "eris+dsc", "eris+masked"]
     for trial in written["trials"]:
         assert [result["attack"] for result in trial["results"]] == ["whitened", "paper"]
         for result in trial["results"]:

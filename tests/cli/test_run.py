@@ -43,7 +43,7 @@ def test_a_run_ends_with_a_table_and_a_report(invoke, tmp_path):
     for word in ("FedAvg", "ERIS+DSC", "one saw", "20 MB/s", "report: first/report.html"):
         assert word in done.output
     assert (tmp_path / "first" / "report.html").exists()
-    assert load_config(tmp_path / "first" / "config.toml").methods == ("fedavg", "eris", "eris+dsc")
+    assert load_config(tmp_path / "first" / "config.toml").methods == ("fedavg", "eris", "eris+dsc", "eris+masked")
 
 
 def test_what_a_run_writes(invoke, tmp_path):

@@ -25,7 +25,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_figures_agree_with_the_summaries(finished: Path) -> None:
     page = Page(write_report(finished))
-    assert [method["name"] for method in page.figures["methods"]] == ["fedavg", "eris", "eris+dsc"]
+    assert [method["name"] for method in page.figures["methods"]] == ["fedavg", "eris", "eris+dsc", "eris+masked"]
     for figures in page.figures["methods"]:
         summary = json.loads((finished / figures["name"] / "summary.json").read_text())
         assert {key: figures[key] for key in SAME} == {key: summary[key] for key in SAME}

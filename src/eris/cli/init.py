@@ -12,7 +12,6 @@ from eris.errors import ConfigError
 __all__ = ["register"]
 
 _COORDINATOR = "127.0.0.1:7443"
-_MASKED_FROM = 4  # peers: with three, two that collude see the third, masks or not
 _FEDERATION = """\
 # What all peers of the run share: the settings of the training, and who takes part. Every setting: `eris init`.
 method = "eris"
@@ -67,11 +66,12 @@ def _write_federation(path: Path, peers: list[str], name: str, coordinator: str,
     """Write a file that loads, with masks on where there are peers enough; nothing is written if it would not."""
     import tempfile
 
+    from eris.methods.masked import MASKED_FROM
     from eris.peer.federation_file import load_federation
 
     if path.exists() and not force:
         raise ConfigError("there is such a file already", fix="choose another name, or use --force", path=path)
-    masked, listed = len(peers) >= _MASKED_FROM, ", ".join(f'"{peer.strip()}"' for peer in peers)
+    masked, listed = len(peers) >= MASKED_FROM, ", ".join(f'"{peer.strip()}"' for peer in peers)
     masking = _MASKED if masked else _PLAIN
     text = _FEDERATION.format(masking=masking, name=name, coordinator=coordinator, peers=listed)
     with tempfile.TemporaryDirectory() as folder:

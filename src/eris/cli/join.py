@@ -38,6 +38,12 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 
+_PLAIN_NOTE = (
+    "plain shards: each aggregator sees its part of your update; "
+    'masking = "pairs" under [privacy] in FEDERATION.toml would show it only sums over many members'
+)
+
+
 def register(app: typer.Typer) -> None:
     """Add the verb."""
 
@@ -199,7 +205,7 @@ def register(app: typer.Typer) -> None:
                 max_epsilon=max_epsilon,
             )
             _start_logging(session, facts, as_json=log_json, quiet=not (log_json or as_json))
-            _warn(own, session, reproducible)
+            _warn(own, session, reproducible, alone=not with_parent)
             with _shown(session, facts, page, own, as_json=as_json):
                 summary = _run(session, with_parent=with_parent)
             written = _reported(summary, folder, listeners) if report else None
@@ -351,7 +357,8 @@ def _start_logging(session: Session, facts: LiveFacts | None, *, as_json: bool, 
     start_logging(as_json=as_json, quiet=quiet, context=context, also=also)
 
 
-def _warn(own: Credentials, session: Session, reproducible: bool) -> None:
+def _warn(own: Credentials, session: Session, reproducible: bool, *, alone: bool) -> None:
+    from eris.compose import could_be_masked
     from eris.peer.node import NOISE_NOTE
 
     console = Console(stderr=True)
@@ -359,6 +366,8 @@ def _warn(own: Credentials, session: Session, reproducible: bool) -> None:
         console.print(warning, style="yellow")
     if reproducible and session.node.composition.noise is not None:
         console.print(NOISE_NOTE, style="yellow")
+    if alone and could_be_masked(session.node.federation.config):
+        console.print(_PLAIN_NOTE, style="yellow", soft_wrap=True, markup=False)
 
 
 def _run(session: Session, *, with_parent: bool) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
         as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON, nothing else.")] = False,
         quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     ) -> None:
-        """Train a federation in simulation: by default real digits as FedAvg, ERIS and ERIS+DSC, side by side."""
+        """Train a federation in simulation: by default real digits, as FedAvg and as ERIS in three ways."""
         from eris.config import dump_config
         from eris.simulate.run import check
 

@@ -6,7 +6,9 @@ from eris.config import Config
 from eris.errors import ConfigError
 from eris.methods.method import Method
 
-__all__ = ["check_masked", "is_masked", "unmaskers_of"]
+__all__ = ["MASKED_FROM", "check_masked", "is_masked", "unmaskers_of"]
+
+MASKED_FROM = 4  # members: with three, two that collude see the third, masks or not
 
 
 def is_masked(config: Config) -> bool:

@@ -19,7 +19,7 @@ from eris.errors import InputError
 __all__ = ["MethodResult", "number", "read_run"]
 
 _TRACES = ("metrics.jsonl", "summary.json")  # a folder with one of these belongs to one method
-_ORDER = ("fedavg", "eris", "eris+dsc")  # where the run does not say: the baseline first
+_ORDER = ("fedavg", "eris", "eris+dsc", "eris+masked")  # where the run does not say: the baseline first
 
 
 @dataclass(frozen=True)
