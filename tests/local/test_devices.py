@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -225,3 +227,16 @@ def test_training_on_mps():
     start = here.initial(public_root(1))
     updates = [each.train(0, start, each.memory(0), round=0, seed=SEED).update for each in (here, there)]
     np.testing.assert_allclose(updates[1], updates[0], atol=1e-4)
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="a process's environment is not shown here")
+def test_peers_of_a_local_federation_take_devices_in_turn(tmp_path):
+    from eris.cli.networking.children import Children
+
+    numbers = []
+    with Children() as children:
+        for name in ("coordinator", "peer-0", "peer-1", "peer-2"):
+            child = children.start(name, ["version"], tmp_path / name)
+            given = Path(f"/proc/{child.pid}/environ").read_bytes().decode().split("\0")
+            numbers.append(dict(entry.partition("=")[::2] for entry in given)[devices.WORKER])
+    assert numbers == ["0", "0", "1", "2"]

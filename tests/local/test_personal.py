@@ -16,6 +16,7 @@ from eris.local.torch_module import FlatModule, spec_of
 from eris.local.torch_private import PrivateGradient
 from eris.local.torch_task import TorchTask
 from eris.local.torch_work import LocalWork
+from eris.methods import METHODS
 from eris.seeds import private_root, public_root
 from tests.cli.processes import eris as command
 
@@ -148,6 +149,29 @@ def test_a_run_with_heads_of_their_own_is_the_same_however_it_is_cut(tmp_path):
     assert ran("shards")["model_digest"] == whole["model_digest"]
     assert ran("fedavg", method="fedavg")["model_digest"] == whole["model_digest"]
     assert ran("dsc", method="eris+dsc")["finished"]
+
+
+WITH_UPDATES = [
+    name for name, method in METHODS.items() if method.exchange is None and name != "fedavg-dpsgd"
+]  # with noise in local steps it is refused, see below
+
+
+@pytest.mark.parametrize("method", WITH_UPDATES)
+def test_it_goes_with_every_method_that_composes(method, tmp_path):
+    federation = eris.Federation(
+        Network, ((X, Y), (X, Y)), method, members=4, rounds=2, workers=1,
+        local={"lr": 0.1, "batch": 5, "keep": ["head.*", "bn.*"]},
+    )  # fmt: skip
+    result = federation.run(tmp_path / "run", report=False)
+    assert result[method]["parameters"] == 4 * 5 + 5
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert all({"loss", "personal_loss"} <= line.keys() for line in lines)
+
+
+def test_and_with_corrected_gradients(tmp_path):
+    changes = ["local.correction=proximal", 'local.keep=["head.*"]', "local.buffers=local", "local.batch=5"]
+    federation = eris.Federation(Network, ((X, Y), None), "eris", members=3, rounds=2, changes=changes)
+    assert federation.run(tmp_path / "run", report=False).finished
 
 
 def test_personal_and_shared_figures_stand_side_by_side(tmp_path):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from eris.errors import ConfigError
 
-__all__ = ["BITS", "WORKER", "device_of", "devices_there", "make_repeatable", "place"]
+__all__ = ["BITS", "WORKER", "device_note", "device_of", "devices_there", "make_repeatable", "place"]
 
 BITS = "aggregation is the same everywhere, training for one kind of device, torch build and thread count"
 WORKER = "ERIS_WORKER"  # which of a machine's processes this one is; an engine tells its workers
@@ -39,6 +39,17 @@ def place(wanted: str, worker: int, there: Sequence[str]) -> str:
             key="local.device",
         )
     return able[worker % len(able)]
+
+
+def device_note(wanted: str) -> str | None:
+    """Return what a summary says of where was trained; nothing of the processor.
+
+    >>> device_note("cuda")
+    'trained with local.device = cuda: the same bits only on the same kind of device'
+    """
+    if wanted == "cpu":
+        return None
+    return f"trained with local.device = {wanted}: the same bits only on the same kind of device"
 
 
 def devices_there() -> list[str]:

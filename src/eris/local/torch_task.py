@@ -154,14 +154,22 @@ class TorchTask:
         return HeldSamples(self._cache.get(("train", member), self._train, self._places[member]))
 
     def _personal_scores(self, flat: FlatModule, member: int, model: Vector) -> dict[str, float]:
-        """Score the round's shared model with the member's own tensors, as they are now, on what it holds back."""
-        held = self._validation[member] if member < len(self._validation) else ()
-        if not len(held):
+        """Score the round's shared model with the member's own tensors, as they are now, on samples of its own."""
+        if (own := self._held_by(member)) is None:
             return {}
         flat.load(model)
         flat.evaluate()
-        scores = self._scores(flat, f"held-{member}", Chosen(self._train, np.asarray(held)), by_class=False)
-        return {f"personal_{name}": value for name, value in scores.items()}
+        return {f"personal_{name}": value for name, value in self._scored(flat, *own).means().items()}
+
+    def _held_by(self, member: int) -> tuple[str, Examples] | None:
+        """Return what a member alone is scored on: what it holds back or, if that is nothing, tests of its own."""
+        held = self._validation[member] if member < len(self._validation) else ()
+        tests = self._tests[member] if member < len(self._tests) else ()
+        if len(held):
+            return f"held-{member}", Chosen(self._train, np.asarray(held))
+        if self._test is not None and len(tests):
+            return f"test-{member}", Chosen(self._test, np.asarray(tests))
+        return None
 
     def rehearse(self, members: Sequence[int] | None = None) -> None:
         """Send a dry batch through the network and look at these members' samples (all, unless said)."""
@@ -233,16 +241,12 @@ class TorchTask:
 
         Where members neither hold anything back nor have tests of their own there is nothing.
         """
-        held = self._validation[member] if member < len(self._validation) else ()
-        tests = self._tests[member] if member < len(self._tests) else ()
-        split, places = (self._train, held) if len(held) else (self._test, tests)
-        if split is None or not len(places):
+        if (own := self._held_by(member)) is None:
             return {}
         with self._at_work(None) as flat:
             self._load_for_evaluation(flat, model)
             flat.load_local(memory.get("local", flat.initial_local))
-            name = f"held-{member}" if split is self._train else f"test-{member}"
-            return self._scored(flat, name, Chosen(split, np.asarray(places))).pairs()
+            return self._scored(flat, *own).pairs()
 
     def gradient_norm(self, model: Vector, weights: Sequence[float] | None = None) -> float:
         """Return ‖Σ w_k ∇f_k‖² over all training data (weights by samples unless given), in evaluation mode."""

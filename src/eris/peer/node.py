@@ -27,6 +27,7 @@ from eris.events import (
     RunStarted,
     RunState,
 )
+from eris.local.devices import device_note
 from eris.local.scores import means_of
 from eris.local.task import Task
 from eris.peer.address_book import AddressBook
@@ -200,6 +201,8 @@ class Node:
         self._evaluate_failed = False
         self._examined = ""  # digest of the model when it was last looked at
         self.notes = [NOISE_NOTE] if reproducible and self.composition.noise is not None else []
+        if (note := device_note(config.local.device)) is not None:
+            self.notes.append(note)
         self._counted = _NOTHING, _NOTHING  # what had gone over links at the end of the last round
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ from typing import Any
 
 from eris.compose import Composition
 from eris.config import Config
+from eris.local.devices import device_note
 from eris.privacy.ring_noise import RingNoise, Sum, Worth
 from eris.protocol.best_round import Choice
 from eris.simulate.run_folder import RunFolder, versions
@@ -80,8 +81,8 @@ def failed_summary(composition: Composition, folder: RunFolder, error: BaseExcep
 def notes_of(composition: Composition) -> tuple[str, ...]:
     """Return what must be said wherever the run is shown."""
     notes: tuple[str, ...] = (NOISE_NOTE,) if composition.noise is not None else ()
-    if (device := composition.config.local.device) != "cpu":
-        notes += (f"trained with local.device = {device}: the same bits only on the same kind of device",)
+    if (note := device_note(composition.config.local.device)) is not None:
+        notes += (note,)
     return (*notes, COHORT_NOTE) if composition.config.local.cohort > 1 else notes
 
 

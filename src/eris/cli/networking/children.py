@@ -14,6 +14,7 @@ from pathlib import Path
 
 from eris.cli.networking.event_lines import read_event_line
 from eris.events import Event
+from eris.local.devices import WORKER
 
 __all__ = ["Child", "Children"]
 
@@ -24,7 +25,7 @@ Heard = tuple[str, Event | None]  # which child says what; None: it has ended
 class Child:
     """One eris command in a process of its own; its events go to the queue, its logs to a file."""
 
-    def __init__(self, name: str, words: list[str], log: Path, events: queue.Queue[Heard]) -> None:
+    def __init__(self, name: str, words: list[str], log: Path, events: queue.Queue[Heard], worker: int = 0) -> None:
         self.name, self.log = name, log
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as errors:
@@ -34,7 +35,7 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", WORKER: str(worker)},
                 start_new_session=True,
             )
         self._reader = threading.Thread(target=self._read, args=(events,), name=f"eris-child {name}", daemon=True)
@@ -84,7 +85,8 @@ class Children:
 
     def start(self, name: str, words: list[str], log: Path) -> Child:
         """Start an eris command."""
-        self._children[name] = Child(name, words, log, self.events)
+        before = max(0, len(self._children) - 1)  # the first is the coordinator: peers take accelerators in turn
+        self._children[name] = Child(name, words, log, self.events, before)
         return self._children[name]
 
     def __iter__(self) -> Iterator[Child]:
