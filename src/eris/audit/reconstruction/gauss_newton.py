@@ -1,9 +1,9 @@
 """Least squares with its true curvature: Levenberg–Marquardt within the bounds of a picture, for small networks.
 
 A search by slopes needs hundreds of steps to learn the curvature that the Jacobian of the residual gives in one. Near
-the solution each step squares the error, so that a handful of steps reaches the last digit of what was sent. The
-Jacobian has a row for each value that is matched and a column for each pixel; no more than three rows for every pixel
-are taken.
+the solution each step squares the error, so that a handful of steps reaches the last digit of what was sent. Far from
+it smoothness is the better guide: the first start is where `boxed` ends, the others are grey. The Jacobian has a row
+for each value that is matched and a column for each pixel; no more than three rows for every pixel are taken.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from eris.audit.reconstruction.attack import Labels, Mode, Recovered
+from eris.audit.reconstruction.boxed import Boxed
 from eris.audit.reconstruction.matching import Matching
 from eris.audit.reconstruction.observation import UpdateObservation
 from eris.audit.reconstruction.public_model import PublicModel
@@ -26,14 +27,16 @@ __all__ = ["GaussNewton"]
 _ROWS = 3  # for each pixel
 _AT_ONCE = 64  # rows of the Jacobian, or columns
 _MOST_VALUES = 1 << 27  # of the Jacobian: 1 GiB in float64
+_PATIENCE = 8  # steps in which the match must become better by a tenth, or the search is at its end
 
 
 @dataclass(frozen=True)
 class GaussNewton:
-    """Label from the last layer, picture by Levenberg–Marquardt in [0, 1] from grey."""
+    """Label from the last layer, picture by Levenberg–Marquardt in [0, 1] from where `boxed` ends, or from grey."""
 
     steps: int = 60
     restarts: int = 3
+    before: int = 600  # steps of `boxed` for the first start; 0: from grey
     enough: float = 1e-12  # a match as good as that ends the search
 
     name = "gauss-newton"
@@ -60,9 +63,15 @@ class GaussNewton:
             )
         rows = torch.from_numpy(seed.child("rows").permutation(seen)[: _ROWS * pixels].copy())
 
+        smooth = iter([Boxed(steps=self.before, restarts=1)] if self.before else [])
+
         def search(own: Seed) -> SearchResult:
-            noise = own.child("start").generator().random((len(known), *public.shape))
-            start = torch.from_numpy(0.5 + 0.1 * (noise - 0.5)).to(public.dtype)
+            if (boxed := next(smooth, None)) is not None:
+                found = boxed.recover(observation, public, mode=mode, seed=own, labels=known)
+                start = torch.from_numpy(found.images).to(public.dtype)
+            else:
+                noise = own.child("start").generator().random((len(known), *public.shape))
+                start = torch.from_numpy(0.5 + 0.1 * (noise - 0.5)).to(public.dtype)
             return self._descend(matching, targets, start, rows, enough)
 
         return best_of(search, seed, restarts=self.restarts, enough=enough).recovered(known)
@@ -89,7 +98,7 @@ class GaussNewton:
                 break
             pictures, damping = candidate, max(damping / 10, 1e-14)
             trace.append(loss)
-            if loss <= enough:
+            if loss <= enough or (len(trace) > _PATIENCE and loss > 0.9 * trace[-1 - _PATIENCE]):
                 break
         return SearchResult(pictures, matching.loss(pictures, targets).item(), trace)
 
