@@ -114,6 +114,16 @@ def test_all_colluding_aggregators_score_as_a_server(tmp_path):
             assert joint[name][victim].tobytes() == alone[name][victim].tobytes(), name
 
 
+def test_all_colluding_against_one_that_aggregates_score_as_a_server_would(tmp_path):
+    """The victim's own shard is what is left of the published mean when all others take their parts off."""
+    audited = train(tmp_path, "aggregators=5", "rounds=4")
+    joint = audited.audit("coalition:5", views=1).scores(parse_observer("coalition:5"))
+    whole = train(tmp_path / "b", "rounds=4", method="fedavg").audit("server").scores(parse_observer("server"))
+    for name in ("whitened", "regression", "dot"):
+        for victim in range(5):
+            assert joint[name][victim][-1] == pytest.approx(whole[name][victim][-1], abs=0.02), name
+
+
 @pytest.mark.slow
 def test_the_null_keeps_its_level(tmp_path):
     """Over 200 audits whose coins were tossed after the training, about 5 % reject at 5 %, whatever the figure."""

@@ -82,7 +82,8 @@ class UpdateEstimator:
         others = self._mean_of_others(record)
         sole, rest = np.flatnonzero(others.sole), np.flatnonzero(others.hidden)
         seen = np.concatenate([view.coordinates, sole])
-        sent = np.concatenate([view.values, others.values[sole]])
+        order = np.argsort(seen)  # attacks take as many coordinates as there are for all of them in their order
+        seen, sent = seen[order], np.concatenate([view.values, others.values[sole]])[order]
         update = self._unshifted(seen, sent, view, record)
         means = self._unshifted_means(rest, others.values[rest], record)
         fresh = self._fresh(seen, update, rest, means)
