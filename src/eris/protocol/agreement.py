@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eris.errors import Reason, Refused
-from eris.protocol.participation import draw_participants
+from eris.protocol.participation import draw_participants, without_a_third
 from eris.protocol.recipe import Recipe
 from eris.protocol.roster import Roster
 from eris.protocol.round_plan import Deadlines, Normalisation, RoundPlan
 
-__all__ = ["Agreement", "effective_contributors"]
+__all__ = ["Agreement", "effective_contributors", "sits_out"]
 
 _ROUNDING = 1e-9
 _LONGEST = 2.0  # a plan's deadlines, as multiples of the agreed ones
@@ -56,7 +56,7 @@ class Agreement:
         self._check_deadlines(plan)
         self._check_roster(plan)
         drawn = draw_participants(sorted(plan.weights), self.participation, recipe.public, plan.round)
-        if plan.participants != drawn:
+        if plan.participants != drawn and not (recipe.encoding and sits_out(plan.participants, drawn)):
             raise _violation(plan, "participants", "are not the ones that the public seed draws from this roster")
         if self.aggregators is not None and not plan.aggregators <= self.aggregators:
             strangers = [self.names[peer] for peer in sorted(plan.aggregators - self.aggregators)]
@@ -89,6 +89,11 @@ class Agreement:
                     "roster",
                     f"gives {entry.name} the weight {entry.weight:g}, at most {self.heaviest:g} is agreed",
                 )
+
+
+def sits_out(participants: tuple[int, ...], drawn: tuple[int, ...]) -> bool:
+    """Whether a third of those who were drawn sits out, as after impossible sums."""
+    return participants != drawn and participants in (without_a_third(drawn, turn) for turn in range(3))
 
 
 def effective_contributors(plan: RoundPlan, members: Iterable[int]) -> float:

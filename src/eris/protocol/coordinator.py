@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from eris.errors import Reason, Refused, RunStopped
 from eris.protocol.best_round import BestRound
@@ -20,7 +20,7 @@ from eris.protocol.journal import Departure, Journal, Membership, Rewind, in_for
 from eris.protocol.messages import BriefReport, Disagreement, Equivocation, Manifest, Report, Wanted, Withheld
 from eris.protocol.open_round import OpenRound
 from eris.protocol.pairs import choose_unmaskers
-from eris.protocol.participation import draw_participants
+from eris.protocol.participation import ALARMS, draw_participants, without_a_third
 from eris.protocol.placement import Placement
 from eris.protocol.recipe import Recipe
 from eris.protocol.roster import Roster, RosterEntry, SignedLeave
@@ -62,6 +62,7 @@ class Coordinator:
         self.disagreements: list[Disagreement] = []
         self.lost_reasons: Counter[str] = Counter()
         self.lost_in_a_row = self.short_in_a_row = 0  # rounds that committed nothing, and not every shard
+        self._alarms = self._alarms_in_a_row = 0  # rounds with a sum that no members within the limit can have
         self.best = BestRound()  # by the figures that members share
         self._open: OpenRound | None = None
         self._last_roster = Roster()
@@ -319,6 +320,7 @@ class Coordinator:
         self._contributed.clear()
         self.lost_reasons.clear()
         self.lost_in_a_row = self.short_in_a_row = 0
+        self._alarms = self._alarms_in_a_row = 0
         self.disagreements.clear()
         self._resume()
 
@@ -405,7 +407,8 @@ class Coordinator:
         able = present & self.mask_keys.keys() if self.mask_keys else present
         for shard, home in enumerate(assignment if count else ()):
             owners = (home, *witnesses[shard : shard + 1])
-            found = choose_unmaskers(self.roster, owners, count, able)
+            untried = {peer for peer in able if not self._failed.get(peer, set()) & self._failed.get(home, set())}
+            found = choose_unmaskers(self.roster, owners, count, untried if len(untried - {*owners}) >= count else able)
             if len(found) < count:
                 raise RunStopped(
                     f"shard {shard} has {len(found)} of {count} peers that could unmask it",
@@ -420,8 +423,15 @@ class Coordinator:
         rules, here = self.rules, self._present()
         drawn = draw_participants(sorted(self.roster), rules.participation, self.recipe.public, self.round)
         if len(set(here) & set(drawn)) >= rules.min_contributors or len(here) < rules.min_contributors:
-            return drawn
+            return self._after_alarms(drawn, here)
         return draw_participants(here, min(1.0, len(drawn) / len(here)), self.recipe.public, self.round)
+
+    def _after_alarms(self, drawn: tuple[int, ...], here: Collection[int]) -> tuple[int, ...]:
+        """Let another third sit out in every round after two impossible sums in a row, as long as enough are left."""
+        if self._alarms_in_a_row < ALARMS:
+            return drawn
+        rest = without_a_third(drawn, self._alarms)
+        return rest if len(set(here) & set(rest)) >= max(self.rules.min_contributors, 2) else drawn
 
     def _verdict(self, current: OpenRound) -> Verdict:
         quorum = self._quorum(len(current.plan.roster))
@@ -507,4 +517,7 @@ class Coordinator:
         self.lost_reasons.update(lost)
         self.lost_in_a_row = self.lost_in_a_row + 1 if len(lost) == len(verdict.shards) else 0
         self.short_in_a_row = self.short_in_a_row + 1 if lost else 0
+        alarm = self.recipe.encoding is not None and Reason.OUT_OF_RANGE.value in lost
+        self._alarms += alarm
+        self._alarms_in_a_row = self._alarms_in_a_row + 1 if alarm else 0
         self.round, self.chain, self._open = verdict.round + 1, verdict.digest, None

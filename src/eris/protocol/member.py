@@ -9,6 +9,7 @@ One that lost its place (another chain) takes a snapshot.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,7 +26,7 @@ from eris.local.spec import Vector
 from eris.local.task import BlockResult, LocalResult
 from eris.privacy.masking import MaskKey
 from eris.protocol import steps
-from eris.protocol.agreement import Agreement
+from eris.protocol.agreement import Agreement, sits_out
 from eris.protocol.false_manifest import FalseManifest, lie_of
 from eris.protocol.floor import Floor
 from eris.protocol.messages import (
@@ -40,6 +41,7 @@ from eris.protocol.messages import (
     payload_hash,
 )  # fmt: skip
 from eris.protocol.pairs import check_pairs, coalitions
+from eris.protocol.participation import ALARMS, draw_participants
 from eris.protocol.recipe import Recipe
 from eris.protocol.replica import Replica, copy_over, initial_state
 from eris.protocol.round_plan import RoundPlan
@@ -123,6 +125,7 @@ class Member:
         self.last_scale: RingScale | None = None  # how the values of the last round were written, in fixed point
         self._standing: tuple[tuple[int, str], str] = ((-1, ""), "")  # where it was worked out, and what it is
         self._sent_buffers: NDArray[Any] = np.empty(0, np.uint64)
+        self._alarms: deque[bool] = deque(maxlen=ALARMS)  # whether the last rounds had impossible sums
         self.limited = steps.Limited()  # by the last contribution in fixed point; told to nobody
 
     # ── the round ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -147,11 +150,28 @@ class Member:
         if self._agreement is not None:
             self._agreement.check(plan, self.recipe)
         self.floor.check(plan, self.recipe, self.peer)
+        self._require_alarms(plan)
         self._enter_reference_epoch(plan)
         if self._key is not None:
             self._key.follow(plan.keys.get(self.peer))
         self.plan, self._outgoing = plan, None
         self._held, self._seconded, self._withheld, self._unreached = {}, {}, set(), set()
+
+    def _require_alarms(self, plan: RoundPlan) -> None:
+        """Refuse that a third of those who were drawn sits out, unless there was reason to, as far as we know."""
+        if self.recipe.encoding is None:
+            return
+        drawn = draw_participants(sorted(plan.weights), plan.participation, self.recipe.public, plan.round)
+        known = len(self._alarms) == ALARMS or self.round < ALARMS
+        if known and sits_out(plan.participants, drawn) and not (self._alarms and all(self._alarms)):
+            raise Refused(
+                Reason.WRONG_PLAN,
+                "a third of the participants sits out, and there were no impossible sums",
+                fix="the coordinator is not honest",
+                peer=self.peer,
+                round=plan.round,
+                field="participants",
+            )
 
     def _enter_reference_epoch(self, plan: RoundPlan) -> None:
         """Do s_k := s in the round in which all members do it; a member that missed that round has no reference."""
@@ -359,6 +379,7 @@ class Member:
         self._settle(verdict)
         self.shown.committed(plan.draw, (entry.shard for entry in verdict.shards if entry.committed))
         self._last_held = {published.manifest.hash: published for published in committed}
+        self._alarms.append(Reason.OUT_OF_RANGE.value in {entry.lost for entry in verdict.shards})
         self.round, self.chain = verdict.round + 1, verdict.digest
         self.plan, self._outgoing, self._held = None, None, {}
         return None
@@ -396,6 +417,7 @@ class Member:
         for verdict in missed:
             self._settle(verdict)
         self.replica.load(snapshot.state)
+        self._alarms.clear()
         self.shown.jumped()
         self.round, self.chain = snapshot.round, snapshot.chain
         self.plan, self._outgoing, self._held, self._last_held = None, None, {}, {}

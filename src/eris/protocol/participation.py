@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from eris.errors import ConfigError
 from eris.seeds import Seed
 
-__all__ = ["draw_participants"]
+__all__ = ["ALARMS", "draw_participants", "without_a_third"]
+
+ALARMS = 2  # rounds in a row with an impossible sum, after which a third of the participants sits out
 
 
 def draw_participants(peers: Sequence[int], fraction: float, public: Seed, round: int) -> tuple[int, ...]:
@@ -23,3 +25,15 @@ def draw_participants(peers: Sequence[int], fraction: float, public: Seed, round
     count = max(1, int(fraction * len(peers) + 0.5))
     chosen = public.child("round", round, "participants").subset(len(peers), count)
     return tuple(peers[index] for index in chosen)
+
+
+def without_a_third(drawn: Sequence[int], turn: int) -> tuple[int, ...]:
+    """Return who is left when every third participant sits out, another third in every turn.
+
+    A sum of whole numbers that no members within the limit can have does not say who left it. Whoever does so in every
+    round would stop the run; so it is found out by leaving people out, and the run goes on meanwhile.
+
+    >>> [without_a_third(range(7), turn) for turn in range(4)]
+    [(1, 2, 4, 5), (0, 2, 3, 5, 6), (0, 1, 3, 4, 6), (1, 2, 4, 5)]
+    """
+    return tuple(peer for place, peer in enumerate(drawn) if place % 3 != turn % 3)

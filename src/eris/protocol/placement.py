@@ -40,10 +40,16 @@ class Placement:
         return assignment, self._placed(seconds, present, load, assignment)
 
     def _along(self, homes: tuple[int, ...]) -> tuple[int, ...]:
-        ring = sorted(set(self.rules.aggregators))
-        return tuple(
-            ring[(ring.index(home) + self.moved.get(shard, 0)) % len(ring)] for shard, home in enumerate(homes)
-        )
+        """Move shards along the ring as often as they were lost for want of pads, past whoever has enough already."""
+        ring, layout, load = sorted(set(self.rules.aggregators)), self.policy.layout(self.round), Counter[int]()
+        limit, found = self.share * layout.n * (1 + _ROUNDING), list(homes)
+        for shard in sorted(range(len(homes)), key=lambda shard: (self.moved.get(shard, 0) > 0, shard)):
+            first, size = ring.index(homes[shard]) + self.moved.get(shard, 0), layout.size(shard)
+            turns = [ring[(first + turn) % len(ring)] for turn in range(len(ring))]
+            if self.moved.get(shard, 0):
+                found[shard] = next((peer for peer in turns if load[peer] + size <= limit), turns[0])
+            load[found[shard]] += size
+        return tuple(found)
 
     @property
     def share(self) -> float:
