@@ -87,10 +87,10 @@ def test_prevented_a_contribution_that_alone_makes_the_mean_too_long(tmp_path: P
             member = nodes["elder"].member  # aggregates nothing
             honest = member.contribute
 
-            def contribute(result: Any) -> Any:
+            def contribute(result: Any, *scores: Any) -> Any:
                 if member.round >= WARM:
                     result = replace(result, update=result.update * np.float32(1e6))
-                return honest(result)
+                return honest(result, *scores)
 
             member.contribute = contribute  # type: ignore[method-assign]
 

@@ -241,8 +241,8 @@ def test_one_wrong_value_in_one_aggregator_changes_exactly_that_coordinate() -> 
     honest, touched = Federation(case), Federation(case)
     contribute, plan = touched.members[4].contribute, case.policy.layout(0).trainable
 
-    def one_off(result: LocalResult) -> list[Upload]:
-        uploads = contribute(result)
+    def one_off(result: LocalResult, scores: None = None) -> list[Upload]:
+        uploads = contribute(result, scores)
         uploads[2].part.symbols[1] += 1
         return uploads
 
