@@ -30,6 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from eris.errors import ConfigError
 
 __all__ = [
+    "MOST_AGGREGATORS",
     "Compression",
     "Config",
     "Data",
@@ -306,6 +307,10 @@ class Network(_Table):
         default=0.0, description="virtual seconds until an aggregator cuts its shard; 0: never"
     )
     ray: str = Field(default="", description="address of a Ray cluster for engine = ray; empty: a local one")
+    ray_gpus: NotNegative = Field(default=0.0, description="GPUs for each worker on Ray; 0.5: two workers share one")
+    ray_folder: str = Field(
+        default="", description="folder with code and data of one's own, sent to all of Ray's nodes"
+    )
 
     def of_each(self, key: Literal["up", "down", "compute"], members: int) -> tuple[float, ...]:
         """Return a setting of every member: its own, or the one of all."""
@@ -413,7 +418,12 @@ class Config(_Table):
 
         How the work is spread over processes and devices does not, so it is left out.
         """
-        spread: Any = {"workers": True, "engine": True, "network": {"ray"}, "local": {"device"}}
+        spread: Any = {
+            "workers": True,
+            "engine": True,
+            "network": {"ray", "ray_gpus", "ray_folder"},
+            "local": {"device"},
+        }
         plain = self.model_dump(mode="json", exclude=spread)
         return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 

@@ -43,6 +43,7 @@ __all__ = [
     "Sent",
     "ShardPublished",
     "VerdictWritten",
+    "asks_for_views",
     "hears",
 ]
 
@@ -100,6 +101,15 @@ class EventStream:
                 self(event)
             except Exception as error:  # noqa: BLE001 - a listener's own
                 self._failure = error
+
+
+def asks_for_views(listeners: Iterable[Listener]) -> bool:
+    """Whether anybody looks at the values that single members sent; one with `views = False` needs only who and whom.
+
+    >>> asks_for_views([hears(RoundEnded)(lambda event: None)])
+    False
+    """
+    return any(_is_heard(listener, Sent) and getattr(listener, "views", True) for listener in listeners)
 
 
 def _is_heard(listener: Listener, kind: type[Event]) -> bool:
@@ -178,7 +188,7 @@ class Sent(Event):
     bytes: tuple[int, ...]
     weight: float
     steps: float
-    values: NDArray[np.float32] = field(repr=False)  # on `support`
+    values: NDArray[np.float32] = field(repr=False)  # on `support`; none where nobody asks for views
     support: NDArray[np.int64] | None = field(repr=False)  # of the trainable coordinates; None: all
     buffers: NDArray[np.float32] = field(repr=False)
     limit: float = 0.0  # R of the round in fixed point, which everybody knows; 0 for floats

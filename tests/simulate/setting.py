@@ -23,6 +23,16 @@ BATCHES = "local.batch=5"
 SMALL = ["data.name=synthetic-clouds", BATCHES, "local.lr=0.1", "rounds=4", "members=7", "workers=1"]
 
 
+class NoStates:
+    """Members that remember nothing."""
+
+    def read(self, member: int) -> None:
+        del member
+
+    def stamp(self, member: int) -> int:
+        return 0 * member
+
+
 @dataclass
 class Played:
     """A simulation that was played, and what happened."""

@@ -17,7 +17,7 @@ from eris.local.numpy_task import QuadraticTask
 from eris.peer.federation_file import load_federation
 from eris.seeds import public_root
 from eris.simulate.process_engine import ProcessEngine
-from eris.simulate.ray_engine import _Actor
+from eris.simulate.ray_actor import RayActor
 from eris.simulate.run import run
 from eris.simulate.work import Job
 from eris.simulate.worker_process import TaskSource
@@ -171,7 +171,7 @@ def test_cohorts_lose_and_mix_up_nothing_on_the_way(cohort, tmp_path):
 
 
 def test_an_actor_of_a_cluster_does_a_cohort():
-    actor = _Actor("tests.simulate.test_cohorts:together", {}, [])
+    actor = RayActor("tests.simulate.test_cohorts:together", {}, [])
     config, task = small("local.cohort=3"), together()
     actor.begin(config.model_dump(mode="json", exclude_none=True), [task.samples(k) for k in range(config.members)])
     works = actor.train([Job(0, member) for member in (1, 2, 5)], np.zeros(10, np.float32), {}, [None] * 3)

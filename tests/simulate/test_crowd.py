@@ -87,6 +87,7 @@ def test_a_hundred_thousand_members_leave_no_trace_but_of_those_who_took_part(tm
     config = load_config(changes=changes)
     assert config.aggregators == 50
     result = run(config, tmp_path / "run")
+    assert "50 of 100,000 members aggregate, which is the default" in result.summaries[0]["notes"][0]
     lines = (tmp_path / "run" / "verdicts.jsonl").read_text().splitlines()
     assert all(len(json.loads(line)["plan"]["roster"]) <= 20 + 50 + 1 for line in lines)
     n = result.summaries[0]["parameters"]

@@ -25,7 +25,7 @@ from eris.simulate.shared_memory import SharedBytes
 from eris.simulate.state_store import StateStore
 from eris.simulate.work import Job, do_jobs
 from eris.simulate.worker_process import TaskSource, worker_environment
-from tests.simulate.setting import SMALL, play, prepare, settings
+from tests.simulate.setting import SMALL, NoStates, play, prepare, settings
 
 
 class Stumbling(QuadraticTask):
@@ -239,7 +239,7 @@ def test_an_evaluation_waited_for_loses_no_training(tmp_path):
     played = prepare(settings(), tmp_path, engine=engine)
     engine.begin(played.composition)
     engine.publish(played.simulation.replica)
-    works = engine.train([Job(0, member) for member in range(7)], lambda member: None)
+    works = engine.train([Job(0, member) for member in range(7)], NoStates())
     assert "loss" in engine.evaluate()()
     assert [work.job.member for work in works] == list(range(7))
     engine.close()

@@ -17,6 +17,8 @@ __all__ = ["RunProgress"]
 class RunProgress:
     """Listens to a run and draws it."""
 
+    hears = (RunStarted, RoundEnded, RunEnded)
+
     def __init__(self, config: Config, console: Console) -> None:
         self._progress = Progress(
             TextColumn("{task.description}"),

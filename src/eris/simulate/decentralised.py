@@ -140,7 +140,7 @@ class DecentralisedSimulation:
     def _begin(self) -> None:
         """Put the model that each member begins with into its state."""
         jobs = [Job(0, member, reset=True) for member in range(self.composition.config.members)]
-        self._keep([work.state.copy() for work in self._engine.train(jobs, self.states.read)])
+        self._keep([work.state.copy() for work in self._engine.train(jobs, self.states)])
 
     def _play_round(self, *, last: bool) -> None:
         seconds: dict[str, float] = {}
@@ -165,7 +165,7 @@ class DecentralisedSimulation:
     def _train(self) -> tuple[Models, list[Vector], float]:
         models, states, losses = self.replica.models, list[Vector](), list[float]()
         updates, members = np.zeros_like(models), range(len(models))
-        for work in self._engine.train([Job(self.round, member) for member in members], self.states.read):
+        for work in self._engine.train([Job(self.round, member) for member in members], self.states):
             if self._stopped():
                 raise StoppedByHand("stopped by hand", fix="go on with `eris run --resume`", round=self.round)
             member = work.job.member
@@ -180,7 +180,7 @@ class DecentralisedSimulation:
         """Put each member's new model into its state, beside what its optimizer remembers."""
         for member, (model, state) in enumerate(zip(self.replica.models, states, strict=True)):
             state[state.size - model.size :] = model
-            self.states.write(member, state)
+            self.states.write(member, state, trained=False)
         self.states.commit()
 
     def _evaluate(self) -> dict[str, Any]:

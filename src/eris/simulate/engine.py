@@ -12,13 +12,24 @@ from typing import Any, Protocol
 from eris.compose import Composition
 from eris.local.spec import Vector
 from eris.protocol.replica import Replica
+from eris.simulate.partial_sum import Total
 from eris.simulate.task_facts import TaskFacts
 from eris.simulate.work import Job, Work
 
-__all__ = ["Engine", "Pending", "ReadState"]
+__all__ = ["Engine", "Pending", "States"]
 
-ReadState = Callable[[int], Vector | None]
-"""Returns a member's stored state, which is not to be changed; None before its first round."""
+
+class States(Protocol):
+    """What members remember between rounds."""
+
+    def read(self, member: int) -> Vector | None:
+        """Return a member's state, which is not to be changed; None before its first round."""
+        ...
+
+    def stamp(self, member: int) -> int:
+        """Return which of its states that is: 0 before the first, and one more for each that a job gave and counted."""
+        ...
+
 
 Pending = Callable[[], dict[str, Any]]
 """Returns the metrics of an evaluation that may still be going on."""
@@ -44,8 +55,15 @@ class Engine(Protocol):
         """Show the model and public state that the coming jobs start from."""
         ...
 
-    def train(self, jobs: Sequence[Job], read: ReadState) -> Iterator[Work]:
-        """Begin the jobs; give their results in order. Arrays of one are valid until the next is asked for."""
+    def train(self, jobs: Sequence[Job], states: States, *, add_up: bool = False) -> Iterator[Work]:
+        """Begin the jobs; give their results in order. Arrays of one are valid until the next is asked for.
+
+        With `add_up` values that can be added up where they are made come with `sums`, when all results were given.
+        """
+        ...
+
+    def sums(self) -> Iterator[Total]:
+        """Return what was added up, in any number of parts."""
         ...
 
     def evaluate(self) -> Pending:

@@ -21,6 +21,7 @@ from eris.protocol.round_plan import RoundPlan
 from eris.protocol.steps import noise_deviations
 from eris.simulate.faults import Outages
 from eris.simulate.fold import Fold, begin_fold
+from eris.simulate.partial_sum import Total
 from eris.simulate.traffic import CHECKED, Bytes, RoundBytes, framed, shared_payload_sizes
 from eris.simulate.work import Job, Work, code_of
 from eris.transforms.packed import NO_SCALES
@@ -76,14 +77,16 @@ class Intake:
             refused = tuple(sorted({*silent, *work.not_finite}))
             self.not_finite += 1
         values, buffers = work.values, work.buffers
-        if len(refused) < plan.shards:
+        if work.added:  # where it was made; the sum comes by itself
+            values, buffers = np.empty((2, 0), np.float32)
+        elif len(refused) < plan.shards:
             ring = encode_buffers(buffers, weight) if work.job.limit else buffers
             self._fold.add(Contribution(member, weight, values, work.support), refused)
             if buffers.size:
                 self._buffers.add(Contribution(member, weight, ring), refused)
         if work.figures and SHARD not in refused:
             add(self._figures_sum, np.array(work.figures, np.int64).view(np.uint64))
-        if work.job.limit:  # from here on it is what everybody takes it for
+        if work.job.limit and not work.added:  # from here on it is what everybody takes it for
             values, buffers = self._meant(work, weight)
         told = (self._recipe.steps or 1.0) if self._recipe.unmaskers else work.steps  # masked members tell nobody
         self._steps[member] = told
@@ -102,6 +105,13 @@ class Intake:
             buffers=buffers,
             limit=work.job.limit,
         )
+
+    def take_sum(self, total: Total) -> None:
+        """Fold what a worker added up of contributions that were taken without their values."""
+        one = np.float32(1.0)
+        self._fold.add(Contribution(0, one, total.values), ())
+        if total.buffers.size:
+            self._buffers.add(Contribution(0, one, total.buffers), ())
 
     def _meant(self, work: Work, weight: np.float32) -> tuple[Vector, Vector]:
         """Return the values and buffers that a contribution in fixed point stands for; of one that was not made, none.

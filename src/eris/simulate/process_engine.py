@@ -20,9 +20,10 @@ import numpy as np
 from eris.compose import Composition
 from eris.local.spec import Vector
 from eris.protocol.replica import Replica
-from eris.simulate.engine import Pending, ReadState
+from eris.simulate.engine import Pending, States
 from eris.simulate.job_memory import JobMemory, JobMemoryPlan
 from eris.simulate.memory import peak_memory
+from eris.simulate.partial_sum import Total
 from eris.simulate.shared_memory import SharedBytes
 from eris.simulate.task_facts import TaskFacts
 from eris.simulate.work import Job, Work, in_cohorts
@@ -43,6 +44,7 @@ class ProcessEngine:
         self._workers = [WorkerProcess(number) for number in range(workers)]
         self._groups = 3 * workers + 2  # being worked on, waiting at a worker, done but not their turn
         self._group, self._cohort = 1, 1  # cohorts in a group, jobs in a cohort
+        self._add_up = False  # whether workers keep what they train, and tell the sum
         self._memory: JobMemory | None = None
         self._model = 0  # which of the two places holds the published one
         self._evaluations: deque[_Evaluation] = deque()
@@ -108,23 +110,36 @@ class ProcessEngine:
         for name, value in public.items():
             np.copyto(value, replica.public[name])
 
-    def train(self, jobs: Sequence[Job], read: ReadState) -> Iterator[Work]:
+    def train(self, jobs: Sequence[Job], states: States, *, add_up: bool = False) -> Iterator[Work]:
         """Keep every worker busy, from now on; return results in the order of the jobs."""
         cohorts = in_cohorts(jobs, self._cohort, self.facts.samples.item)
         waiting, free = deque(cohorts), list(range(self._open_memory().plan.slots))
-        self._give(waiting, free, read)
-        return self._results(jobs, waiting, free, read)
+        self._add_up = add_up
+        self._give(waiting, free, states)
+        return self._results(jobs, waiting, free, states)
 
-    def _results(self, jobs: Sequence[Job], waiting: Cohorts, free: list[int], read: ReadState) -> Iterator[Work]:
+    def _results(self, jobs: Sequence[Job], waiting: Cohorts, free: list[int], states: States) -> Iterator[Work]:
         memory = self._open_memory()
         for job in jobs:
             while job not in self._done:
-                self._give(waiting, free, read)  # slots have come free since, and perhaps nobody is at work
+                self._give(waiting, free, states)  # slots have come free since, and perhaps nobody is at work
                 self._collect()
-                self._give(waiting, free, read)  # before the result is worked on: nobody waits for that
+                self._give(waiting, free, states)  # before the result is worked on: nobody waits for that
             slot, answer = self._done.pop(job)
             yield _work(job, memory, slot, answer)
             free.append(slot)
+
+    def sums(self) -> Iterator[Total]:
+        """Let every worker put its sum into a slot; all are free when all results were given."""
+        asked = [_Sum(worker.number) for worker in self._workers]
+        for worker, wanted in zip(self._workers, asked, strict=True):
+            worker.ask({"do": "sum", "slot": wanted.slot}, wanted)
+        for wanted in asked:
+            while wanted.buffers is None:
+                self._collect()
+            if wanted.there:
+                values = self._open_memory().slots[wanted.slot].values[: wanted.size].view(np.uint32)
+                yield Total(values, np.array(wanted.buffers, np.uint64))
 
     def evaluate(self) -> Pending:
         """Queue an evaluation of the published model; it is done beside the next round's training."""
@@ -154,7 +169,7 @@ class ProcessEngine:
         assert self._memory is not None
         return self._memory
 
-    def _give(self, waiting: Cohorts, free: list[int], read: ReadState) -> None:
+    def _give(self, waiting: Cohorts, free: list[int], states: States | None) -> None:
         """Hand out what there is: evaluations to idle workers, then jobs, of which each has one more in advance."""
         while self._evaluations and (worker := self._least_busy(below=1)):
             evaluation = self._evaluations.popleft()
@@ -166,8 +181,10 @@ class ProcessEngine:
             share = -(-len(waiting) // (2 * len(self._workers)))  # groups get smaller towards the end
             count = min(share, self._group, len(free) // self._cohort)
             group = {job: free.pop() for _ in range(count) for job in waiting.popleft()}
-            jobs = [self._described(job, slot, read(job.member)) for job, slot in group.items()]
-            worker.ask({"do": "train", "model": self._model, "jobs": jobs}, _Training(group))
+            assert states is not None
+            jobs = [self._described(job, slot, states.read(job.member)) for job, slot in group.items()]
+            request = {"do": "train", "model": self._model, "jobs": jobs, "add_up": self._add_up}
+            worker.ask(request, _Training(group))
 
     def _described(self, job: Job, slot: int, state: Vector | None) -> Message:
         """Put the member's state into the slot and return what a worker has to know."""
@@ -192,13 +209,15 @@ class ProcessEngine:
             purpose, answer = key.data.answer()
             if isinstance(purpose, _Evaluation):
                 purpose.metrics = answer["metrics"]
+            elif isinstance(purpose, _Sum):
+                purpose.there, purpose.size, purpose.buffers = answer["there"], answer["values"], answer["buffers"]
             elif isinstance(purpose, _Training):
                 for (job, slot), part in zip(purpose.group.items(), answer["works"], strict=True):
                     self._done[job] = slot, part
 
     def _finished(self, evaluation: _Evaluation) -> dict[str, Any]:
         while evaluation.metrics is None:
-            self._give(deque(), [], _nothing)
+            self._give(deque(), [], None)
             self._collect()
         return evaluation.metrics
 
@@ -216,13 +235,17 @@ class _Evaluation:
     metrics: dict[str, Any] | None = None
 
 
+@dataclass
+class _Sum:
+    slot: int
+    there: bool = False  # whether anything was added up
+    size: int = 0
+    buffers: list[int] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class _Training:
     group: dict[Job, int]  # each with its slot
-
-
-def _nothing(member: int) -> None:
-    del member
 
 
 def _work(job: Job, memory: JobMemory, number: int, answer: Message) -> Work:
@@ -231,7 +254,7 @@ def _work(job: Job, memory: JobMemory, number: int, answer: Message) -> Work:
         job=job,
         values=slot.values[:count].view(np.uint32 if job.limit else np.float32),
         support=slot.support[:count] if answer["support"] else None,
-        buffers=slot.buffers,
+        buffers=slot.buffers[: answer["buffers"]],
         state=slot.state[: answer["state"]],
         samples=answer["samples"],
         steps=answer["steps"],
@@ -242,4 +265,5 @@ def _work(job: Job, memory: JobMemory, number: int, answer: Message) -> Work:
         metrics=answer["metrics"],
         limited=answer["limited"],
         figures=tuple(answer["figures"]),
+        added=answer["added"],
     )

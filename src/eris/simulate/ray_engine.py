@@ -1,158 +1,408 @@
-"""The engine for clusters: the same jobs, done by Ray actors.
+"""The engine for clusters: the same jobs, done by Ray actors; its digest is that of the local engine.
 
-Ray moves the vectors; the members' states stay here and travel with their jobs, so that a job can be done anywhere.
-Results are handed on in the order of the jobs, so the digest is that of the local engine.
+A member that remembers something has a home among the actors, by its number. There its state stays: only a job that is
+done elsewhere than the one before, because a node died or joined, takes the state along. What a job gives comes back
+once, for checkpoints, and so that nothing is lost with a node.
+
+Whole numbers are added up on the nodes, and one vector leaves each of them. So a node that dies takes the sums of its
+round along: the jobs behind them are done again elsewhere, and nothing else is.
+
+Long jobs are given out first, as far as results that wait for their turn are few enough to be held.
 """
 
 from __future__ import annotations
 
-import importlib
-import os
+import logging
 import sys
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
 from typing import Any
 
-from eris.compose import Composition, compose, initial_seed
-from eris.config import load_config
-from eris.errors import ErisError, MissingExtra
+from eris.compose import Composition
+from eris.errors import ConfigError, ErisError, RunStopped
 from eris.local.spec import Vector
-from eris.local.task import Task
 from eris.protocol.replica import Replica
-from eris.simulate.engine import Pending, ReadState
+from eris.simulate.engine import Pending, States
 from eris.simulate.memory import peak_memory
-from eris.simulate.task_facts import TaskFacts, check_cohorts, evaluate, facts_of
+from eris.simulate.partial_sum import Total
+from eris.simulate.ray_actor import Lacking, RayActor
+from eris.simulate.ray_cluster import connected, imported_ray, workers_of
+from eris.simulate.task_facts import TaskFacts
 from eris.simulate.user_code import failure
-from eris.simulate.work import Job, Work, do_jobs, in_cohorts
+from eris.simulate.work import Job, Work, in_cohorts
 from eris.simulate.worker_process import TaskSource
-from eris.transforms import State
 
 __all__ = ["RayEngine"]
 
-_AHEAD = 2  # jobs that wait at an actor, so that it need not wait for us
+_LOG = logging.getLogger(__name__)
+_VERSION = metadata.version("eris-fl")
+_AHEAD = 2  # cohorts that an actor has, so that it need not wait for us
+_WINDOW = 8  # cohorts for each actor among which long ones go first, where results wait for their turn
+_MOST_DEATHS = 3  # of actors at one cohort, after which nobody is given it any more
+
+Cohort = tuple[Job, ...]
 
 
-class _Actor:
-    """What runs on the cluster: one task, one model copy."""
+@dataclass(eq=False)
+class _Hand:
+    """One actor, as the engine sees it."""
 
-    def __init__(self, factory: str, arguments: dict[str, Any], path: list[str]) -> None:
-        sys.path.extend(entry for entry in path if entry not in sys.path)
-        module, _, name = factory.partition(":")
-        self._task: Task = getattr(importlib.import_module(module), name)(**arguments)
-        self._composition: Composition | None = None
-
-    def facts(self) -> dict[str, Any]:
-        return facts_of(self._task).to_dict()
-
-    def initial(self, seed: int) -> Vector:
-        return self._task.initial(initial_seed(seed))
-
-    def begin(self, config: dict[str, Any], samples: list[int]) -> None:
-        self._composition = compose(load_config(config), self._task.spec, samples)
-        check_cohorts(self._task, self._composition.config)
-
-    def train(self, cohort: list[Job], model: Vector, public: State, states: list[Vector | None]) -> list[Work]:
-        assert self._composition is not None
-        recipe, config = self._composition.recipe, self._composition.config
-        own = [None if state is None else state.copy() for state in states]  # what Ray hands out cannot be changed
-        return do_jobs(cohort, self._task, recipe, config.seed, model, public, own, cohort=config.local.cohort)
-
-    def evaluate(self, model: Vector) -> dict[str, Any]:
-        assert self._composition is not None
-        return evaluate(self._task, model, self._composition.config)
-
-    def peak_memory(self) -> int:
-        return peak_memory()
+    actor: Any
+    node: str = ""
+    doing: dict[Any, Cohort] = field(default_factory=dict)  # by what was promised
+    in_sum: list[Cohort] = field(default_factory=list)  # of this round, whose values it has and nobody else
 
 
 class RayEngine:
     """Do jobs in Ray actors; `address` names a cluster, empty: one is started on this machine."""
 
-    def __init__(self, source: TaskSource, workers: int, address: str = "") -> None:
-        self._ray = _imported_ray()
+    def __init__(
+        self, source: TaskSource, workers: int, address: str = "", *, gpus: float = 0.0, folder: str = ""
+    ) -> None:
+        self._ray, self._source = imported_ray(), source
         self._started = not self._ray.is_initialized()
         if self._started:
-            _start(self._ray, workers, address)
-        remote = self._ray.remote(num_cpus=1)(_Actor)
-        self._actors = [remote.remote(source.factory, source.arguments, sys.path) for _ in range(workers)]
+            connected(self._ray, address, workers, folder)
+        self._hands: list[_Hand] = []
+        self._coming: list[tuple[_Hand, Any]] = []  # in the place of dead ones, with what tells that they are ready
+        self._homes: list[_Hand] = []  # member number modulo their count → who has its state
+        self._where: dict[int, tuple[_Hand, int]] = {}  # member → who did its last job, and the stamp it began with
+        self._deaths: Counter[Cohort] = Counter()
+        self._begun: tuple[Any, Any] | None = None  # what a newcomer is told
+        self._round = _Round([], _NO_STATES, add_up=False)
+        self._model: Any = None
+        self._public: Any = None
+        self._turn, self._cohort, self._remembers = 0, 1, False
         try:
-            self.facts = TaskFacts.from_dict(self._get(self._actors[0].facts.remote()))
+            self._remote = self._ray.remote(num_cpus=1, num_gpus=gpus)(RayActor)
+            self._hands = [self._new_hand() for _ in range(workers_of(self._ray, workers, gpus))]
+            self._homes = list(self._hands)
+            about = [hand.actor.about.remote() for hand in self._hands]
+            for hand, reference in zip(self._hands, about, strict=True):
+                hand.node = self._checked(self._get(reference))
+            self.facts = TaskFacts.from_dict(self._get(self._hands[0].actor.facts.remote()))
+        except _Gone as error:
+            self.close()
+            why = str(error).strip().splitlines()[-1:]
+            raise RunStopped(
+                f"a Ray actor died before it could begin: {''.join(why)}",
+                fix=f"is eris {_VERSION} installed on every node? Ray's logs there tell more",
+            ) from error
         except BaseException:
             self.close()
             raise
-        self._model: Any = None
-        self._public: Any = None
-        self._turn, self._cohort = 0, 1
+
+    # ── what every engine does ───────────────────────────────────────────────────────────────────────────────────
 
     def initial(self, seed: int) -> Vector:
         """Return x⁰, from the first actor."""
-        vector: Vector = self._get(self._actors[0].initial.remote(seed)).copy()
+        vector: Vector = self._get(self._hands[0].actor.initial.remote(seed)).copy()
         return vector
 
     def begin(self, composition: Composition) -> None:
         """Tell every actor the recipe."""
         self._cohort = composition.config.local.cohort
+        private = composition.recipe.chain.private_state(composition.recipe.spec.n_trainable)
+        self._remembers = bool(self.facts.memory_size) or any(part.size for part in private.values())
         config = composition.config.model_dump(mode="json", exclude_none=True)
-        self._get([actor.begin.remote(config, self.facts.samples.tolist()) for actor in self._actors])
+        self._begun = self._ray.put(config), self._ray.put(self.facts.samples)
+        self._round = _Round([], _NO_STATES, add_up=False)
+        self._where.clear()
+        self._deaths.clear()
+        for hand in self._hands:
+            hand.doing.clear()
+            hand.in_sum.clear()
+        self._get([hand.actor.begin.remote(*self._begun) for hand in self._hands])
 
     def publish(self, replica: Replica) -> None:
         """Put model and public state where all actors can read them."""
+        self._welcome()
         self._model, self._public = self._ray.put(replica.model), self._ray.put(replica.public)
 
-    def train(self, jobs: Sequence[Job], read: ReadState) -> Iterator[Work]:
-        """Keep every actor busy with a few jobs; yield results in the order of the jobs."""
+    def train(self, jobs: Sequence[Job], states: States, *, add_up: bool = False) -> Iterator[Work]:
+        """Keep every actor busy, from now on; return results in the order of the jobs."""
         cohorts = in_cohorts(jobs, self._cohort, self.facts.samples.item)
-        waiting, running = deque(cohorts), deque[Any]()
-        while waiting or running:
-            while waiting and len(running) < _AHEAD * len(self._actors):
-                cohort = waiting.popleft()
-                states = [read(job.member) for job in cohort]
-                running.append(self._next_actor().train.remote(list(cohort), self._model, self._public, states))
-            yield from self._get(running.popleft())
+        self._round = current = _Round(cohorts, states, add_up=add_up)
+        self._release(current)
+        self._give(current)
+        return self._results(current)
+
+    def sums(self) -> Iterator[Total]:
+        """Return one sum from each node; what a node took with it is done again first."""
+        current = self._round
+        while nodes := self._nodes_with_sums():
+            for hands in nodes:
+                yield from self._sum_of(hands, current)
+            while current.open or any(hand.doing for hand in self._hands):  # jobs of a node that died begin anew
+                self._give(current)
+                self._collect(current)
 
     def evaluate(self) -> Pending:
-        """Evaluate the published model on some actor."""
-        reference = self._next_actor().evaluate.remote(self._model)
-        return lambda: self._get(reference)
+        """Evaluate the published model on some actor, and on another if that dies."""
+        model = self._model
+        hand = self._next_hand()
+        reference = hand.actor.evaluate.remote(model)
+
+        def metrics() -> dict[str, Any]:
+            nonlocal hand, reference
+            while True:
+                try:
+                    found: dict[str, Any] = self._get(reference)
+                    return found
+                except _Gone:
+                    self._bury(hand)
+                    hand = self._next_hand()
+                    reference = hand.actor.evaluate.remote(model)
+
+        return metrics
 
     def peak_memory(self) -> int:
-        """Return the largest resident sizes of this process and all actors, added up."""
-        theirs: list[int] = self._get([actor.peak_memory.remote() for actor in self._actors])
-        return peak_memory() + sum(theirs)
+        """Return the largest resident sizes of this process and all actors that live, added up."""
+        total = peak_memory()
+        for hand in list(self._hands):
+            try:
+                total += self._get(hand.actor.peak_memory.remote())
+            except _Gone:
+                self._bury(hand)
+        return total
 
     def close(self) -> None:
         """End the actors, and Ray itself if we started it."""
-        for actor in self._actors:
-            self._ray.kill(actor)
+        for hand in (*self._hands, *(hand for hand, _ in self._coming)):
+            self._ray.kill(hand.actor)
         if self._started:
             self._ray.shutdown()
 
-    def _next_actor(self) -> Any:
-        self._turn = (self._turn + 1) % len(self._actors)
-        return self._actors[self._turn]
+    # ── who does what ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _results(self, current: _Round) -> Iterator[Work]:
+        for job in current.jobs:
+            while job not in current.done:
+                self._release(current)
+                self._give(current)
+                self._collect(current)
+            current.told += 1
+            yield current.done.pop(job)
+
+    def _release(self, current: _Round) -> None:
+        """Let further cohorts be given out, the longest of them first; where sums are told, all at once."""
+        window = len(current.cohorts) if current.add_up else _WINDOW * max(len(self._homes), 1) * self._cohort
+        while current.cohorts and current.released - current.told <= window // 2:
+            batch = [current.cohorts.popleft() for _ in range(min(max(window, 1), len(current.cohorts)))]
+            current.released += sum(map(len, batch))
+            samples = self.facts.samples
+            for cohort in sorted(batch, key=lambda cohort: -sum(int(samples[job.member]) for job in cohort)):
+                self._queue(current, cohort)
+
+    def _queue(self, current: _Round, cohort: Cohort) -> None:
+        current.waiting[self._home(cohort) if self._remembers else None].append(cohort)
+
+    def _home(self, cohort: Cohort) -> _Hand:
+        return self._homes[cohort[0].member % len(self._homes)]
+
+    def _give(self, current: _Round) -> None:
+        """Hand out what waits: to each actor what is at home there, or to whoever has least to do."""
+        for _ in range(_AHEAD):
+            for hand in [hand for hand in self._hands if len(hand.doing) < _AHEAD]:
+                waiting = current.waiting[hand] or current.waiting[None]
+                if waiting:
+                    self._ask(hand, waiting.popleft(), current)
+
+    def _ask(self, hand: _Hand, cohort: Cohort, current: _Round, *, send: bool = False) -> None:
+        """Give a cohort to an actor, with the states that it does not have."""
+        states, stamps = list[Vector | None](), list[int]()
+        for job in cohort:
+            stamp = current.states.stamp(job.member)
+            there, begun = self._where.get(job.member, (None, 0))
+            has = there is hand and stamp in (begun, begun + 1) and not send
+            states.append(None if has or not stamp else current.states.read(job.member))
+            stamps.append(stamp)
+        where = self._model, self._public
+        reference = hand.actor.train.remote(list(cohort), *where, states, stamps, add_up=current.add_up)
+        hand.doing[reference] = cohort
+
+    def _collect(self, current: _Round) -> None:
+        """Wait until somebody is done, or dead."""
+        doing = {reference: hand for hand in self._hands for reference in hand.doing}
+        assert doing, "nobody was asked: this would be a wait without end"
+        ready, _ = self._ray.wait(list(doing), num_returns=1, fetch_local=False)
+        for reference in ready:
+            hand = doing[reference]
+            if reference not in hand.doing:  # buried meanwhile
+                continue
+            try:
+                works = self._get(reference)
+            except _Gone:
+                self._bury(hand)
+                continue
+            cohort = hand.doing.pop(reference)
+            if isinstance(works, Lacking):
+                self._ask(hand, cohort, current, send=True)
+                continue
+            self._take(hand, cohort, works, current)
+
+    def _take(self, hand: _Hand, cohort: Cohort, works: list[Work], current: _Round) -> None:
+        if any(work.added for work in works):
+            hand.in_sum.append(cohort)
+        for work in works:
+            member = work.job.member
+            self._where[member] = hand, current.states.stamp(member)
+            if work.job not in current.seen:
+                current.seen.add(work.job)
+                current.done[work.job] = work
+
+    # ── sums ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _nodes_with_sums(self) -> list[list[_Hand]]:
+        nodes: dict[str, list[_Hand]] = defaultdict(list)
+        for hand in self._hands:
+            if hand.in_sum:
+                nodes[hand.node].append(hand)
+        return list(nodes.values())
+
+    def _sum_of(self, hands: list[_Hand], current: _Round) -> list[Total]:
+        """Return the sum of a node's actors; if one of them is gone, let all their jobs be done again."""
+        parts = [hand.actor.total.remote() for hand in hands]
+        try:
+            total = self._get(parts[0] if len(hands) == 1 else hands[0].actor.added.remote(*parts))
+        except _Gone:
+            cohorts = [cohort for hand in hands for cohort in hand.in_sum]
+            for hand in hands:
+                hand.in_sum.clear()
+                if not self._lives(hand):
+                    self._bury(hand)
+            for cohort in cohorts:
+                self._queue(current, cohort)
+            return []
+        for hand in hands:
+            hand.in_sum.clear()
+        return [total]
+
+    def _lives(self, hand: _Hand) -> bool:
+        try:
+            self._get(hand.actor.about.remote())
+        except _Gone:
+            return False
+        return True
+
+    # ── deaths and newcomers ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _bury(self, hand: _Hand) -> None:
+        """Go on without an actor: its jobs of this round begin anew elsewhere, and its members find another home."""
+        if hand not in self._hands:
+            return
+        self._hands.remove(hand)
+        self._ray.kill(hand.actor)  # should it only have been out of reach
+        lost, hand.doing, again = list(hand.doing.values()), {}, hand.in_sum
+        _LOG.warning("a Ray actor is gone; %d jobs begin anew", sum(map(len, (*lost, *again))))
+        if lost:
+            self._deaths[lost[0]] += 1
+            if self._deaths[lost[0]] >= _MOST_DEATHS:
+                job = lost[0][0]
+                raise RunStopped(
+                    f"{_MOST_DEATHS} Ray actors died one after another while training it",
+                    fix="look into Ray's logs of that worker; `eris run --resume` goes on from the last checkpoint",
+                    peer=job.member,
+                    round=job.round,
+                )
+        if not self._hands:
+            raise RunStopped(
+                "all Ray actors are gone",
+                fix="look at the cluster (`ray status`); `eris run --resume` goes on from the last checkpoint",
+            )
+        for place, home in enumerate(self._homes):
+            if home is hand:
+                self._homes[place] = self._hands[place % len(self._hands)]
+        current = self._round
+        for cohort in (*current.waiting.pop(hand, ()), *lost, *again):
+            self._queue(current, cohort)
+        newcomer = self._new_hand()
+        self._coming.append((newcomer, newcomer.actor.about.remote()))
+
+    def _new_hand(self) -> _Hand:
+        return _Hand(self._remote.remote(self._source.factory, self._source.arguments, sys.path))
+
+    def _welcome(self) -> None:
+        """Take those in whom Ray has found a place for since somebody died; each gets a share of the members back."""
+        for hand, ready in list(self._coming):
+            if not self._ray.wait([ready], timeout=0, fetch_local=False)[0]:
+                continue
+            self._coming.remove((hand, ready))
+            try:
+                hand.node = self._checked(self._get(ready))
+                if self._begun is not None:
+                    self._get(hand.actor.begin.remote(*self._begun))
+            except _Gone:
+                continue
+            self._hands.append(hand)
+            count = Counter(id(home) for home in self._homes)
+            for place, home in enumerate(self._homes):
+                if count[id(home)] > 1:  # stands in for somebody
+                    self._homes[place] = hand
+                    break
+
+    def _checked(self, about: tuple[str, str]) -> str:
+        node, version = about
+        if version != _VERSION:
+            raise ConfigError(
+                f"a node of the Ray cluster has eris {version}, this is {_VERSION}",
+                fix="install the same version on all nodes",
+                key="network.ray",
+            )
+        return node
+
+    def _next_hand(self) -> _Hand:
+        self._turn = (self._turn + 1) % len(self._hands)
+        return self._hands[self._turn]
 
     def _get(self, reference: Any) -> Any:
+        errors = self._ray.exceptions
         try:
             return self._ray.get(reference)
-        except self._ray.exceptions.OutOfMemoryError as error:
+        except errors.OutOfMemoryError as error:
             raise MemoryError(f"Ray ended an actor: {error}") from error
-        except self._ray.exceptions.RayTaskError as error:
+        except errors.RayTaskError as error:
+            if isinstance(error.cause, errors.RayActorError | errors.ObjectLostError):  # of what it was handed
+                raise _Gone(str(error.cause)) from error
             if isinstance(error.cause, ErisError | MemoryError):
                 raise error.cause from error
             raise failure("an actor", error.cause) from error
+        except errors.RayActorError as error:
+            raise _Gone(str(error)) from error
+        except (errors.ObjectLostError, errors.NodeDiedError, errors.WorkerCrashedError) as error:
+            raise _Gone(str(error)) from error
 
 
-def _imported_ray() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingExtra("ray", "ray", "engine = 'ray'") from error
-    return ray
+class _Gone(Exception):
+    """An actor, or what it made, is not there any more."""
 
 
-def _start(ray: Any, workers: int, address: str) -> None:
-    if address:
-        ray.init(address=address, log_to_driver=False)
-    else:
-        ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, configure_logging=False)
+class _NoStates:
+    def read(self, member: int) -> None:
+        del member
+
+    def stamp(self, member: int) -> int:
+        del member
+        return 0
+
+
+_NO_STATES = _NoStates()
+
+
+class _Round:
+    """What is asked for, and how far it is done."""
+
+    def __init__(self, cohorts: Sequence[Cohort], states: States, *, add_up: bool) -> None:
+        self.jobs = [job for cohort in cohorts for job in cohort]
+        self.cohorts, self.states, self.add_up = deque(cohorts), states, add_up
+        self.released = self.told = 0  # jobs
+        self.waiting: dict[_Hand | None, deque[Cohort]] = defaultdict(deque)  # by home; None: anybody's
+        self.done: dict[Job, Work] = {}  # until it is their turn
+        self.seen: set[Job] = set()  # jobs with a result; done once more, only the sum is of interest
+
+    @property
+    def open(self) -> bool:
+        """Whether there is anything to do again."""
+        return any(self.waiting.values())

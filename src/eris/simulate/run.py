@@ -232,7 +232,8 @@ def open_engine(config: Config, task: Task | TaskSource | None = None) -> Engine
     if config.engine == "ray":
         from eris.simulate.ray_engine import RayEngine
 
-        return RayEngine(source, config.workers or _cores(), config.network.ray)
+        network = config.network
+        return RayEngine(source, config.workers, network.ray, gpus=network.ray_gpus, folder=network.ray_folder)
     workers = min(config.workers or _cores(), config.members)
     if workers == 1 or os.name != "posix":
         return InlineEngine(source.task())

@@ -38,6 +38,8 @@ _FIX = "make room there, then go on from the last checkpoint with `eris run --re
 class RunFolder:
     """Writes what a run's events say."""
 
+    hears = (RoundEnded, VerdictWritten)
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.ledger: ExposureLedger | PeerExposure | None = None

@@ -29,6 +29,7 @@ from eris.events import (
     RoundTraffic,
     ShardPublished,
     VerdictWritten,
+    asks_for_views,
 )
 from eris.protocol import steps
 from eris.protocol.messages import Published, Withheld
@@ -129,8 +130,9 @@ class Simulation:
             if plan.reference_epoch != self.reference_epoch:
                 self._begin_reference_epoch(plan.reference_epoch)
             jobs = jobs_of(plan, outages, self.composition.recipe, self.replica.scale_in(plan))
-            works = self._engine.train(jobs, self.states.read)  # at once: workers wait for this, not for the intake
-            return _Round(Intake(plan, self.composition, outages, jobs), works, seconds)
+            add_up = self.replica.scale is not None and not asks_for_views(self._listeners)
+            works = self._engine.train(jobs, self.states, add_up=add_up)  # at once: workers wait for this
+            return _Round(Intake(plan, self.composition, outages, jobs), works, seconds, add_up)
 
     def _play_round(self, current: _Round) -> _Played:
         intake, seconds, plan = current.intake, current.seconds, current.intake.plan
@@ -160,6 +162,8 @@ class Simulation:
             self._emit(intake.trained(work))
             self._emit(intake.take(work))
             self.states.write(work.job.member, work.state)
+        for total in self._engine.sums() if current.add_up else ():
+            intake.take_sum(total)
 
     def _do_again(self, intake: Intake, verdict: Verdict) -> None:
         """Do again what was done for another verdict than the one that came, then let the members' states count."""
@@ -168,14 +172,14 @@ class Simulation:
             again = [job for job, before in zip(jobs, intake.jobs, strict=True) if job != before]
             if again and self.composition.config.local.cohort > 1:
                 again = jobs  # the same cohorts as before, hence the same bits
-            for work in self._engine.train(again, self.states.read):
+            for work in self._engine.train(again, self.states):
                 self.states.write(work.job.member, work.state)
         self.states.commit()
 
     def _begin_reference_epoch(self, epoch: int) -> None:
         """Let every member begin anew from the public reference, whether it takes part in the round or not."""
         members = range(self._engine.facts.samples.size)
-        for work in self._engine.train([Job(self.round, k, reset=True) for k in members], self.states.read):
+        for work in self._engine.train([Job(self.round, k, reset=True) for k in members], self.states):
             self.states.write(work.job.member, work.state)
         self.states.commit()
         self.reference_epoch = epoch
@@ -218,6 +222,7 @@ class _Round:
     intake: Intake
     works: Iterator[Work]
     seconds: dict[str, float]
+    add_up: bool  # workers keep the values, and tell their sums
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,12 @@ class StateStore:
         self._written: dict[int, Vector | int] = {}  # since the last commit: a state, or the file it is in
         self._spare: list[Vector] = []  # memory of states that do not count any more, for the next ones
         self._bytes = 0
+        self._stamps: dict[int, int] = {}
+        self._changed: set[int] = set()  # of what was written, the states that no job gave as they are
+
+    def stamp(self, member: int) -> int:
+        """Return which of a member's states is the current one: 0 for none, one more with each that a job gave."""
+        return self._stamps.get(member, 0)
 
     def read(self, member: int) -> Vector | None:
         """Return a member's state as the last committed round left it, not to be changed; None before its first."""
@@ -54,10 +60,15 @@ class StateStore:
         except FileNotFoundError:
             raise CheckpointError("a member's state is missing", fix="begin a new run", member=member) from None
 
-    def write(self, member: int, state: Vector) -> None:
-        """Put down a new state; it does not count yet. A second one in a round takes the place of the first."""
+    def write(self, member: int, state: Vector, *, trained: bool = True) -> None:
+        """Put down a new state; it does not count yet. A second one in a round takes the place of the first.
+
+        One that is not as a job gave it (`trained` is false) gets a stamp that nobody who did the job will expect.
+        """
         if not state.size:
             return
+        if not trained:
+            self._changed.add(member)
         before = self._written.get(member)
         if isinstance(before, np.ndarray):
             np.copyto(before, state)
@@ -72,6 +83,7 @@ class StateStore:
     def commit(self) -> None:
         """Make what was written since the last commit the current states."""
         for member, what in self._written.items():
+            self._stamps[member] = self.stamp(member) + (2 if member in self._changed else 1)
             self._drop(member)
             if isinstance(what, np.ndarray):
                 self._held[member] = what
@@ -79,6 +91,7 @@ class StateStore:
             else:
                 self._files[member] = what
         self._written.clear()
+        self._changed.clear()
 
     def discard(self) -> None:
         """Forget what was written since the last commit."""
@@ -86,6 +99,7 @@ class StateStore:
             if isinstance(what, np.ndarray):
                 self._let_go(what)
         self._written.clear()
+        self._changed.clear()
 
     def save(self) -> Slots:
         """Bring all states to files and return which; call `saved` when the checkpoint that says so is safe.
@@ -109,6 +123,7 @@ class StateStore:
         self._files = files.astype(np.int8)
         self._saved = [self._files.copy(), self._files.copy()]
         self._held, self._ahead, self._written, self._spare, self._bytes = {}, set(), {}, [], 0
+        self._stamps, self._changed = dict.fromkeys(np.flatnonzero(self._files != NONE).tolist(), 1), set()
 
     def _drop(self, member: int) -> None:
         if (old := self._held.pop(member, None)) is not None:

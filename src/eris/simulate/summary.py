@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from eris.compose import Composition
-from eris.config import Config
+from eris.config import MOST_AGGREGATORS, Config
 from eris.local.devices import device_note
 from eris.privacy.ring_noise import RingNoise, Sum, Worth
 from eris.protocol.best_round import Choice
@@ -83,6 +83,11 @@ def notes_of(composition: Composition) -> tuple[str, ...]:
     notes: tuple[str, ...] = (NOISE_NOTE,) if composition.noise is not None else ()
     if (note := device_note(composition.config.local.device)) is not None:
         notes += (note,)
+    members, shards = composition.config.members, composition.recipe.policy.shards
+    if members > MOST_AGGREGATORS == shards:
+        notes += (
+            f"{shards} of {members:,} members aggregate, which is the default; `aggregators` sets another number",
+        )
     return (*notes, COHORT_NOTE) if composition.config.local.cohort > 1 else notes
 
 

@@ -79,6 +79,7 @@ class Work:
     metrics: Mapping[str, float] = field(default_factory=dict)  # what the task says of its training besides
     limited: int = 0  # values that lay outside the limit of fixed point
     figures: tuple[int, ...] = ()  # what the member scored before the round, as words of the ring
+    added: bool = False  # its values are in the sum of whoever did the job, not here
 
 
 @dataclass(frozen=True)

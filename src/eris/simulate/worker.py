@@ -23,6 +23,7 @@ from eris.errors import ErisError, TaskError
 from eris.local.task import Task
 from eris.simulate.job_memory import JobMemory, JobMemoryPlan, Slot
 from eris.simulate.memory import peak_memory
+from eris.simulate.partial_sum import PartialSum
 from eris.simulate.shared_memory import SharedBytes
 from eris.simulate.task_facts import check_cohorts, evaluate, facts_of
 from eris.simulate.user_code import failure
@@ -40,6 +41,7 @@ class Worker:
         self._task: Task | None = None
         self._composition: Composition | None = None
         self._memory: JobMemory | None = None
+        self._sum = PartialSum()
 
     def answer(self, request: Message) -> Message:
         """Do what is asked and return the answer; an error is an answer too."""
@@ -48,6 +50,7 @@ class Worker:
             "initial": self._initial,
             "begin": self._begin,
             "train": self._train,
+            "sum": self._hand_over,
             "evaluate": self._evaluate,
             "memory": lambda _: {"bytes": peak_memory()},
         }
@@ -75,7 +78,7 @@ class Worker:
         self._composition = compose(load_config(request["config"]), task.spec, request["samples"])
         check_cohorts(task, self._composition.config)
         plan = JobMemoryPlan.from_dict(request["places"])
-        self._memory = JobMemory(plan, SharedBytes.open(request["memory"], plan.size))
+        self._memory, self._sum = JobMemory(plan, SharedBytes.open(request["memory"], plan.size)), PartialSum()
         return {}
 
     def _train(self, request: Message) -> Message:
@@ -85,7 +88,16 @@ class Worker:
         slots = [(memory.slots[each["slot"]], each["state"]) for each in request["jobs"]]
         states = [slot.state[:size] if size else None for slot, size in slots]
         works = do_jobs(jobs, task, recipe, config.seed, model, public, states, cohort=config.local.cohort)
+        if request["add_up"]:
+            works = [self._sum.take(work) for work in works]
         return {"works": [_put_down(work, *place) for work, place in zip(works, slots, strict=True)]}
+
+    def _hand_over(self, request: Message) -> Message:
+        _, memory = self._ready()
+        if (total := self._sum.hand_over()) is None:
+            return {"there": False, "values": 0, "buffers": []}
+        memory.slots[request["slot"]].values[: total.values.size].view(np.uint32)[:] = total.values
+        return {"there": True, "values": total.values.size, "buffers": total.buffers.tolist()}
 
     def _evaluate(self, request: Message) -> Message:
         composition, memory = self._ready()
@@ -117,6 +129,7 @@ def _put_down(work: Work, slot: Slot, state: int) -> Message:
         slot.support[: work.support.size] = work.support
     return {
         "values": work.values.size,
+        "buffers": work.buffers.size,
         "support": work.support is not None,
         "state": work.state.size,
         "samples": work.samples,
@@ -128,6 +141,7 @@ def _put_down(work: Work, slot: Slot, state: int) -> Message:
         "metrics": dict(work.metrics),
         "limited": work.limited,
         "figures": work.figures,
+        "added": work.added,
     }
 
 

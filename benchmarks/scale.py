@@ -1,0 +1,155 @@
+"""How far it goes: seconds and memory of a round against members and participants.
+
+    python benchmarks/scale.py --simulated [--members 1000,100000] [--plot docs/images/scaling-simulated.png]
+
+Every point is a whole `eris run` in a process of its own, with one worker: softmax regression on made-up rows that are
+drawn when a member trains (27 values: what is measured is the machinery), one local step, A = 50; metrics, byte counts,
+verdicts and the exposure ledger are on. Told are the seconds until the first round begins, the median seconds of a
+round, what of these is not spent in the members' training, the seconds from the last round to the end, and the largest
+resident size. Prints JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+MEMBERS = (1_000, 10_000, 100_000, 1_000_000)
+PARTICIPANTS = (10, 30, 100, 300, 1_000)
+OF, TAKING_PART, AGGREGATORS, ROUNDS = 100_000, 100, 50, 12
+AIMS = {
+    "start_seconds_100k": 5.0,
+    "round_seconds_beyond_training_100k": 0.1,
+    "round_seconds_1m": 0.3,
+    "memory_bytes_1m": 1e9,
+}
+
+
+def main() -> None:
+    """Measure what is asked for and print it."""
+    options = _options()
+    if options.one:
+        print(json.dumps(one(*map(int, options.one), fixed=options.fixed)))
+        return
+    members = [int(each) for each in options.members.split(",")] if options.members else MEMBERS
+    against_members = [in_a_process(count, min(TAKING_PART, count)) for count in members]
+    against_participants = [in_a_process(OF, count) for count in PARTICIPANTS] if not options.members else []
+    report: dict[str, Any] = {"aggregators": AGGREGATORS, "rounds": ROUNDS}
+    report |= {"against_members": against_members, "against_participants": against_participants}
+    report |= {"aims": AIMS, "reached": reached(against_members)}
+    if options.plot:
+        plot(report, options.plot)
+    print(json.dumps(report, indent=2))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--simulated", action="store_true", required=True, help="crowds on this machine")
+    parser.add_argument("--members", default="", help="only these numbers of members, e.g. 1000,100000")
+    parser.add_argument("--plot", type=Path, help="where to draw it")
+    parser.add_argument("--fixed", action="store_true", help="whole numbers, which workers add up")
+    parser.add_argument("--one", nargs=2, metavar=("MEMBERS", "PARTICIPANTS"), help="one point, here and now")
+    return parser.parse_args()
+
+
+def in_a_process(members: int, participants: int) -> dict[str, float]:
+    """Return one point, from a process of its own: memory is then that run's."""
+    program = [sys.executable, __file__, "--simulated", "--one", str(members), str(participants)]
+    program += ["--fixed"] if "--fixed" in sys.argv else []
+    done = subprocess.run(program, capture_output=True, text=True, check=True, timeout=900)
+    point: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    print(point, file=sys.stderr)
+    return point
+
+
+def one(members: int, participants: int, *, fixed: bool) -> dict[str, float]:
+    """Run a federation and return what it took."""
+    from eris.config import load_config
+    from eris.events import Event, MemberTrained, RoundEnded, RoundStarted, RunEnded
+    from eris.simulate.run import run
+
+    times: dict[str, list[float]] = {"begun": [], "ended": [], "over": []}
+    training: list[float] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, RoundStarted):
+            times["begun"].append(time.perf_counter())
+            training.append(0.0)
+        elif isinstance(event, MemberTrained):
+            training[-1] += event.seconds
+        elif isinstance(event, RoundEnded):
+            times["ended"].append(time.perf_counter())
+        elif isinstance(event, RunEnded):
+            times["over"].append(time.perf_counter())
+
+    listen.hears = (RoundStarted, MemberTrained, RoundEnded, RunEnded)  # type: ignore[attr-defined]
+    changes = [
+        "method=eris", f"members={members}", f"participation={participants / members!r}", f"rounds={ROUNDS}",
+        f"aggregators={AGGREGATORS}", "data.name=synthetic-clouds", "data.samples=5", "local.batch=full",
+        "workers=1", f"evaluate_every={ROUNDS}", *(["server.encoding=fixed"] if fixed else []),
+    ]  # fmt: skip
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        result = run(load_config(changes=changes), Path(folder) / "run", listeners=[listen])
+    rounds = [after - before for before, after in zip(times["begun"], times["begun"][1:], strict=False)][1:]
+    beyond = [seconds - trained for seconds, trained in zip(rounds, training[1:], strict=False)]
+    return {
+        "members": members,
+        "participants": participants,
+        "start_seconds": times["begun"][0] - began,
+        "round_seconds": statistics.median(rounds),
+        "round_seconds_beyond_training": statistics.median(beyond),
+        "summary_seconds": times["over"][0] - times["ended"][-1],
+        "memory_bytes": result.summaries[0]["peak_memory_bytes"],
+    }
+
+
+def reached(points: list[dict[str, float]]) -> dict[str, bool]:
+    """Return which aims were met, of those that were measured."""
+    by_members = {point["members"]: point for point in points}
+    found: dict[str, float] = {}
+    if (hundred := by_members.get(100_000)) is not None:
+        found["start_seconds_100k"] = hundred["start_seconds"]
+        found["round_seconds_beyond_training_100k"] = hundred["round_seconds_beyond_training"]
+    if (million := by_members.get(1_000_000)) is not None:
+        found |= {"round_seconds_1m": million["round_seconds"], "memory_bytes_1m": million["memory_bytes"]}
+    return {name: value <= AIMS[name] for name, value in found.items()}
+
+
+def plot(report: dict[str, Any], path: Path) -> None:
+    """Draw seconds of a round against members and against participants, and memory against members."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(13, 3.8))
+    for axes, points, key, title in (
+        (left, report["against_members"], "members", f"{TAKING_PART} participants of K members"),
+        (middle, report["against_participants"], "participants", f"participants of {OF:,} members"),
+    ):
+        for figures, label in (("round_seconds", "whole round"), ("round_seconds_beyond_training", "beyond training")):
+            axes.loglog([p[key] for p in points], [p[figures] for p in points], marker="o", label=label)
+        axes.set(xlabel=title, ylabel="seconds a round")
+        axes.set_ylim(bottom=0.003, top=3)
+        axes.legend()
+        axes.grid(alpha=0.3)
+    points = report["against_members"]
+    right.loglog([p["members"] for p in points], [p["memory_bytes"] / 1e6 for p in points], marker="o", label="MB")
+    right.loglog([p["members"] for p in points], [p["start_seconds"] for p in points], marker="o", label="s to start")
+    right.set(xlabel="members K", ylabel="memory (MB), start (s)")
+    right.legend()
+    right.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110, metadata={"Software": ""})
+
+
+if __name__ == "__main__":
+    main()

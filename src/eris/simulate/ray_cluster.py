@@ -1,0 +1,113 @@
+"""The way to a Ray cluster: one that is there, tried out first, or a fresh one on this machine.
+
+Ray waits long and silently for what does not answer. So an address is tried by a process of its own, which may be given
+up; and without an address nothing is looked for: what a dead cluster left behind on the disk is not asked.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from eris.errors import ConfigError, MissingExtra
+
+__all__ = ["connected", "imported_ray", "workers_of"]
+
+PATIENCE = 30.0  # seconds in which a cluster must let us in
+_KEY = "network.ray"
+_PORT = 6379  # where `ray start --head` listens
+_PROBE = """
+import sys, ray
+ray.init(address=sys.argv[1], log_to_driver=False, configure_logging=False)
+ray.shutdown()
+"""
+
+
+def imported_ray() -> Any:
+    """Return the library."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtra("ray", "ray", "engine = 'ray'") from error
+    return ray
+
+
+def connected(ray: Any, address: str, workers: int, folder: str) -> None:
+    """Join the cluster at an address, or start one here; `folder` is sent to every node that works for us."""
+    options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+    if folder:
+        if not Path(folder).is_dir():
+            raise ConfigError(f"there is no folder {folder}", fix="give one that exists", key="network.ray_folder")
+        options["runtime_env"] = {"working_dir": str(Path(folder).resolve())}
+    if address:
+        _try(address)
+        ray.init(address=address, **options)
+    else:
+        count = workers or os.cpu_count() or 1
+        ray.init(address="local", num_cpus=count, include_dashboard=False, **options)
+
+
+def workers_of(ray: Any, workers: int, gpus: float) -> int:
+    """Return how many workers the cluster has room for: as many as asked for, or, if nobody said, as many as it can."""
+    there = ray.available_resources()
+    room, of = int(there.get("CPU", 0)), "processors"
+    if gpus and int(there.get("GPU", 0) / gpus + 1e-9) < room:
+        room, of = int(there.get("GPU", 0) / gpus + 1e-9), f"shares of {gpus:g} GPU"
+    if room < max(workers, 1):
+        raise ConfigError(
+            f"the Ray cluster has {room} {of} free, {max(workers, 1)} workers need one each",
+            fix="use fewer workers, add nodes, or wait until they are free (`ray status` shows who has them)",
+            key="workers",
+        )
+    return workers or room
+
+
+def _try(address: str) -> None:
+    """Refuse an address behind which no cluster of our version lets us in, in a sentence and in time."""
+    if address != "auto":
+        _require_somebody(address)
+    with subprocess.Popen(
+        [sys.executable, "-c", _PROBE, address], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as probe:
+        try:
+            said, _ = probe.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            probe.kill()
+            raise _refused(
+                f"{address} did not let us in within {PATIENCE:.0f} s",
+                "is it the address of a Ray head, and is it up? `ray status` on its machine tells; "
+                "for a local one leave network.ray out",
+            ) from None
+    if probe.returncode == 0:
+        return
+    if "ersion mismatch" in said or "does not match" in said:
+        told = " ".join(line.strip() for line in said[said.lower().rindex("version mismatch") :].splitlines()[:5])
+        raise _refused(told, "install the same Ray and Python on both sides")
+    if "ould not find any running Ray instance" in said:
+        raise _refused("no Ray cluster runs on this machine", "start one with `ray start --head`, or name its address")
+    last = next((line for line in reversed(said.splitlines()) if line.strip()), "it ended without a word")
+    raise _refused(f"no cluster at {address}: {last.strip()}", "`ray status` on the head's machine shows its address")
+
+
+def _require_somebody(address: str) -> None:
+    """Refuse an address at which nobody listens."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        raise _refused(f"{address!r} is no address", f"write host:port ({_PORT} unless chosen otherwise), or auto")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE / 3).close()
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or "no answer"
+        raise _refused(
+            f"nobody listens at {address}: {why}",
+            "start Ray there with `ray start --head`, open the port, or leave network.ray out for a local Ray",
+        ) from None
+
+
+def _refused(what: str, fix: str) -> ConfigError:
+    return ConfigError(what, fix=fix, key=_KEY)

@@ -1,0 +1,158 @@
+"""A Ray cluster of two nodes, of which one is killed; code and data that are sent there; what stands in the way."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from eris.config import load_config
+from eris.errors import ConfigError, RunStopped
+from eris.simulate import ray_cluster
+from eris.simulate.run import run
+from eris.simulate.worker_process import TaskSource
+from tests.simulate.setting import play, prepare, settings
+from tests.simulate.test_ray_engine import KEPT, refused, source
+
+ray = pytest.importorskip("ray")
+FIXED = [KEPT, "server.encoding=fixed"]
+BOTH = [("eris+dsc", [KEPT]), ("eris+dsc", FIXED)]
+
+
+@pytest.fixture
+def two_nodes():
+    """A head for us, which trains nothing, and two nodes with two processors each, all real Ray on this machine."""
+    from ray.cluster_utils import Cluster
+
+    quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200, "health_check_timeout_ms": 1000}
+    head = {"num_cpus": 0, "object_store_memory": 100 << 20, "_system_config": quick, "include_dashboard": False}
+    nodes = Cluster(initialize_head=True, head_node_args=head)
+    workers = [nodes.add_node(num_cpus=2, num_gpus=1, object_store_memory=100 << 20) for _ in range(2)]
+    yield nodes, workers
+    ray.shutdown()
+    nodes.shutdown()
+
+
+@pytest.mark.slow
+def test_a_node_that_dies_costs_its_rounds_jobs_and_nothing_else(two_nodes, tmp_path):
+    """Digests of the local engine: floats and whole numbers, with states and sums on the node that is killed."""
+    from eris.simulate.ray_engine import RayEngine
+
+    nodes, workers = two_nodes
+    for number, (method, changes) in enumerate(BOTH):
+        config = settings(*changes, "members=20", "rounds=6", "faults.link_failure=0.1", method=method)
+        alone = play(config, tmp_path / f"a{number}")
+        wait_for_room(nodes, 4)
+        engine = RayEngine(source(*changes, "members=20", "rounds=6"), 0, nodes.address, gpus=0.5)
+        assert len(engine._hands) == 4
+        assert len({hand.node for hand in engine._hands}) == 2
+        together = prepare(config, tmp_path / f"b{number}", engine=engine)
+        together.simulation.listen((Killing(nodes, workers, together),), lambda: False)
+        together.simulation.play(config.rounds)
+        assert together.digest == alone.digest
+        assert len({hand.node for hand in engine._hands}) == 1 or number
+        engine.close()
+        workers[:] = [workers[0], nodes.add_node(num_cpus=2, num_gpus=1, object_store_memory=100 << 20)]
+
+
+def wait_for_room(nodes, processors):
+    """Ray counts what was given back a moment later."""
+    ray.init(address=nodes.address, log_to_driver=False)
+    deadline = time.monotonic() + 60
+    while ray.available_resources().get("CPU", 0) < processors:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    ray.shutdown()
+
+
+class Killing:
+    """Ends a node in the middle of a round: when some members are trained and others are not."""
+
+    views = False
+
+    def __init__(self, nodes, workers, played) -> None:
+        self._nodes, self._workers, self._trained, self._played = nodes, workers, 0, played
+
+    def __call__(self, event) -> None:
+        self._trained += type(event).__name__ == "MemberTrained"
+        if self._trained == 45:
+            self._trained += 1000
+            self._nodes.remove_node(self._workers[1], allow_graceful=False)
+
+
+@pytest.mark.slow
+def test_code_and_data_of_ones_own_are_sent_to_the_nodes(two_nodes, tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "my_problem.py").write_text(OWN)
+    (folder / "centres.txt").write_text("1.0 2.0 3.0\n")
+    nodes, _ = two_nodes
+    wait_for_room(nodes, 4)
+    config = load_config(
+        changes=[
+            "method=eris", "members=5", "rounds=2", "engine=ray", "workers=2", f"network.ray={nodes.address}",
+            f"network.ray_folder={folder}", "network.ray_gpus=0.5",
+        ]
+    )  # fmt: skip
+    result = run(config, tmp_path / "run", task=TaskSource("my_problem:problem"))
+    summary = result.summaries[0]
+    assert summary["finished"]
+    assert summary["parameters"] == 3
+    with pytest.raises(ConfigError, match="8 workers need one each"):
+        run(config.model_copy(update={"workers": 8}), tmp_path / "again", task=TaskSource("my_problem:problem"))
+
+
+OWN = """
+from pathlib import Path
+import numpy as np
+from eris.local.numpy_task import QuadraticTask
+
+def problem(config):
+    centres = np.array([float(word) for word in Path("centres.txt").read_text().split()])
+    return QuadraticTask([centres + member for member in range(config["members"])])
+"""
+
+
+@pytest.mark.slow
+def test_another_version_of_ray_is_told_in_a_sentence(two_nodes, monkeypatch):
+    """The cluster and Ray's own check are real; only our side says that it is another version."""
+    nodes, _ = two_nodes
+    monkeypatch.setattr(ray_cluster, "_PROBE", "import ray; ray.__version__ = '1.2.3'" + ray_cluster._PROBE)
+    said, _ = refused(nodes.address)
+    assert "1.2.3" in said
+    assert "install the same Ray and Python on both sides" in said
+
+
+def test_without_an_address_what_a_dead_cluster_left_behind_is_not_asked(tmp_path):
+    """Where Ray keeps the last cluster's address there is one that nobody answers for; a run begins all the same."""
+    left = Path(tempfile.gettempdir()) / "ray" / "ray_current_cluster"
+    before = left.read_bytes() if left.exists() else None
+    left.parent.mkdir(parents=True, exist_ok=True)
+    left.write_text("127.0.0.1:1")
+    try:
+        result = run(settings("engine=ray", "workers=1", "rounds=1", "members=3"), tmp_path / "run")
+    finally:
+        left.unlink(missing_ok=True)
+        if before is not None:
+            left.write_bytes(before)
+    assert result.finished
+
+
+@pytest.mark.slow
+def test_a_member_that_kills_whoever_trains_it_ends_the_run_by_name(tmp_path):
+    config = settings("engine=ray", "workers=4", "rounds=1", "members=6")
+    with pytest.raises(RunStopped, match="3 Ray actors died") as caught:
+        run(config, tmp_path / "run", task=TaskSource("tests.simulate.test_ray_cluster:deadly"))
+    assert caught.value.where["peer"] == 4
+
+
+def deadly(config):
+    from eris.tasks import build_task
+
+    task = build_task(config)
+    train = task.train
+    task.train = lambda member, *given, **named: os._exit(1) if member == 4 else train(member, *given, **named)
+    return task
