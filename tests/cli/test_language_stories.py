@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -19,6 +20,7 @@ PAGE = (ROOT / "docs" / "bring-your-own.md").read_text(encoding="utf-8")
 STORIES = {
     "reviews": "A classifier of the Hugging Face library",
     "notes": "A language model with an adapter",
+    "private": "Noise on every sample of a transformer",
 }
 FETCHED = pytest.mark.skipif(manifest_of("smollm2-135m") is None, reason="eris data get smollm2-135m")
 BOTH = ["reviews", pytest.param("notes", marks=[pytest.mark.slow, FETCHED])]
@@ -74,3 +76,27 @@ def test_real_processes_end_with_the_simulated_model(name: str, tmp_path: Path) 
     assert len(set(digests)) == 1
     for peer in (tmp_path / f"{name}-processes").glob("**/pretrained"):
         assert (peer / ("adapter_model.safetensors" if name == "notes" else "model.safetensors")).exists()
+
+
+def private(folder: Path) -> list[str]:
+    """Save the story of noise on every sample, and the classifier it is about."""
+    saved("reviews", folder)
+    return saved("private", folder)
+
+
+@pytest.mark.timeout(400)
+def test_noise_on_every_sample(tmp_path: Path) -> None:
+    pytest.importorskip("opacus")
+    methods = ["eris+ldp", "fedavg-dpsgd", "soteriafl"]
+    said = done(f"{private(tmp_path)[0]} --set 'method={json.dumps(methods)}'", tmp_path)
+    for method in methods:
+        assert re.search(rf"{re.escape(method)}: ε = (?:8|7\.\d+) at δ = 1e-05 for one sample", said), said
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_noise_on_every_sample_in_processes(tmp_path: Path) -> None:
+    pytest.importorskip("opacus")
+    digests = re.findall(r'"model_digest": "([0-9a-f]{64})"', done("\n".join(private(tmp_path)), tmp_path))
+    assert len(digests) == 2 + 4
+    assert len(set(digests)) == 1
