@@ -6,7 +6,6 @@ before anything has started.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,7 +21,7 @@ from eris.config import Config, Server, concerning
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec
 from eris.methods import Method, check_options, method_by_name, with_defaults
-from eris.methods.masked import MASKED_FROM, check_masked, is_masked
+from eris.methods.masked import MASKED_FROM, check_masked, is_masked, smallest_sum
 from eris.methods.noise_budget import SampleNoise, multiplier, on_steps, on_sums, on_update
 from eris.methods.own_model import own_model
 from eris.privacy.ring_noise import RingNoise
@@ -156,7 +155,7 @@ def _check(config: Config, method: Method, members: int) -> None:
             fix="use `eris compare`, or give rounds as a number",
             key="stop",
         )
-    taking_part = _check_counts(config, method, members)
+    _check_counts(config, method, members)
     if method.exchange is not None:
         _check_own_models(config)
     if method.check is not None:
@@ -164,7 +163,7 @@ def _check(config: Config, method: Method, members: int) -> None:
     check_masked(config, method, members)
     _check_figures(config, method)
     if (noise := on_sums(config)) is not None:
-        noise.check_members(max(config.server.min_contributors, math.ceil(2 * taking_part / 3)))
+        noise.check_members(smallest_sum(config))
     _check_replicas(config)
     _check_slow_members(config)
 
@@ -199,8 +198,7 @@ def _encoding(server: Server, rule: Rule, chain: Chain) -> FixedPoint | None:
         return FixedPoint(None if server.limit == "auto" else server.limit)
 
 
-def _check_counts(config: Config, method: Method, members: int) -> int:
-    """Refuse numbers that do not go together; return how many take part in a round."""
+def _check_counts(config: Config, method: Method, members: int) -> None:
     if members != config.members:
         raise ConfigError(f"the data has {members} members", fix=f"set members = {members}", key="members")
     config.network.check(members)
@@ -217,7 +215,6 @@ def _check_counts(config: Config, method: Method, members: int) -> int:
             fix="raise members or participation, or lower server.min_contributors (a mean of few shows each of them)",
             key="server.min_contributors",
         )
-    return taking_part
 
 
 def _check_figures(config: Config, method: Method) -> None:

@@ -53,6 +53,22 @@ def test_units_are_kept_apart_and_a_run_without_noise_has_no_bound() -> None:
     assert "1 run without noise that counts: no bound" in str(total)
 
 
+def test_shares_of_noise_are_worth_less_to_whoever_sees_one(tmp_path: Path) -> None:
+    budget = MemberBudget(tmp_path, "amber")
+    budget.write("own", RUN)
+    assert budget.total().epsilons_alone == ()
+    budget.write("shares", replace(RUN, alone=1.5))
+    total = budget.total()
+    (promised,), (alone,) = total.epsilons, total.epsilons_alone
+    accountant = Accountant("member", "replacement")
+    accountant.spend(4.0, rounds=10)
+    accountant.spend(1.5, rounds=10)
+    assert alone.value == pytest.approx(accountant.epsilon(1e-5).value)
+    assert alone.value > promised.value
+    assert f"to an aggregator with its unmaskers ε = {alone.value:.3g}" in str(total)
+    assert total.to_dict()["epsilon_alone"][0]["value"] == alone.value
+
+
 def test_exposure_adds_up() -> None:
     total = TotalSpent((RUN, replace(RUN, largest_share=0.5, sent=4), replace(RUN, largest_share=1.0, sent=0)))
     assert total.largest_share == 0.5  # nothing was sent in the third

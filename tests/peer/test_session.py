@@ -92,6 +92,18 @@ def test_noise_is_accounted_for_and_reproducible_noise_claims_nothing(tmp_path: 
     assert amber["notes"] == ["noise reproducible: no privacy claim"]
 
 
+def test_shares_of_noise_are_accounted_for_by_observer(tmp_path: Path) -> None:
+    noise = ["privacy.masking=pairs", "privacy.noise=shares", "privacy.clip=1.0", "privacy.noise_multiplier=2.0"]
+    with town(tmp_path, settings("members=4", "rounds=2", *noise)) as place:
+        amber = play(place)["amber"]
+    found = amber["privacy"]["observers"]
+    assert list(found) == ["outsider", "member", "aggregator with unmaskers"]
+    assert found["outsider"] < found["member"] == pytest.approx(amber["privacy"]["value"])
+    assert found["member"] < found["aggregator with unmaskers"]
+    assert amber["privacy"]["realised"] < found["outsider"]  # four took part, three were promised
+    assert "noise_shares(2.0, bound=1.0, colluders=1)" in amber["transforms"]
+
+
 def test_noise_of_rounds_whose_lines_were_lost_is_accounted_for(tmp_path: Path) -> None:
     config = settings("members=3", "rounds=2", "privacy.clip=1.0", "privacy.noise_multiplier=2.0")
     with town(tmp_path, config) as place:

@@ -115,8 +115,11 @@ def test_observers_of_the_audit():
     places = {"limit": 3, "partners": {0: (1,), 1: (2,), 2: (3,), 3: (0,)}}
     found = Observer("pair").vantages(2, [0, 1, 2, 3], 4, public_root(1), **places)
     assert {vantage.peers for vantage in found} == {(0, 1), (3, 0)}  # neither the victim's own shard nor one it unmasks
-    with pytest.raises(ConfigError, match="not masked"):
-        Observer("pair").vantages(2, [0, 1, 2, 3], 4, public_root(1), limit=1)
+    alone = Observer("unmasker").vantages(2, [0, 1, 2, 3], 4, public_root(1), **places)
+    assert {vantage.peers for vantage in alone} == {(0,), (1,)}  # peer 3 unmasks only what the victim keeps at home
+    for kind in ("pair", "unmasker"):
+        with pytest.raises(ConfigError, match="not masked"):
+            Observer(kind).vantages(2, [0, 1, 2, 3], 4, public_root(1), limit=1)
 
 
 def test_the_planner_knows_it():

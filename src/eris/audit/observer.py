@@ -24,7 +24,7 @@ from eris.view import View, seen_shards, view_of
 
 __all__ = ["Kind", "Observer", "Vantage", "parse_observer", "partners_of"]
 
-Kind = Literal["aggregator", "pair", "coalition", "server", "neighbour", "broadcast", "wire"]
+Kind = Literal["aggregator", "unmasker", "pair", "coalition", "server", "neighbour", "broadcast", "wire"]
 Reach = Literal["own", "all", "sent", "none"]
 _NOBODY: Mapping[int, Sequence[int]] = {}
 
@@ -114,6 +114,8 @@ class Observer:
         nobody_else = set(aggregators) == {victim}  # who aggregates alone shows the others only what it publishes
         if self.kind == "broadcast" or nobody_else:
             return [Vantage((peer,), "none") for peer in _order(range(members), victim, seed, 0)[:limit]]
+        if self.kind == "unmasker":
+            return _unmaskers(_order(aggregators, victim, seed, 0), victim, partners)[:limit]
         if self.kind == "pair":
             return _pairs(_order(aggregators, victim, seed, 0), victim, partners)[:limit]
         if self.kind == "aggregator":
@@ -124,7 +126,7 @@ class Observer:
         """Return up to `limit` places to look from where members talk to each other and nobody aggregates."""
         if self.kind == "wire":
             return [Vantage((), "sent")]
-        if self.kind in ("server", "broadcast", "pair"):
+        if self.kind in ("server", "broadcast", "pair", "unmasker"):
             raise ConfigError(
                 f"members of this method talk to each other: there is no {self.kind}",
                 fix="use --observer neighbour, coalition:C or wire",
@@ -151,7 +153,7 @@ def parse_observer(text: str) -> Observer:
     if kind not in get_args(Kind) or (kind == "coalition") != bool(size) or (size and not size.isdecimal()):
         raise ConfigError(
             f"there is no observer {text!r}",
-            fix="use aggregator, pair, coalition:C, server, neighbour, broadcast or wire",
+            fix="use aggregator, unmasker, pair, coalition:C, server, neighbour, broadcast or wire",
         )
     if size and int(size) < 1:
         raise ConfigError("a coalition of nobody sees nothing", fix="use coalition:1 or more")
@@ -174,6 +176,14 @@ def partners_of(config: Config, name: str) -> dict[int, tuple[int, ...]]:
         ring = [(home + turn) % members for turn in range(1, members) if (home + turn) % members not in owners]
         found[home] = tuple(ring[: config.privacy.unmaskers])
     return found
+
+
+def _unmaskers(aggregators: Sequence[int], victim: int, partners: Mapping[int, Sequence[int]]) -> list[Vantage]:
+    """Return whoever takes pads off a shard, alone: it knows pads and no values, but for what it aggregates itself."""
+    if not partners:
+        raise ConfigError("shards are not masked: nobody unmasks", fix="use --observer aggregator")
+    helpers = dict.fromkeys(helper for peer in aggregators for helper in partners[peer] if helper != victim)
+    return [Vantage((peer,), "own") for peer in helpers] or [Vantage((), "none")]
 
 
 def _pairs(aggregators: Sequence[int], victim: int, partners: Mapping[int, Sequence[int]]) -> list[Vantage]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from eris.config import Config
 from eris.errors import ConfigError
 from eris.methods.method import Method
 
-__all__ = ["MASKED_FROM", "check_masked", "is_masked", "unmaskers_of"]
+__all__ = ["MASKED_FROM", "check_masked", "is_masked", "smallest_sum", "unmaskers_of"]
 
 MASKED_FROM = 4  # members: with three, two that collude see the third, masks or not
 
@@ -22,6 +24,12 @@ def unmaskers_of(name: str, config: Config) -> int:
 
     completed = with_defaults(config, name)
     return completed.privacy.unmaskers if is_masked(completed) else 0
+
+
+def smallest_sum(config: Config) -> int:
+    """Return how few members a masked sum may have: two thirds of those who take part, and `min_contributors`."""
+    taking_part = max(1, int(config.participation * config.members + 0.5))
+    return max(config.server.min_contributors, math.ceil(2 * taking_part / 3))
 
 
 def check_masked(config: Config, method: Method, members: int) -> None:

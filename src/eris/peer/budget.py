@@ -16,7 +16,6 @@ no run so far
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from dataclasses import asdict, dataclass, replace
@@ -24,9 +23,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from eris.atomic_file import write_atomically
-from eris.config import Config
 from eris.errors import CheckpointError, ConfigError, FloorError
 from eris.events import Event, RoundEnded, RoundStarted, RunEnded
+from eris.methods.masked import smallest_sum
 from eris.peer.node import Node
 from eris.privacy.ring_noise import RingNoise
 from eris.transforms import Accountant, Epsilon
@@ -197,7 +196,7 @@ class RunBudget:
             sent=known.sent if known is not None else 0,
             largest_share=known.largest_share if known is not None else 0.0,
             multiplier=noise.multiplier if noise is not None and counts else 0.0,
-            alone=noise.alone(_fewest(config)) if isinstance(noise, RingNoise) and counts else 0.0,
+            alone=noise.alone(smallest_sum(config)) if isinstance(noise, RingNoise) and counts else 0.0,
             steps=int(getattr(noise, "steps", 1)),
             unit=config.privacy.unit,
             adjacency="zero-out" if config.privacy.unit == "sample" else "replacement",
@@ -240,12 +239,6 @@ class RunBudget:
     def _write(self) -> None:
         self._written = time.monotonic()
         self._budget.write(self._key, self.spent)
-
-
-def _fewest(config: Config) -> int:
-    """Return how many members the smallest sum of a run may have."""
-    taking_part = max(1, int(config.participation * config.members + 0.5))
-    return max(config.server.min_contributors, math.ceil(2 * taking_part / 3))
 
 
 def _read(path: Path) -> RunSpent:

@@ -30,6 +30,7 @@ from eris.events import Event
 from eris.local.spec import Vector
 from eris.local.task import Task
 from eris.methods import method_by_name, with_defaults
+from eris.methods.masked import smallest_sum
 from eris.methods.noise_budget import local_steps
 from eris.seeds import Seed, public_root
 from eris.simulate.run import run
@@ -296,5 +297,7 @@ def _handling(composition: Composition, local: LocalSteps) -> Handling:
         deviation = step_noise.multiplier * step_noise.bound * local.lr * math.sqrt(local.steps) / local.batch
         return Handling(sample_clip=step_noise.bound, noise=deviation)
     clip = next((transform.bound for transform in transforms if isinstance(transform, ClipByNorm)), 0.0)
+    if (shared := composition.recipe.noise) is not None:  # of a member that weighs as much as the others
+        return Handling(clip=clip, noise=2 * shared.bound * shared.alone(smallest_sum(composition.config)))
     noise = noise_of(composition.recipe.chain)
     return Handling(clip=clip, noise=noise.deviation if noise is not None else 0.0)
