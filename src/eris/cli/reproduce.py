@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def reproduce(
         names: Annotated[
-            list[str] | None, typer.Argument(metavar="NAME…", help="Experiments (--list), or all.")
+            list[str] | None, typer.Argument(metavar="NAME…", help="Experiments (--list), all, or claims.")
         ] = None,
         listed: Annotated[bool, typer.Option("--list", help="Every experiment with its cells and times.")] = False,
         size: Annotated[str, typer.Option(help="smoke (seconds), small (minutes to hours) or paper (days).")] = "smoke",
@@ -48,6 +48,9 @@ def register(app: typer.Typer) -> None:
         tables_only: Annotated[
             bool, typer.Option("--tables-only", help="Run nothing: write the tables of what is there.")
         ] = False,
+        page: Annotated[
+            Path | None, typer.Option(help="For claims: the page to write (default: OUT/claims.md).")
+        ] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, nothing else.")] = False,
     ) -> None:
         """Run a table or figure of the paper and set what comes out beside what is printed.
@@ -63,7 +66,9 @@ def register(app: typer.Typer) -> None:
 
         `eris reproduce figure-dropout --size small --out paper/small`
 
-        `eris reproduce all --size small`
+        `eris reproduce all --size small --out paper/small`
+
+        `eris reproduce claims --size small --out paper/small`
         """
         from eris.paper.catalogue import experiment_by_name, experiments_by_name
         from eris.paper.experiment import SIZES
@@ -79,6 +84,9 @@ def register(app: typer.Typer) -> None:
             raise ConfigError("which experiment?", fix="name one of `eris reproduce --list`, or all")
         chosen_size: Size = size
         folder, read = out or Path("paper") / size, reading_by_name(reading)
+        if names == ["claims"]:
+            _claims(folder, chosen_size, read, page, as_json=as_json)
+            return
         everything = names == ["all"]
         chosen = list(experiments_by_name().values()) if everything else [experiment_by_name(name) for name in names]
         cells = _asked([cell for experiment in chosen for cell in experiment.cells(chosen_size, read)], only or [])
@@ -213,3 +221,17 @@ def _report(
                 console.print(table)
         console.print(f"{result.experiment.name}: {', '.join(str(path) for path in written)}", soft_wrap=True,
                       highlight=False, markup=False)  # fmt: skip
+
+
+def _claims(folder: Path, size: Size, reading: Reading, page: Path | None, *, as_json: bool) -> None:
+    from eris.paper.claims import decide, write_claims
+
+    found = decide(folder, size, reading)
+    path = write_claims(found, folder, page)
+    if as_json:
+        typer.echo(json.dumps([claim.plain() for claim in found], allow_nan=False))
+        return
+    console = Console()
+    for claim in found:
+        console.print(f"{claim.says}: {claim.verdict}", soft_wrap=True, highlight=False, markup=False)
+    console.print(f"page: {path}", soft_wrap=True, highlight=False, markup=False)

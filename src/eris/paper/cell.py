@@ -58,7 +58,7 @@ def _training(settings: Sequence[str], options: Options, scratch: Path) -> Figur
 
     config = load_config(changes=settings)
     if not options.get("audit", True):
-        return _accuracy(_trained(config, scratch))
+        return _accuracy(_trained(config, scratch), scratch)
     from eris.audit.attack import STRONGEST
     from eris.audit.membership_run import AuditPlan, audit_method
     from eris.audit.observer import parse_observer
@@ -78,7 +78,7 @@ def _training(settings: Sequence[str], options: Options, scratch: Path) -> Figur
     )
     trial = audit_method(config, scratch, plan)
     summary = json.loads((scratch / "summary.json").read_text(encoding="utf-8"))
-    found = _accuracy(summary)
+    found = _accuracy(summary, scratch)
     for result in trial.results:
         plainly = result.plain()
         name = "" if plainly["observer"] == str(observers[0]) else f"{plainly['observer']}/"
@@ -111,10 +111,13 @@ def _attacked(result: Mapping[str, Any], trusted: bool) -> Figures:
     }
 
 
-def _accuracy(summary: Mapping[str, Any]) -> Figures:
+def _accuracy(summary: Mapping[str, Any], scratch: Path) -> Figures:
+    """Return what the model came to in the round of least validation loss; of summaries, their ROUGE-1 too."""
     found = {"accuracy": summary["best_accuracy"], "final_accuracy": summary["final_accuracy"]}
     if summary["best_round"] is not None:
         found["best_round"] = summary["best_round"] + 1
+        lines = (scratch / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        found["rouge1"] = json.loads(lines[summary["best_round"]]).get("rouge1")
     return {
         **{key: {"value": value} for key, value in found.items() if value is not None},
         "exposure": {"value": summary["exposure"].get("largest_share_per_round")},
@@ -131,12 +134,14 @@ def _trained(config: Any, scratch: Path) -> dict[str, Any]:
 
 
 def _reconstruction(settings: Sequence[str], options: Options, scratch: Path) -> Figures:
+    from eris.audit.observer import parse_observer
     from eris.audit.reconstruction.defence import Defence
     from eris.audit.reconstruction.run import RANDOM, ReconstructionPlan, audit_reconstruction
     from eris.config import load_config
 
     plan = ReconstructionPlan(
         defences=(Defence("defence", load_config(changes=settings)),),
+        observers=(parse_observer(str(options.get("observer", "aggregator"))),),
         attacks=(str(options["attack"]),),
         modes=tuple(options.get("modes", ("zero-filled", "mask-aware"))),
         pictures=int(options["pictures"]),

@@ -23,8 +23,8 @@ from typing import Any, Literal
 from eris.paper.reading import PAPER, Reading
 
 __all__ = [
-    "ACCURACY", "AUC", "BEST_ROUND", "LPIPS", "MIA", "SIZES", "Arm", "Cell", "Experiment", "Kind", "Measure", "Metric",
-    "Panel", "Point", "Settings", "Size",
+    "ACCURACY", "AUC", "BEST_ROUND", "LPIPS", "MIA", "ROUGE", "SIZES", "Arm", "Cell", "Experiment", "Kind", "Measure",
+    "Metric", "Panel", "Point", "Settings", "Size",
 ]  # fmt: skip
 
 Settings = tuple[str, ...]
@@ -54,6 +54,7 @@ ACCURACY = Metric("accuracy", "accuracy", "acc", "%")
 MIA = Metric("mia", "membership (paper's attack)", "mia", "%", chance=True)
 AUC = Metric("auc", "AUC (adaptive)", digits=3, chance=True)
 BEST_ROUND = Metric("best_round", "best round", "round", digits=0)
+ROUGE = Metric("rouge1", "ROUGE-1", "rouge1", "%")
 LPIPS = Metric("lpips", "LPIPS", "lpips", digits=3)
 
 
@@ -65,6 +66,7 @@ class Arm:
     settings: Settings
     row: str = ""  # its name in the printed table, where it is another
     options: Mapping[str, Any] = field(default_factory=dict)  # of what is measured
+    prefix: str = ""  # of its figures' names, where a cell has those of several rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Point:
     settings: Settings = ()
     values: Mapping[str, Any] = field(default_factory=dict)  # what the arms' settings may name
     options: Mapping[str, Any] = field(default_factory=dict)  # of what is measured
+    prefix: str = ""  # of its figures' names, where a cell has those of several points
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,7 @@ class Experiment:
     title: str
     shows: str
     sizes: Mapping[Size, tuple[Panel, ...]]
-    metrics: tuple[Metric, ...] = (ACCURACY, MIA, AUC)
+    metrics: tuple[Metric, ...] = (ACCURACY, ROUGE, MIA, AUC)
     axis: str = ""
     shape: Literal["lines", "bars", "front", "histograms", "planned"] = "bars"
     averaged: bool = False  # whether the table shows means over the points, as Table 1 does

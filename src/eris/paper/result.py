@@ -120,7 +120,8 @@ def _rows(
     if not experiment.averaged:
         for point in panel.points:
             for arm in panel.arms:
-                yield _row(experiment, panel, arm, point.value, [found[panel.label, arm.label, point.value]])
+                cells = [found[panel.label, arm.label, point.value]]
+                yield _row(experiment, panel, arm, point.value, cells, point.prefix)
         return
     for arm in panel.arms:
         yield _row(experiment, panel, arm, "", [found[panel.label, arm.label, point.value] for point in panel.points])
@@ -132,6 +133,7 @@ def _row(
     arm: Arm,
     point: float | str,
     points: Sequence[Sequence[dict[str, Any] | None]],
+    prefix: str = "",
 ) -> Row:
     """Return a row; each of `points` has its folds."""
     folds = [[by_point[fold] for by_point in points] for fold in range(panel.folds)]
@@ -140,10 +142,17 @@ def _row(
     figures = {}
     for metric in experiment.metrics:
         printed = printed_cell(panel, arm, point, metric)
-        measured = measured_over([[cell["figures"].get(metric.key) for cell in cells] for cells in whole], metric)
+        name = f"{prefix}{arm.prefix}{metric.key}"
+        found = [[cell["figures"].get(name, _same(cell, metric)) for cell in cells] for cells in whole]
+        measured = measured_over(found, metric)
         if measured is not None or printed is not None:
             figures[metric.key] = _beside(measured or Measured(None), printed)
     return Row(panel.label, arm.label, point, figures, failed, panel.folds - len(whole) - bool(failed))
+
+
+def _same(cell: Mapping[str, Any], metric: Metric) -> Any:
+    """Return a figure of the training itself, which is the same whoever looks at it."""
+    return cell["figures"].get(metric.key) if metric.key in ("accuracy", "best_round") else None
 
 
 def _beside(measured: Measured, printed: Printed | None) -> Measured:

@@ -11,8 +11,8 @@ from eris.paper.settings import CIFAR10, CNN, IMDB, MNIST, DataSet, panel_of, ro
 PLACE = 1
 
 _SMALL: dict[str, dict[str, Any]] = {
-    "MNIST": {"members": 10, "rounds": 60, "samples": (8, 32), "folds": 3, "test_samples": 1000, "evaluate_every": 5,
-              "views": 3},
+    "MNIST": {"members": 8, "rounds": 40, "samples": (8, 32), "folds": 3, "test_samples": 1000, "evaluate_every": 5,
+              "views": 2, "extra": ("local.lr=0.05",)},
     "CIFAR-10": {"members": 10, "rounds": 40, "samples": (8,), "folds": 2, "test_samples": 500, "evaluate_every": 5,
                  "views": 2, "losses_only": True},
     "IMDB": {"members": 5, "rounds": 6, "samples": (8,), "folds": 2, "test_samples": 200, "evaluate_every": 2,
@@ -71,9 +71,9 @@ EXPERIMENTS = (
         "The trade-off by sample size",
         "the same trainings as curves over n",
         {
-            "smoke": (smoke_panel(summary_rows(MNIST)),),
-            "small": _panels("summary", _ALL, small=True),
-            "paper": _panels("summary", _ALL, small=False),
+            "smoke": (smoke_panel(rows_of(MNIST)),),
+            "small": _panels("all", _ALL, small=True),
+            "paper": _panels("all", _ALL, small=False),
         },
         axis="n",
         shape="lines",
