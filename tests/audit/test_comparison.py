@@ -62,6 +62,18 @@ def test_the_attack_is_in_table_numbers_and_picture(invoke, tmp_path):
     assert (tmp_path / "a" / "audited" / "fold-1" / "eris" / "scores.npz").exists()
 
 
+def test_the_attack_canaries_views_and_figure_are_chosen(invoke, tmp_path):
+    options = ["--attack", "paper", "--canaries", "6", "--views", "2", "--figure", "accuracy", "--reading", "paper"]
+    done = invoke("compare", "eris", *AUDITED, *options, "--out", "a")
+    assert "guesses" in done.output
+    audit = json.loads((tmp_path / "a" / "compare.json").read_text())["audit"]
+    assert (audit["attack"], audit["figure"]) == ("paper", "accuracy")
+    [entry] = audit["methods"]["eris"]  # nothing else listened
+    assert (entry["canaries"], entry["views"]) == (30, 2)
+    facts = json.loads((tmp_path / "a" / "audited" / "fold-0" / "eris" / "canaries.json").read_text())
+    assert (facts["attacks"], facts["coins"], facts["losses_only"]) == (["paper"], "equal", True)
+
+
 def test_the_front_is_where_accuracy_and_privacy_are_not_beaten(invoke, tmp_path):
     invoke("compare", "fedavg", "eris", "min-leakage", *AUDITED, "--out", "a")
     result = json.loads((tmp_path / "a" / "compare.json").read_text())

@@ -55,6 +55,47 @@ def test_methods_share_data_seeds_and_rounds(invoke):
     assert shares[0] == 1.0 > shares[2] > shares[1]
 
 
+def test_short_names_axes_seeds_and_a_front(invoke, tmp_path):
+    arms = ["--arm", "ERIS, 2 aggregators: eris, aggregators=2", "--arm", "FedAvg: fedavg"]
+    over = ["--over", "data.samples=8,16", "--over", "local.lr=0.02,0.2", "--front", "accuracy,upload"]
+    result = compared(invoke, *arms, *over, "--folds", "2", "--seeds", "2", "--rounds", "2", "--out", "a")
+    assert [point["at"] for point in result["points"]] == [
+        {"data.samples": samples, "local.lr": lr} for samples in ("8", "16") for lr in ("0.02", "0.2")
+    ]
+    for point in result["points"]:
+        assert [line["label"] for line in point["methods"]] == ["ERIS, 2 aggregators", "FedAvg"]
+        assert all(len(line["table"]["accuracy"]["values"]) == 4 for line in point["methods"])
+        assert point["front"]["front_axes"] == ["accuracy", "upload"]
+        assert point["front"]["front"]
+        digests = [[fold["digest"] for fold in line["folds"]] for line in point["methods"]]
+        assert digests[0] == digests[1]
+        assert len(set(digests[0])) == 4
+    lines = (tmp_path / "a" / "compare.csv").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 1 + 4 * 2
+    assert (tmp_path / "a" / "data.samples=8-local.lr=0.02" / "fold-1-seed-1" / "FedAvg" / "summary.json").exists()
+
+
+def test_folds_vary_the_initial_model_unless_read_as_the_paper_does(invoke, tmp_path):
+    compared(invoke, "fedavg", "--folds", "2", "--rounds", "2", "--out", "a")
+    compared(invoke, "fedavg", "--folds", "2", "--rounds", "2", "--out", "b", "--reading", "paper")
+    config = {
+        (out, fold): (tmp_path / out / f"fold-{fold}" / "fedavg" / "config.toml").read_text(encoding="utf-8")
+        for out in "ab"
+        for fold in (0, 1)
+    }
+    seeds = {place: int(re.search(r"^seed = (\d+)", text, re.M).group(1)) for place, text in config.items()}
+    assert seeds == {("a", 0): 1, ("a", 1): 2, ("b", 0): 1, ("b", 1): 1}
+    assert 'accounting = "per-round"' in config["b", 0]
+
+
+def test_the_table_does_not_wrap(invoke):
+    long = "eris:server.optimizer=fedadam,server.optimizer_options={lr=0.05}"
+    done = invoke("compare", "fedavg", long, *FAST, "--rounds", "2", "--out", "a")
+    rows = [line.strip() for line in done.output.splitlines() if " B " in line]
+    assert [row.split()[0] for row in rows] == ["FedAvg", "eris:server.optimizer=fed…"]
+    assert all("%" in row for row in rows)
+
+
 def test_ctrl_c_says_how_to_go_on(invoke, monkeypatch):
     def interrupted(*arguments, **facts):
         raise KeyboardInterrupt
@@ -80,6 +121,7 @@ def test_the_numbers_are_those_of_the_runs(invoke, tmp_path):
     accuracies = [summary["best_accuracy"] for summary in summaries]
     assert line["table"]["accuracy"] == {
         "mean": statistics.fmean(accuracies), "std": statistics.stdev(accuracies), "values": accuracies,
+        "reach": pytest.approx(4.302653 * statistics.stdev(accuracies) / 3**0.5),  # Student's t
     }  # fmt: skip
     uploads = [summary["bytes"]["up_per_member_round"] for summary in summaries]
     assert line["table"]["upload"]["mean"] == statistics.fmean(uploads)
@@ -93,7 +135,21 @@ def test_stop_where_fedavg_is_best(invoke, tmp_path):
     """With a step this large the loss soon rises again."""
     options = ["--rounds", "fedavg-best", "--set", "rounds=12", "--set", "local.lr=2.0", "--set", "data.samples=5"]
     result = json.loads(
-        invoke("compare", "eris", "fedavg", "gossip", *FAST, *options, "--folds", "2", "--out", "a", "--json").output
+        invoke(
+            "compare",
+            "eris",
+            "fedavg",
+            "gossip",
+            *FAST,
+            *options,
+            "--folds",
+            "2",
+            "--out",
+            "a",
+            "--reading",
+            "paper",
+            "--json",
+        ).output
     )
     assert result["stop"] == "fedavg-best"
     best = []
@@ -150,6 +206,14 @@ def test_without_an_accuracy_there_is_no_picture(invoke, tmp_path):
         (["eris:rounds=3"], "sets rounds, which all methods share"),
         (["a.toml", "b.toml"], "2 configuration files"),
         (["eris", "--rounds", "many"], "use a number, or fedavg-best"),
+        (["--arm", "eris"], "write --arm"),
+        (["--arm", "one: eris", "--arm", "one: fedavg"], "named twice"),
+        (["eris", "--over", "data.samples"], "write --over"),
+        (["eris", "--over", "data.samples=8,8"], "a value twice"),
+        (["eris", "--over", "data.sample=8,16"], "did you mean"),
+        (["eris", "--front", "accuracy,beauty"], "name two of"),
+        (["eris", "--front", "accuracy,leak"], "needs an attack"),
+        (["eris", "--reading", "his"], "no reading"),
     ],
 )
 def test_refused(invoke, arguments, says):

@@ -13,14 +13,15 @@ from typing import Any
 
 from eris.audit.membership_run import NOTES, AuditedRun, AuditPlan
 from eris.config import Config
+from eris.errors import ConfigError
 from eris.events import Listener
 from eris.local.task import Task
 from eris.plain_json import sayable
+from eris.simulate.spread import reach_of
 
 __all__ = ["MembershipComparison", "joint_p_value", "pareto_front"]
 
 _FIGURES = ("auc", "accuracy", "paper_mean")
-_LEAK = "auc"  # what the front is drawn by
 
 Folds = Sequence[Mapping[str, Any]]
 
@@ -30,8 +31,10 @@ class MembershipComparison:
 
     place = "audited"
 
-    def __init__(self, plan: AuditPlan) -> None:
-        self._plan = plan
+    def __init__(self, plan: AuditPlan, *, figure: str = "auc") -> None:
+        if figure not in _FIGURES:
+            raise ConfigError(f"there is no figure {figure!r}", fix=f"use one of {', '.join(_FIGURES)}")
+        self._plan, self._leak = plan, figure  # what the front is drawn by
         self._runs: dict[Path, AuditedRun] = {}
 
     def attend(self, config: Config, folder: Path) -> tuple[Task, Listener]:
@@ -51,7 +54,7 @@ class MembershipComparison:
         attack, observer = self._plan.attacks[0], str(self._plan.observers[0])
         methods = {line["label"]: self._of_method(line["witnessed"]) for line in lines}
         points = {
-            line["label"]: (float(line["table"]["accuracy"]["mean"]), 1 - _leak(methods[line["label"]][0]))
+            line["label"]: (float(line["table"]["accuracy"]["mean"]), 1 - _leak(methods[line["label"]][0], self._leak))
             for line in lines
             if line["table"]["accuracy"]["mean"] is not None
         }
@@ -59,7 +62,7 @@ class MembershipComparison:
             "audit": {
                 "attack": attack,
                 "observer": observer,
-                "figure": _LEAK,
+                "figure": self._leak,
                 "methods": methods,
                 "front": pareto_front(points),
                 "points": {label: {"accuracy": x, "one_minus_leak": y} for label, (x, y) in points.items()},
@@ -74,7 +77,7 @@ class MembershipComparison:
 
 _NOTES = (
     "accuracy and leakage are of the same training, with canaries: a member trains on three quarters of its samples",
-    "the front is by accuracy and 1 − AUC; an AUC below chance counts as chance",
+    "the front is by accuracy and 1 − the figure named; one below chance counts as chance",
     "over folds p-values are joined by Fisher's method: coins are tossed anew in every fold",
 )
 
@@ -94,6 +97,7 @@ def _figure(folds: Folds) -> dict[str, Any]:
     return {
         "mean": statistics.fmean(values),
         "std": statistics.stdev(values) if len(values) > 1 else None,
+        "reach": reach_of(values),
         "values": values,
         "chance": statistics.fmean(fold["chance"] for fold in folds),
         "chance_95": statistics.fmean(fold["chance_95"] for fold in folds),
@@ -103,9 +107,9 @@ def _figure(folds: Folds) -> dict[str, Any]:
     }
 
 
-def _leak(entry: Mapping[str, Any]) -> float:
+def _leak(entry: Mapping[str, Any], leak: str) -> float:
     """Return how much is told: guessing worse than chance is no merit of the method."""
-    figure = entry["figures"][_LEAK]
+    figure = entry["figures"][leak]
     return max(float(figure["mean"]), float(figure["chance"]))
 
 

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.errors import InputError
+from eris.simulate.spread import t_quantile
 
-__all__ = ["area_interval", "epsilon_lower_bound", "placements", "rate_interval", "t_quantile"]
+__all__ = ["area_interval", "epsilon_lower_bound", "placements", "rate_interval"]
 
 _LARGEST_EPSILON = 64.0
 
@@ -92,27 +93,6 @@ def placements(scores: NDArray[np.float64], coins: NDArray[np.bool_]) -> NDArray
     found[coins] = (ranks[coins] - _midranks(scores[coins])) / max(1, outside)
     found[~coins] = 1 - (ranks[~coins] - _midranks(scores[~coins])) / max(1, inside)
     return found
-
-
-def t_quantile(probability: float, freedom: int) -> float:
-    """Return Student's t at a probability above one half.
-
-    >>> [round(t_quantile(0.975, freedom), 3) for freedom in (1, 4, 7, 30)]
-    [12.706, 2.776, 2.365, 2.042]
-    """
-    angle = math.pi / 2 * _solve(lambda share: _within(math.pi / 2 * share, freedom) - (2 * probability - 1))
-    return math.tan(angle) * math.sqrt(freedom)
-
-
-def _within(angle: float, freedom: int) -> float:
-    """Return P[|t| ≤ √ν tan(angle)], a finite sum for whole ν."""
-    term = 1.0 if freedom % 2 == 0 else math.cos(angle)
-    total = term if freedom > 1 else 0.0
-    for power in range(2 + freedom % 2, freedom - 1, 2):
-        term *= math.cos(angle) ** 2 * (power - 1) / power
-        total += term
-    total *= math.sin(angle)
-    return total if freedom % 2 == 0 else 2 / math.pi * (angle + total)
 
 
 def _variance(pull: NDArray[np.float64], members: NDArray[np.int64]) -> tuple[float, int]:

@@ -11,9 +11,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eris.audit.intervals import t_quantile
 from eris.audit.membership import MembershipResult
 from eris.audit.scoring import detection
+from eris.simulate.spread import t_quantile
 
 __all__ = ["mean_over_seeds", "summary_over_seeds"]
 

@@ -21,17 +21,19 @@ from eris.simulate.stamped_folder import stamped_folder
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from eris.audit.membership_run import AuditPlan
     from eris.config import Config
     from eris.events import Event, Listener
+    from eris.simulate.compare_axes import AxisPoint
     from eris.simulate.comparison import Arm, TrainingAudit, Watch
 
 __all__ = ["register"]
 
 _DEFAULT = ("fedavg", "eris", "eris+dsc")
 _ABOUT_THE_AUDIT = (
-    "Trained with canaries; AUC: how well one aggregator, server or neighbour tells which of\n"
-    "them were trained on; chance: the same on coins tossed again; ★: no other method is\n"
-    "better in both accuracy and 1 − AUC."
+    "Trained with canaries; AUC, guesses: how well one aggregator, server or neighbour tells\n"
+    "which of them were trained on; chance: the same on coins tossed again; ★: no other is\n"
+    "better in both {axes}."
 )
 
 
@@ -47,7 +49,22 @@ def register(app: typer.Typer) -> None:
                 help="Methods by name, each perhaps with settings: eris:server.optimizer=fedadam. A TOML file last.",
             ),
         ] = None,
+        named: Annotated[
+            list[str] | None,
+            typer.Option("--arm", metavar='"NAME: METHOD, KEY=VALUE"', help="A method with settings and a short name."),
+        ] = None,
+        over: Annotated[
+            list[str] | None,
+            typer.Option(
+                metavar="KEY=A,B,C", help="Repeat everything for each value: data.samples=8,16,32; may repeat."
+            ),
+        ] = None,
         folds: Annotated[int, typer.Option(min=1, help="Partitions of the data to repeat everything on.")] = 1,
+        seeds: Annotated[int, typer.Option(min=1, help="Seeds to repeat each fold with.")] = 1,
+        reading: Annotated[
+            str,
+            typer.Option(help="paper: ε of each round, folds keep the initial model, canaries split equally; or eris."),
+        ] = "eris",
         out: Annotated[Path | None, typer.Option(help="The folder of results; the same again goes on there.")] = None,
         rounds: Annotated[
             str, typer.Option(help="A number; or fedavg-best: stop all where FedAvg's validation loss is lowest.")
@@ -58,6 +75,22 @@ def register(app: typer.Typer) -> None:
         audit: Annotated[
             str, typer.Option(help="membership: train with canaries, attack every method, and mark the Pareto front.")
         ] = "",
+        attack: Annotated[
+            str, typer.Option(help="For --audit: best, paper, adaptive, …; the paper's is always made too.")
+        ] = "best",
+        views: Annotated[int, typer.Option(min=1, help="For --audit: most places to look at a member from.")] = 8,
+        canaries: Annotated[
+            int, typer.Option(min=4, help="For --audit: most canaries a member (half of its samples at most).")
+        ] = 64,
+        losses_only: Annotated[
+            bool, typer.Option("--losses-only", help="For --audit: build no gradient of a sample, for large models.")
+        ] = False,
+        figure: Annotated[
+            str, typer.Option(help="For --audit: auc, accuracy (guesses) or paper_mean; the front is by it.")
+        ] = "auc",
+        front: Annotated[
+            str, typer.Option(metavar="AXIS,AXIS", help="The front by two of accuracy, leak, upload, exposure, time.")
+        ] = "",
         names_only: Annotated[bool, typer.Option("--list", help="Print all methods, run nothing.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Print compare.json, nothing else.")] = False,
         quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
@@ -66,25 +99,43 @@ def register(app: typer.Typer) -> None:
         if names_only:
             _list(as_json=as_json)
             return
-        from eris.simulate.comparison import Budget, Comparison, arm
+        from eris.paper.reading import reading_by_name
+        from eris.simulate.compare_axes import axes_of, fronted, gathered_over
+        from eris.simulate.comparison import Budget, Comparison, arm, named_arm
 
         sys.path.insert(0, str(Path.cwd()))  # a model of the user's own, by import path
-        names, config = _settings(methods or [], changes or [], rounds)
-        arms = [arm(name) for name in names]
-        config = config.model_copy(update={"method": tuple(dict.fromkeys(each.method for each in arms))})
-        budget = Budget(fedavg_best=rounds == "fedavg-best") if rounds else None  # else the configuration says
-        attending = _attending(audit)
+        read, points = reading_by_name(reading), axes_of(over or [])
+        own = [named_arm(text) for text in named or []]
+        names, config = _settings(methods or [], [*read.settings, *(changes or [])], rounds, instead=bool(own))
+        arms = [*(arm(name) for name in names), *own]
         folder = out or stamped_folder("compare")
-        comparison = Comparison(config, arms, folder, folds=folds, budget=budget, audit=attending)
-        with resumable(folder), _progress(arms, folds, config.rounds, visible=not (as_json or quiet)) as watch:
-            result = comparison.run(watch)
+        budget = Budget(fedavg_best=rounds == "fedavg-best") if rounds else None  # else the configuration says
+        plan = _plan(audit, attack, views, canaries, read.canaries, losses_only=losses_only)
+        folders = [folder / point.folder for point in points] or [folder]
+        comparisons = [
+            Comparison(
+                each.model_copy(update={"method": tuple(dict.fromkeys(one.method for one in arms))}),
+                arms, place, folds=folds, seeds=seeds, same_start=not read.new_seed, budget=budget,
+                audit=_attending(plan, figure),
+            )
+            for each, place in zip(_at(config, points), folders, strict=True)
+        ]  # fmt: skip
+        results, visible = [], not (as_json or quiet)
+        titles = [point.label for point in points] or [""]
+        for comparison, place, title in zip(comparisons, folders, titles, strict=True):
+            if title and visible:
+                Console(stderr=True).print(title, highlight=False)
+            with resumable(folder), _progress(arms, folds * seeds, config.rounds, visible=visible) as watch:
+                results.append(fronted(comparison.run(watch), front, place))
+        result = gathered_over(points, results, folder) if points else results[0]
         if as_json:
             typer.echo(json.dumps(result))
-        pictures = _pictures(result, folder)
-        if not (as_json or quiet):
-            _show(result, folder, pictures)
-        if comparison.failures:
-            first = next(iter(comparison.failures.values()))
+        for found, place, title in zip(results, folders, titles, strict=True):
+            pictures = _pictures(found, place)
+            if visible:
+                _show(found, place, pictures, title=title)
+        if failures := [error for comparison in comparisons for error in comparison.failures.values()]:
+            first = failures[0]
             raise typer.Exit(code_of(first) if isinstance(first, ErisError) else ExitCode.OUT_OF_MEMORY)
 
 
@@ -100,7 +151,17 @@ def _list(*, as_json: bool) -> None:
         typer.echo(fill(method.summary, room, initial_indent=first, subsequent_indent=others, break_on_hyphens=False))
 
 
-def _settings(arguments: Sequence[str], changes: list[str], rounds: str) -> tuple[list[str], Config]:
+def _at(config: Config, points: Sequence[AxisPoint]) -> list[Config]:
+    """Return the settings at every point of the axes; without any, those given."""
+    from eris.config import load_config
+
+    plain = config.model_dump(mode="json", exclude_none=True)
+    return [load_config(plain, changes=point.changes) for point in points] or [config]
+
+
+def _settings(
+    arguments: Sequence[str], changes: list[str], rounds: str, *, instead: bool = False
+) -> tuple[list[str], Config]:
     from eris.config import load_config
 
     names, files = [a for a in arguments if not a.endswith(".toml")], [a for a in arguments if a.endswith(".toml")]
@@ -111,20 +172,33 @@ def _settings(arguments: Sequence[str], changes: list[str], rounds: str) -> tupl
             raise ConfigError(f"--rounds is {rounds!r}", fix="use a number, or fedavg-best")
         changes = [*changes, f"rounds={rounds}"]
     config = load_config(files[0] if files else None, changes=changes)
-    return names or list(config.methods if files else _DEFAULT), config
+    return names or ([] if instead else list(config.methods if files else _DEFAULT)), config
 
 
-def _attending(audit: str) -> TrainingAudit | None:
+def _plan(audit: str, attack: str, views: int, canaries: int, coins: str, *, losses_only: bool) -> AuditPlan | None:
+    """Return how every training is attacked: by the attack asked for and the paper's, from one aggregator."""
     if not audit:
         return None
     if audit != "membership":
         raise ConfigError(f"--audit is {audit!r}", fix="use membership")
-    from eris.audit.attack import STRONGEST
-    from eris.audit.comparison import MembershipComparison
+    from eris.audit.attack import attack_by_name
     from eris.audit.membership_run import AuditPlan
     from eris.audit.observer import Observer
 
-    return MembershipComparison(AuditPlan((Observer("aggregator"),), (STRONGEST, "paper")))
+    chosen = tuple(dict.fromkeys(attack_by_name(name, losses_only=losses_only).name for name in (attack, "paper")))
+    light = losses_only or not any("gradients" in attack_by_name(name).needs for name in chosen)
+    return AuditPlan(
+        (Observer("aggregator"),), chosen, heard=chosen, canaries=canaries, views=views, losses_only=light,
+        coins="equal" if coins == "equal" else "fair",
+    )  # fmt: skip
+
+
+def _attending(plan: AuditPlan | None, figure: str) -> TrainingAudit | None:
+    if plan is None:
+        return None
+    from eris.audit.comparison import MembershipComparison
+
+    return MembershipComparison(plan, figure=figure)
 
 
 @contextmanager
@@ -187,17 +261,20 @@ def _pictures(result: dict[str, Any], folder: Path) -> list[Path] | str:
         return f"not drawn ({error})"
 
 
-def _show(result: dict[str, Any], folder: Path, pictures: list[Path] | str) -> None:
+def _show(result: dict[str, Any], folder: Path, pictures: list[Path] | str, *, title: str = "") -> None:
     from eris.report.compare_table import audit_table, compare_table
 
     console = Console()
+    if title:
+        console.print(title, style="bold", highlight=False)
     console.print(compare_table(result))
     for line in result["methods"]:
         if line["privacy"]:
             console.print(f"{line['label']}: {line['privacy']['text']}", soft_wrap=True, highlight=False, markup=False)
     if "audit" in result:
         console.print(audit_table(result))
-        console.print(_ABOUT_THE_AUDIT, soft_wrap=True, highlight=False, markup=False)
+        about = _ABOUT_THE_AUDIT.format(axes=" and ".join(result["audit"]["front_axes"]))
+        console.print(about, soft_wrap=True, highlight=False, markup=False)
     for note in sorted({note for line in result["methods"] for note in line["notes"]}):
         console.print(note, style="yellow", markup=False)
     shown = (

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from eris.atomic_file import write_atomically
-from eris.audit.intervals import t_quantile
 from eris.paper.catalogue import experiment_by_name
 from eris.paper.experiment import Size
 from eris.paper.page import command_of
 from eris.paper.reading import PAPER, Reading
 from eris.paper.result import ExperimentResult, Measured, gather
 from eris.paper.run import CellStore
+from eris.simulate.spread import reach_of
 
 __all__ = ["CLAIMS", "Claim", "Results", "decide", "difference", "write_claims"]
 
@@ -88,7 +88,7 @@ def difference(one: Measured | None, other: Measured | None) -> tuple[float, flo
     if len(pairs) < 2:
         return None
     mean = statistics.fmean(pairs)
-    reach = t_quantile(0.975, len(pairs) - 1) * statistics.stdev(pairs) / math.sqrt(len(pairs))
+    reach = reach_of(pairs) or 0.0
     return round(mean, 6), round(mean - reach, 6), round(mean + reach, 6)
 
 

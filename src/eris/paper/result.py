@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from eris.audit.intervals import t_quantile
 from eris.paper.experiment import Arm, Experiment, Metric, Panel, Size
 from eris.paper.printed_tables import Printed, printed_cell
 from eris.paper.reading import PAPER, Reading
 from eris.paper.run import CellStore
+from eris.simulate.spread import reach_of
 
 __all__ = ["ExperimentResult", "Measured", "Row", "gather", "measured_over", "table_csv"]
 
@@ -189,8 +188,7 @@ def measured_over(folds: Sequence[Sequence[Mapping[str, Any] | None]], metric: M
 
 
 def _over(values: Sequence[float]) -> tuple[float, float]:
-    mean, spread = statistics.fmean(values), statistics.stdev(values)
-    reach = t_quantile(0.975, len(values) - 1) * spread / math.sqrt(len(values))
+    mean, reach = statistics.fmean(values), reach_of(values) or 0.0
     return mean - reach, mean + reach
 
 

@@ -19,6 +19,7 @@ __all__ = ["write_compare_plots"]
 
 _SIZE = (13.5, 4.9)  # inches
 _NAMES_IN_A_ROW = 6
+_LEAKS = {"auc": "AUC", "accuracy": "right guesses", "paper_mean": "right guesses"}
 
 Lines = Sequence[Mapping[str, Any]]
 
@@ -115,7 +116,7 @@ def _draw_point(axes: Axes, slot: int, line: Mapping[str, Any]) -> None:
 
 def _draw_trade(axes: Axes, lines: Lines, audit: Mapping[str, Any]) -> None:
     """Draw accuracy against 1 − AUC of the membership attack, the front, and where chance is."""
-    _dress(axes, "Accuracy against leakage", "1 − AUC of the membership attack (dashed: chance)")
+    _dress(axes, "Accuracy against leakage", f"1 − {_LEAKS[audit['figure']]} of the membership attack (dashed: chance)")
     front = sorted((audit["points"][label]["one_minus_leak"], audit["points"][label]["accuracy"])
                    for label in audit["front"])  # fmt: skip
     axes.plot(*zip(*front, strict=True), drawstyle="steps-pre", color=LIGHT["muted"], linewidth=1.2, zorder=1)

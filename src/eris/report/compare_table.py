@@ -29,19 +29,29 @@ _COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
 
 
 def with_deviation(value: Mapping[str, Any], form: Callable[[float | None], str]) -> str:
-    """Write a mean, with its deviation where there is one that is not nothing; a unit they share comes once.
+    """Write a mean ± its 95 % interval, else its deviation, where that is not nothing; a unit they share comes once.
 
     >>> with_deviation({"mean": 0.912, "std": 0.004}, lambda share: format_percent(share, 1))
     '91.2 ± 0.4 %'
     >>> with_deviation({"mean": 0.912, "std": None}, lambda share: format_percent(share, 1))
     '91.2 %'
     """
-    mean, deviation = value.get("mean"), value.get("std")
+    mean, deviation = value.get("mean"), value.get("reach", value.get("std"))
     if mean is None or not deviation:
         return form(mean)
     first, second = form(mean), form(deviation)
     unit = second.partition(" ")[2]
     return f"{first.removesuffix(f' {unit}') if unit else first} ± {second}"
+
+
+_MOST_LETTERS = 26  # of a label: numbers keep their room, and nothing wraps; --arm gives short names
+
+
+def _cut(label: str) -> str:
+    return label if len(label) <= _MOST_LETTERS else label[: _MOST_LETTERS - 1] + "…"
+
+
+_LEAKS = {"auc": "AUC", "accuracy": "guesses", "paper_mean": "guesses,\npaper"}
 
 
 def compare_table(result: Mapping[str, Any]) -> Table:
@@ -51,12 +61,12 @@ def compare_table(result: Mapping[str, Any]) -> Table:
     from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    table.add_column("method", vertical="bottom", overflow="fold", min_width=13)
+    table.add_column("method", vertical="bottom", overflow="ellipsis", no_wrap=True, min_width=13)
     for title, _, _ in _COLUMNS:
         table.add_column(title, justify="right", vertical="bottom", no_wrap=True)
     for line in result["methods"]:
         cells = [with_deviation(line["table"][key], form) for _, key, form in _COLUMNS]
-        table.add_row(Text(label_of(line["label"]) + (" (failed)" if "failed" in line else "")), *cells)
+        table.add_row(Text(_cut(label_of(line["label"])) + (" (failed)" if "failed" in line else "")), *cells)
     return table
 
 
@@ -68,12 +78,12 @@ def audit_table(result: Mapping[str, Any]) -> Table:
 
     audit = result["audit"]
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    table.add_column("method", overflow="fold", min_width=13)
-    for title in ("accuracy", "seen", "AUC", "95 %", "chance", "p", "front"):
+    table.add_column("method", overflow="ellipsis", no_wrap=True, min_width=13)
+    for title in ("accuracy", "seen", _LEAKS.get(audit["figure"], audit["figure"]), "95 %", "chance", "p", "front"):
         table.add_column(title, justify="right", no_wrap=True)
     for line in (line for line in result["methods"] if "failed" not in line):
         accuracy = with_deviation(line["table"]["accuracy"], lambda share: format_percent(share, 1))
-        table.add_row(Text(label_of(line["label"])), accuracy, *_attacked(audit, line["label"]))
+        table.add_row(Text(_cut(label_of(line["label"]))), accuracy, *_attacked(audit, line["label"]))
     return table
 
 

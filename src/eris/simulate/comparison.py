@@ -1,8 +1,9 @@
 """Several methods on the same data, from the same seeds, with the same budget of rounds, over several folds.
 
 An **arm** is a method, perhaps with settings of its own: ``eris``, ``eris:server.optimizer=fedadam``. A fold is another
-partition of the same data among the members; model initialisation and all other seeds stay. What is reported is the
-accuracy on test data in the round with the least validation loss.
+partition of the same data among the members, with another seed and so another initial model, unless all are to start
+the same; each fold may be repeated with further seeds. What is reported is the accuracy on test data in the round with
+the least validation loss.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +24,9 @@ from eris.local.task import Task
 from eris.methods import METHODS, method_by_name, with_defaults
 from eris.simulate.method_run import MethodRun
 from eris.simulate.run import Engines, check
+from eris.simulate.spread import spread
 
-__all__ = ["Arm", "Budget", "Comparison", "TrainingAudit", "Watch", "arm", "nobody"]
+__all__ = ["Arm", "Budget", "Comparison", "TrainingAudit", "Watch", "arm", "named_arm", "nobody"]
 
 Watch = Callable[[str, int], Sequence[Listener]]  # label and fold → who listens
 
@@ -108,6 +109,24 @@ def arm(text: str) -> Arm:
     >>> given.method, given.changes
     ('eris.methods.eris:ERIS', ('server.rule=median',))
     """
+    return _arm(text, text)
+
+
+def named_arm(text: str) -> Arm:
+    """Read an arm with a name of its own: NAME: METHOD, key=value, key=value.
+
+    >>> named_arm("LDP, ε = 1: fedavg-dpsgd, privacy.epsilon=1, privacy.clip=1.0")
+    Arm(label='LDP, ε = 1', method='fedavg-dpsgd', changes=('privacy.epsilon=1', 'privacy.clip=1.0'))
+    """
+    label, colon, rest = text.partition(": ")
+    method, _, changes = rest.strip().partition(",")
+    if not (colon and label.strip() and method.strip()):
+        raise ConfigError(f"--arm is {text!r}", fix='write --arm "NAME: METHOD, key=value, key=value"')
+    own = re.sub(r",\s+(?=[\w.+-]+=)", ",", changes.strip())
+    return _arm(f"{method.strip()}:{own}" if own else method.strip(), label.strip())
+
+
+def _arm(text: str, label: str) -> Arm:
     found = _ARM.fullmatch(text)
     name, rest = found.groups() if found else (text, "")
     if name.partition(":")[0] in METHODS and ":" in name:
@@ -117,7 +136,7 @@ def arm(text: str) -> Arm:
     for key in (change.partition("=")[0].strip() for change in changes):
         if key in _SHARED:
             raise ConfigError(f"{text!r} sets {key}, which all methods share", fix=f"use --set {key}=…", key=key)
-    return Arm(text, name, changes)
+    return Arm(label, name, changes)
 
 
 class Comparison:
@@ -130,15 +149,18 @@ class Comparison:
         out: Path,
         *,
         folds: int = 1,
+        seeds: int = 1,
+        same_start: bool = False,
         budget: Budget | None = None,
         task: Task | None = None,
         audit: TrainingAudit | None = None,
     ) -> None:
         if len({each.folder for each in arms}) < len(arms):
             raise ConfigError("a method is named twice", fix="give each once, or with other settings", key="method")
-        if folds < 1:
-            raise ConfigError(f"number of folds is {folds}", fix="use 1 or more")
-        self._arms, self._out, self._folds = tuple(arms), out, folds
+        if min(folds, seeds) < 1:
+            raise ConfigError(f"there are {folds} folds and {seeds} seeds", fix="use 1 or more")
+        self._arms, self._out, self._folds, self._seeds = tuple(arms), out, folds, seeds
+        self._same_start = same_start
         self._budget = budget or Budget(fedavg_best=config.stop == "fedavg-best")
         alone = {"stop": "rounds"} if config.stop == "fedavg-best" else {}  # a single training knows nothing of others
         self._config = config.model_copy(update=alone)
@@ -154,11 +176,11 @@ class Comparison:
         self.failures = {}
         with Engines(self._task) as engines:
             self._check(engines)
-            for fold in range(self._folds):
-                rounds.append(self._rounds(fold, engines, watch))
+            for trial in range(self._folds * self._seeds):
+                rounds.append(self._rounds(trial, engines, watch))
                 for each in self._arms:
                     if each.label not in self.failures:
-                        self._try(each, found[each.label], fold, rounds[-1], engines, watch)
+                        self._try(each, found[each.label], trial, rounds[-1], engines, watch)
         if len(self.failures) == len(self._arms):
             raise next(iter(self.failures.values()))
         result = self._gathered(found, rounds)
@@ -166,10 +188,10 @@ class Comparison:
         write_atomically(self._out / "compare.json", text.encode())
         return result
 
-    def _try(self, each: Arm, found: list[_Fold], fold: int, rounds: int, engines: Engines, watch: Watch) -> None:
+    def _try(self, each: Arm, found: list[_Fold], trial: int, rounds: int, engines: Engines, watch: Watch) -> None:
         """Play a fold of a method; one that fails is a row with the reason, and has no further folds."""
         try:
-            found.append(self._play(each, fold, rounds, engines, watch))
+            found.append(self._play(each, trial, rounds, engines, watch))
         except DiskError:  # the others would have no room either
             raise
         except (ErisError, MemoryError) as error:
@@ -185,20 +207,22 @@ class Comparison:
         for config in arms:
             facts.compose(config)
 
-    def _rounds(self, fold: int, engines: Engines, watch: Watch) -> int:
+    def _rounds(self, trial: int, engines: Engines, watch: Watch) -> int:
         if not self._budget.fedavg_best:
             return self._config.rounds
-        best = self._play(Arm("fedavg", "fedavg"), fold, self._config.rounds, engines, watch).summary["best_round"]
+        best = self._play(Arm("fedavg", "fedavg"), trial, self._config.rounds, engines, watch).summary["best_round"]
         if best is None:
             raise ConfigError("FedAvg has no validation loss to stop at", fix="set data.validation, or give rounds")
         return int(best) + 1
 
-    def _play(self, each: Arm, fold: int, rounds: int, engines: Engines, watch: Watch) -> _Fold:
+    def _play(self, each: Arm, trial: int, rounds: int, engines: Engines, watch: Watch) -> _Fold:
+        """Train one arm; trials go through all folds with one seed, then with the next."""
         place = self._out / self._audit.place if self._audit else self._out
-        folder = place / f"fold-{fold}" / each.folder
+        seed, fold = divmod(trial, self._folds)
+        folder = place / (f"fold-{fold}-seed-{seed}" if seed else f"fold-{fold}") / each.folder
         whole = self._budget.fedavg_best and each == Arm("fedavg", "fedavg")
-        config = self._settings(each, fold, self._config.rounds if whole else rounds)
-        listeners = [*watch(each.label, fold)]
+        config = self._settings(each, trial, self._config.rounds if whole else rounds)
+        listeners = [*watch(each.label, trial)]
         if self._audit is not None:
             task, listener = self._audit.attend(config, folder)
             engines, listeners = Engines(task), [listener, *listeners]
@@ -208,11 +232,13 @@ class Comparison:
         witnessed = self._audit.found(config, folder, rounds) if self._audit else None
         return _Fold(fold, str(folder.relative_to(self._out)), summary, run.folder.rounds()[:rounds], witnessed)
 
-    def _settings(self, each: Arm, fold: int, rounds: int) -> Config:
+    def _settings(self, each: Arm, trial: int, rounds: int) -> Config:
         plain = self._config.model_dump(mode="json", exclude_none=True)
         changed = load_config({**plain, "method": each.method}, changes=each.changes)
+        seed, fold = divmod(trial, self._folds)
         data = changed.data.model_copy(update={"fold": changed.data.fold + fold})
-        return with_defaults(changed.model_copy(update={"data": data, "rounds": rounds}), each.method)
+        own = {"data": data, "rounds": rounds, "seed": changed.seed + (seed if self._same_start else trial)}
+        return with_defaults(changed.model_copy(update=own), each.method)
 
     def _gathered(self, found: Mapping[str, list[_Fold]], rounds: list[int]) -> dict[str, Any]:
         lines = [_line(each, found[each.label], self.failures.get(each.label)) for each in self._arms]
@@ -220,9 +246,11 @@ class Comparison:
         return {
             "config": self._config.model_dump(mode="json", exclude_none=True),
             "folds": self._folds,
+            "seeds": self._seeds,
+            "same_start": self._same_start,
             "stop": "fedavg-best" if self._budget.fedavg_best else self._config.stop,
             "rounds": rounds,
-            "deviation": "sample standard deviation over folds",
+            "deviation": "std: sample standard deviation; reach: half of the 95 % t-interval of the mean",
             "methods": lines,
             **extra,
         }
@@ -249,7 +277,7 @@ def _line(each: Arm, folds: Sequence[_Fold], failure: BaseException | None = Non
         "method": each.method,
         "changes": list(each.changes),
         "transforms": first["transforms"],
-        "table": {key: _spread([_at(fold.summary, path) for fold in folds]) for key, path in _TABLE.items()},
+        "table": {key: spread([_at(fold.summary, path) for fold in folds]) for key, path in _TABLE.items()},
         "curve": _curve(folds),
         "privacy": first["privacy"],
         "notes": first["notes"],
@@ -268,7 +296,7 @@ def _failed(each: Arm, folds: Sequence[_Fold], why: str) -> dict[str, Any]:
         "method": each.method,
         "changes": list(each.changes),
         "transforms": "",
-        "table": {key: _spread([None]) for key in _TABLE},
+        "table": {key: spread([None]) for key in _TABLE},
         "curve": {"round": [], "uploaded": []},
         "privacy": None,
         "notes": [f"{each.label} failed after {len(folds)} folds: {why}"],
@@ -283,10 +311,10 @@ def _curve(folds: Sequence[_Fold]) -> dict[str, Any]:
     spent = [_running([line["bytes_up"]["member"] for line in fold.rounds]) for fold in folds]
     curve: dict[str, Any] = {
         "round": list(range(count)),
-        "uploaded": [_spread([values[round] for values in spent])["mean"] for round in range(count)],
+        "uploaded": [spread([values[round] for values in spent])["mean"] for round in range(count)],
     }
     for key in _CURVES:
-        points = [_spread([fold.rounds[round].get(key) for fold in folds]) for round in range(count)]
+        points = [spread([fold.rounds[round].get(key) for fold in folds]) for round in range(count)]
         if any(point["mean"] is not None for point in points):
             curve[key] = {part: [point[part] for point in points] for part in ("mean", "std")}
     return curve
@@ -294,18 +322,6 @@ def _curve(folds: Sequence[_Fold]) -> dict[str, Any]:
 
 def _running(values: Sequence[float]) -> list[float]:
     return [math.fsum(values[: place + 1]) for place in range(len(values))]
-
-
-def _spread(values: Sequence[float | None]) -> dict[str, Any]:
-    """Return mean and deviation; None where a fold has no number, or a single one no deviation."""
-    known = [float(value) for value in values if value is not None]
-    if not known or len(known) < len(values):
-        return {"mean": None, "std": None, "values": list(values)}
-    return {
-        "mean": statistics.fmean(known),
-        "std": statistics.stdev(known) if len(known) > 1 else None,
-        "values": known,
-    }
 
 
 def _at(data: Any, path: str) -> float | None:

@@ -30,7 +30,7 @@ def _panels(*, small: bool) -> tuple[Panel, ...]:
         return (
             _panel(MNIST, "LeNet-5", 5, 20, 32, 32, tests),
             _panel(CIFAR10, "ResNet-9", 3, 6, 16, 16, tests),
-            _panel(IMDB, "MiniLM-L6", 2, 2, 16, 12, tests),
+            _panel(IMDB, "MiniLM-L6", 3, 2, 16, 12, tests),
         )
     return (
         _panel(MNIST, "LeNet-5", 50, 250, 64, 64, ()),
@@ -41,9 +41,9 @@ def _panels(*, small: bool) -> tuple[Panel, ...]:
 
 _SMOKE = Panel(
     "LeNet-5",
-    ("data.name=mnist-sample", "model.name=lenet5", "members=2", "rounds=2", "data.samples=16", "data.validation=0.0",
+    ("data.name=mnist-sample", "model.name=lenet5", "members=3", "rounds=2", "data.samples=16", "data.validation=0.0",
      "local.batch=8", "local.epochs=1", "workers=1", "evaluate_every=2", "data.test_samples=100"),
-    (_ARM,), measure=Measure("gaussianity", {"draws": 8, "probes": 2}), stand_in="smoke: 6,000 digits, 2 members",
+    (_ARM,), measure=Measure("gaussianity", {"draws": 8, "probes": 2}), stand_in="smoke: 6,000 digits, 3 members",
 )  # fmt: skip
 
 EXPERIMENTS = (
