@@ -74,6 +74,9 @@ def register(app: typer.Typer) -> None:
         entropy: Annotated[float | None, typer.Option(help="H(D_k) in nats, if known.", rich_help_panel=_LEAK)] = None,
         epsilon: Annotated[float, typer.Option(help="ε of the private methods.", rich_help_panel=_RATES)] = 10.0,
         delta: Annotated[float, typer.Option(help="δ of the private methods.", rich_help_panel=_RATES)] = 1e-5,
+        quantiser_error: Annotated[
+            float, typer.Option(help="Relative error ν̃ of Q-DPSGD-1's quantiser.", rich_help_panel=_RATES)
+        ] = 1.0,
         run: Annotated[
             Path | None,
             typer.Option("--from", help="A finished run: estimate constants from it, compare.", metavar="DIR"),
@@ -102,6 +105,7 @@ def register(app: typer.Typer) -> None:
                 members, omega, keep, masks, smoothness, beta, gamma1, gamma2, gamma3, gamma4, theta, samples, batch,
                 gradient_norm, step, gap, reference_error, estimator_error, rounds, target, model, aggregators, shards,
                 collude, snr, capacity, transcripts, deterministic, entropy, epsilon, delta, run, as_json, given,
+                quantiser_error,
             )
         )  # fmt: skip
 

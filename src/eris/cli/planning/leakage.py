@@ -90,7 +90,9 @@ def rates_section(question: BoundsQuestion) -> Section:
         omega=question.omega,
         epsilon=question.epsilon,
         delta=question.delta,
+        nu=question.quantiser_error,
     ):
         flaws = ("rate", "eris_rate") if rate.privacy == "none" else ("rate",)
-        section.add(rate.algorithm, rate.algorithm, rate.value, *flaws, remark=f"{rate.formula}; {rate.privacy}")
+        formula = rate.formula.replace("ν̃", f"ν̃ = {question.quantiser_error:g}: ν̃", 1) if "ν̃" in rate.formula else rate.formula
+        section.add(rate.algorithm, rate.algorithm, rate.value, *flaws, remark=f"{formula}; {rate.privacy}")
     return section

@@ -51,6 +51,7 @@ class BoundsQuestion:
     run: Path | None
     as_json: bool
     given: frozenset[str] = frozenset()
+    quantiser_error: float = 1.0
 
     def resolved(self) -> BoundsQuestion:
         """Return the question with ω from --keep, after a look at what cannot be."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from eris.cli.planning.question import BoundsQuestion, Section
 from eris.planner import SgdVariance, Theorem, beta_limit, potential
+from eris.planner.lemmas import contraction, direction
 
 __all__ = ["utility_section"]
 
@@ -50,8 +51,21 @@ def utility_section(question: BoundsQuestion) -> Section:
         section.add("gamma2_with_replacement", "Γ₂ with replacement", variance.with_replacement)
     else:
         section.add("gamma2", "Γ₂", theorem.gamma2, remark="used below")
+    _add_lemmas(section, theorem)
     _add_utility(section, theorem, variance, question)
     return section
+
+
+def _add_lemmas(section: Section, theorem: Theorem) -> None:
+    """Say what one round does: Lemmas 6, 7 and 8."""
+    omega, unit = theorem.omega, {"noise": 1.0, "gradient": 0.0}
+    noise = direction(omega=omega, members=theorem.members, reference_error=0.0, **unit)
+    error = direction(omega=omega, members=theorem.members, noise=0.0, reference_error=1.0, gradient=0.0)
+    section.add("lemma6_noise", "Lemma 6: E‖v‖² per noise N", noise, remark="besides ‖∇f‖²")
+    section.add("lemma6_references", "Lemma 6: E‖v‖² per reference error S", error)
+    section.add("lemma7", "Lemma 7: S shrinks by", contraction(omega), remark="a round in which nothing moves")
+    grows = 3 * theorem.beta * theorem.gamma2 / (2 * (1 + omega) * theorem.smoothness)
+    section.add("lemma8", "Lemma 8: Φ grows at most by", grows, remark="a round, less λ/2 ‖∇f‖²")
 
 
 def _step_remark(theorem: Theorem) -> str:
