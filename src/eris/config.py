@@ -225,7 +225,8 @@ class Privacy(_Table):
         default=0.0, description="noise σ in units of the sensitivity (a member's 2C, a sample's C); 0: off"
     )
     epsilon: Literal["auto", "none"] | Positive = Field(
-        default="auto", description="noise by its ε instead; auto: 10 where noise makes the method; none: no noise"
+        default="auto",
+        description="noise by its ε instead; auto: 10 over all rounds where noise makes the method; none: no noise",
     )
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(default=1e-5, description="δ of ε")
     accounting: Literal["all-rounds", "per-round"] = Field(

@@ -26,7 +26,7 @@ from eris.transforms import Accountant, Epsilon, Transform, clip_by_norm, gaussi
 
 __all__ = ["SampleNoise", "local_steps", "multiplier", "on_steps", "on_sums", "on_update", "with_noise"]
 
-_EPSILON, _CLIP = 10.0, 1.0  # the paper's
+_EPSILON, _CLIP = 10.0, 1.0  # of the whole run, for a member; the paper's 10 is of each round, for a sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class SampleNoise:
 
 
 def with_noise(config: Config) -> Config:
-    """Return the configuration of a method that noise makes: the paper's ε and C where it gives none."""
+    """Return the configuration of a method that noise makes: ε = 10 over all rounds and C = 1 where it gives none."""
     privacy = config.privacy
     changes: dict[str, object] = {}
     if privacy.epsilon == "auto" and not privacy.noise_multiplier:

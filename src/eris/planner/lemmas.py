@@ -6,9 +6,9 @@ With S = (1/K) Σ ‖∇f_k − s_k‖² and N = (1/K) Σ ‖g_k − ∇f_k‖²
     7   E S'   ≤  (1 − 1/(2(1+ω))) S + N/(1+ω) + 2(1+ω)L² ‖x' − x‖²
     8   E Φ'   ≤  Φ − λ/2 ‖∇f‖² + 3βΓ₂/(2(1+ω)L),  for a step λ that the theorem allows
 
->>> direction(omega=19, members=50, noise=1.0, reference_error=2.0, gradient=0.5)
+>>> round(direction(omega=19, members=50, noise=1.0, reference_error=2.0, gradient=0.5), 9)
 1.66
->>> references(omega=19, smoothness=1.0, noise=1.0, reference_error=2.0, moved=0.01)
+>>> round(references(omega=19, smoothness=1.0, noise=1.0, reference_error=2.0, moved=0.01), 9)
 2.4
 """
 

@@ -93,6 +93,10 @@ def rates_section(question: BoundsQuestion) -> Section:
         nu=question.quantiser_error,
     ):
         flaws = ("rate", "eris_rate") if rate.privacy == "none" else ("rate",)
-        formula = rate.formula.replace("ν̃", f"ν̃ = {question.quantiser_error:g}: ν̃", 1) if "ν̃" in rate.formula else rate.formula
+        formula = (
+            rate.formula.replace("ν̃", f"ν̃ = {question.quantiser_error:g}: ν̃", 1)
+            if "ν̃" in rate.formula
+            else rate.formula
+        )
         section.add(rate.algorithm, rate.algorithm, rate.value, *flaws, remark=f"{formula}; {rate.privacy}")
     return section
