@@ -156,12 +156,12 @@ def _dsc(results: Results) -> Claim:
     return _about(results, name, says, verdict, f"{arm}, accuracy, {'; '.join(parts)}")
 
 
-def _falls(results: Results, says: str, panel: str, arm: str, base: tuple[str, float | str]) -> Claim:
+def _falls(results: Results, says: str, panel: str, arm: str, base: tuple[str, str, float | str]) -> Claim:
     """Ask whether leakage falls along an axis: by the paper's attack, and by the adaptive one."""
     name, last = "figure-aggregators-compression", _last(results, "figure-aggregators-compression", panel)
     verdicts, parts, chance = [], [], ""
     for key, attack, step in (("mia", "paper's", 1.0), ("auc", "adaptive", 0.02)):
-        first = results.figure(name, panel, *base, key)
+        first = results.figure(name, *base, key)
         end = results.figure(name, panel, arm, last, key)
         away = difference(end, first)
         digits, unit = (1, " %") if key == "mia" else (3, "")
@@ -344,10 +344,9 @@ def _theorem_leakage(results: Results) -> Claim:
 
 CLAIMS: tuple[Callable[[Results], Claim], ...] = (
     _utility,
-    lambda results: _falls(results, "Leakage falls with A", "aggregators A", "ERIS", ("FedAvg", _last(
-        results, "figure-aggregators-compression", "aggregators A"))),
-    lambda results: _falls(results, "Leakage falls with ω", "compression ω", "ERIS+DSC",
-                           ("ERIS+DSC", _place(results, "figure-aggregators-compression", "compression ω"))),
+    lambda results: _falls(results, "Leakage falls with A", "aggregators A", "ERIS", ("server", "FedAvg", 1)),
+    lambda results: _falls(results, "Leakage falls with ω", "compression ω", "ERIS+DSC", ("compression ω", "ERIS+DSC",
+                           _place(results, "figure-aggregators-compression", "compression ω"))),
     _dsc,
     _robust("figure-dropout", "Robust to aggregators that drop out"),
     _robust("figure-links", "Robust to links that fail"),

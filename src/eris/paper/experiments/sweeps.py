@@ -39,9 +39,9 @@ _SMOKE = smoke_panel(())
 
 
 def _both(base: Panel, counts: Sequence[int], omegas: Sequence[int]) -> tuple[Panel, ...]:
-    arms = (ERIS, FEDAVG)
     return (
-        _over(base, "aggregators A", arms, _aggregators(counts), "figure-aggregators", "A={x}"),
+        _over(base, "aggregators A", (ERIS,), _aggregators(counts), "figure-aggregators", "A={x}"),
+        _over(base, "server", (FEDAVG,), [Point(1)], "figure-aggregators", "A={x}"),
         _over(base, "compression ω", (_DSC,), _omegas(omegas), "figure-compression", "ω={x}"),
     )
 
@@ -87,7 +87,7 @@ EXPERIMENTS = (
         },
         (MIA, AUC, ACCURACY), axis="A, or ω", shape="lines",
         notes=("The caption says MNIST; the values behind the figure are CIFAR-10 with n = 8.",
-               "FedAvg stands at every A for comparison: A changes nothing for it."),
+               "A server is one aggregator that sees everything."),
     ),
     Experiment(
         "figure-collusion", "Coalitions of aggregators", "leakage rises gracefully with the size of the coalition",
