@@ -94,7 +94,7 @@ def difference(one: Measured | None, other: Measured | None) -> tuple[float, flo
 
 def _shown(name: str, figure: Measured | None, digits: int = 1, unit: str = " %") -> str:
     if figure is None or figure.value is None:
-        return f"{name}: not run"
+        return f"{name.removesuffix(':')}: not run"
     low, high = figure.low, figure.high
     interval = "" if low is None or high is None else f" [{low:.{digits}f}, {high:.{digits}f}]"
     return f"{name} {figure.value:.{digits}f}{interval}{unit}"
@@ -102,6 +102,9 @@ def _shown(name: str, figure: Measured | None, digits: int = 1, unit: str = " %"
 
 def _about(results: Results, name: str, says: str, verdict: str, figure: str, **facts: str) -> Claim:
     result = results.of(name)
+    if verdict == UNDECIDED:  # what was not run needs no list
+        parts = [part for part in figure.split("; ") if "not run" not in part]
+        figure = "; ".join(parts) or "not run yet"
     return Claim(says, verdict, figure, size=result.size, command=command_of(result), when=result.when, **facts)
 
 

@@ -74,19 +74,25 @@ def _html(result: ExperimentResult, picture: Path | None) -> str:
         element("title", f"eris: {result.experiment.title}"),
         Markup(f"<style>{STYLE}</style>"),
     )
-    names = element("tr", *(element("th", name) for name in heading(result)))
-    rows = [element("tr", *(element("td", text) for text in row_cells(result, row))) for row in result.rows]
-    table = element("table", element("thead", names), element("tbody", *rows), class_="many")
+    tables = [_table(result, panel) for panel in dict.fromkeys(row.panel for row in result.rows)]
     shown = [element("figure", element("img", src=picture.name, alt=result.experiment.title))] if picture else []
     main = element(
         "main",
         element("header", element("p", f"eris · the paper, {result.size}", class_="eyebrow"),
                 element("h1", result.experiment.title), element("p", result.experiment.shows, class_="lead")),
-        element("div", table, class_="card"),
+        *tables,
         *shown,
         element("ul", *(element("li", fact.replace("`", "")) for fact in facts_of(result)), class_="plain"),
     )  # fmt: skip
     return "<!doctype html>\n" + element("html", head, element("body", main), lang="en") + "\n"
+
+
+def _table(result: ExperimentResult, panel: str) -> Markup:
+    names = element("tr", *(element("th", name) for name in heading(result, panel)))
+    lines = [row_cells(result, row) for row in result.rows if row.panel == panel]
+    rows = [element("tr", *(element("td", text) for text in line)) for line in lines]
+    table = element("table", element("caption", panel), element("thead", names), element("tbody", *rows), class_="many")
+    return element("div", table, class_="card")
 
 
 def write_overview(results: Sequence[ExperimentResult], folder: Path) -> Path:
@@ -112,10 +118,18 @@ filled, the paper's hollow, chance dotted. Which claims stand: [claims](../claim
 def _section(result: ExperimentResult, folder: Path) -> str:
     experiment = result.experiment
     lines = [f"## {experiment.name}", "", f"{experiment.title}: {experiment.shows}.", ""]
-    if any(row.figures and not row.missing for row in result.rows) or result.seconds:
-        names = heading(result)
-        lines += [f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
-        lines += [f"| {' | '.join(row_cells(result, row))} |" for row in result.rows]
+    for panel in dict.fromkeys(row.panel for row in result.rows):
+        rows = [row for row in result.rows if row.panel == panel]
+        values = [figure.value for row in rows for figure in row.figures.values() if figure.value is not None]
+        if not values and not any(row.failed for row in rows):
+            lines += [f"**{panel}**: not run yet at this size.", ""]
+            continue
+        names = heading(result, panel)
+        lines += [f"**{panel}**", "", f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
+        done = [row for row in rows if row.failed or any(figure.value is not None for figure in row.figures.values())]
+        lines += [f"| {' | '.join(text.replace('|', '∣') for text in row_cells(result, row))} |" for row in done]
+        if left := [f"{row.arm}{f' at {row.point}' if row.point != '' else ''}" for row in rows if row not in done]:
+            lines += ["", f"Not run yet: {'; '.join(left)}."]
         lines.append("")
     if (folder / f"{experiment.name}.svg").exists():
         lines += [f"![{experiment.title}]({experiment.name}.svg)", ""]

@@ -15,36 +15,35 @@ __all__ = ["cell_text", "heading", "printed_text", "result_tables", "row_cells",
 _NOTHING = "–"
 
 
-def shown_metrics(result: ExperimentResult) -> list[Metric]:
-    """Return the metrics that some row has a value of."""
-    return [
-        metric for metric in result.experiment.metrics if any(metric.key in row.figures for row in result.rows)
-    ] or list(result.experiment.metrics[:1])
+def shown_metrics(result: ExperimentResult, panel: str = "") -> list[Metric]:
+    """Return the metrics that some row (of a panel) has a value of."""
+    rows = [row for row in result.rows if panel in ("", row.panel)]
+    found = [metric for metric in result.experiment.metrics if any(metric.key in row.figures for row in rows)]
+    return found or list(result.experiment.metrics[:1])
 
 
-def heading(result: ExperimentResult) -> list[str]:
-    """Return the columns' names."""
+def heading(result: ExperimentResult, panel: str) -> list[str]:
+    """Return the names of a panel's columns."""
     names = ["", *([result.experiment.axis or "at"] if _has_points(result) else [])]
-    for metric in shown_metrics(result):
+    for metric in shown_metrics(result, panel):
         unit = f", {metric.unit}" if metric.unit else ""
         names += [f"{metric.label}{unit}"]
         if metric.chance:
             names.append("chance")
-        if _is_printed(result, metric):
+        if _is_printed(result, metric, panel):
             names += ["printed", "ours − printed"]
     return names
 
 
 def row_cells(result: ExperimentResult, row: Row) -> list[str]:
-    """Return a row's texts, one for each column."""
-    name = row.arm if len({each.panel for each in result.rows}) == 1 else f"{row.panel}: {row.arm}"
-    cells = [name, *([_point(row.point)] if _has_points(result) else [])]
-    for metric in shown_metrics(result):
+    """Return a row's texts, one for each column of its panel."""
+    cells = [row.arm, *([_point(row.point)] if _has_points(result) else [])]
+    for metric in shown_metrics(result, row.panel):
         figure = row.figures.get(metric.key, Measured(None))
         cells.append(cell_text(figure, metric))
         if metric.chance:
             cells.append(_NOTHING if figure.chance is None else f"{figure.chance:.{metric.digits}f}")
-        if _is_printed(result, metric):
+        if _is_printed(result, metric, row.panel):
             away = figure.deviation
             cells += [printed_text(figure, metric), _NOTHING if away is None else f"{away:+.{metric.digits}f}"]
     if row.failed:
@@ -89,12 +88,12 @@ def _panel_table(result: ExperimentResult, panel: str) -> Table:
 
     title = f"{result.experiment.title}: {panel}"
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title, title_justify="left")
-    for place, name in enumerate(heading(result)):
+    for place, name in enumerate(heading(result, panel)):
         broken = name.replace(" (", "\n(").replace(", ", ",\n").replace("ours − printed", "ours −\nprinted")
         table.add_column(broken, justify="left" if place == 0 else "right", no_wrap=place > 0, overflow="fold")
     for row in result.rows:
         if row.panel == panel:
-            table.add_row(row.arm, *(Text(text) for text in row_cells(result, row)[1:]))
+            table.add_row(*(Text(text) for text in row_cells(result, row)))
     return table
 
 
@@ -106,5 +105,6 @@ def _point(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def _is_printed(result: ExperimentResult, metric: Metric) -> bool:
-    return any(row.figures[metric.key].printed is not None for row in result.rows if metric.key in row.figures)
+def _is_printed(result: ExperimentResult, metric: Metric, panel: str) -> bool:
+    rows = [row for row in result.rows if row.panel == panel and metric.key in row.figures]
+    return any(row.figures[metric.key].printed is not None for row in rows)

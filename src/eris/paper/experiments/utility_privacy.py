@@ -29,7 +29,9 @@ def _panels(rows: str, data_sets: tuple[DataSet, ...], *, small: bool) -> tuple[
         where: dict[str, Any] = (
             {"printed": data.key} if rows == "all" else {"printed": "utility-privacy", "column": data.name}
         )
-        panels.append(panel_of(data, "unbiased", arms, **(_SMALL[data.name] if small else {}), **where))
+        panel = panel_of(data, "unbiased", arms, **(_SMALL[data.name] if small else {}), **where)
+        alone = small and rows == "summary"  # a mean over one size then
+        panels.append(replace(panel, points=panel.points[:1]) if alone else panel)
     return tuple(panels)
 
 
