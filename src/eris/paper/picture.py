@@ -27,13 +27,32 @@ def draw_result(result: ExperimentResult, path: Path) -> bool:
     ):
         return False
     with drawing(result.experiment.name):
+        _in_colour()
         figure = _SHAPES[result.experiment.shape](result)
         figure.savefig(path, facecolor=LIGHT["surface"], metadata={"Date": None}, bbox_inches="tight")
     return True
 
 
+def _in_colour() -> None:
+    """Draw with the theme's light colours: this figure is a file of its own, not a part of a page."""
+    import matplotlib as mpl
+
+    names = {"grid.color": "grid", "text.color": "ink", "axes.labelcolor": "ink", "axes.edgecolor": "grid",
+             "axes.titlecolor": "ink", "legend.labelcolor": "ink"}  # fmt: skip
+    mpl.rcParams.update({key: LIGHT[name] for key, name in names.items()})
+
+
 def _panels(result: ExperimentResult) -> list[str]:
-    return list(dict.fromkeys(row.panel for row in result.rows))
+    """Return the panels of which something was run."""
+    return list(dict.fromkeys(row.panel for row in result.rows if _measured(row)))
+
+
+def _measured(row: Row) -> list[str]:
+    return [key for key, figure in row.figures.items() if figure.value is not None]
+
+
+def _metrics(result: ExperimentResult) -> list[Metric]:
+    return [metric for metric in shown_metrics(result) if any(metric.key in _measured(row) for row in result.rows)]
 
 
 def _grid(rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[list[Axes]]]:
@@ -50,7 +69,7 @@ def _grid(rows: int, columns: int, width: float, height: float) -> tuple[Figure,
 
 def _bars(result: ExperimentResult) -> Figure:
     """Draw a dot with its interval for each row; a column for each metric, a line of panels for each data set."""
-    panels, metrics = _panels(result), shown_metrics(result)
+    panels, metrics = _panels(result), _metrics(result)
     most = max(sum(row.panel == panel for row in result.rows) for panel in panels)
     figure, grid = _grid(len(panels), len(metrics), 4.4, 0.7 + 0.21 * most)
     several = any(row.point != "" for row in result.rows)
@@ -85,7 +104,7 @@ def _reach(figure: Measured) -> Any:
 
 
 def _lines(result: ExperimentResult) -> Figure:
-    panels, metrics = _panels(result), shown_metrics(result)
+    panels, metrics = _panels(result), _metrics(result)
     figure, grid = _grid(len(metrics), len(panels), 4.6, 2.9)
     for line, metric in zip(grid, metrics, strict=True):
         for axes, panel in zip(line, panels, strict=True):
@@ -96,7 +115,9 @@ def _lines(result: ExperimentResult) -> Figure:
             axes.set_xlabel(result.experiment.axis)
             if result.experiment.logarithmic:
                 axes.set_xscale("log")
-    handles, names = grid[0][0].get_legend_handles_labels()
+    for axes in (axes for line in grid for axes in line if not axes.lines):
+        axes.set_visible(False)
+    handles, names = next(found for line in grid for axes in line if (found := axes.get_legend_handles_labels())[0])
     figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return figure
 
@@ -124,7 +145,7 @@ def _curve(axes: Axes, rows: Sequence[Row], metric: Metric, slot: int) -> None:
 
 def _front(result: ExperimentResult) -> Figure:
     """Draw accuracy against what the attack does not find, a colour for each family of rows."""
-    places = list(dict.fromkeys((row.panel, row.point) for row in result.rows))
+    places = list(dict.fromkeys((row.panel, row.point) for row in result.rows if _measured(row)))
     figure, grid = _grid(1, len(places), 4.6, 3.6)
     for axes, (panel, point) in zip(grid[0], places, strict=True):
         rows = [row for row in result.rows if (row.panel, row.point) == (panel, point)]
