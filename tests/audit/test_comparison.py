@@ -74,6 +74,17 @@ def test_the_attack_canaries_views_and_figure_are_chosen(invoke, tmp_path):
     assert (facts["attacks"], facts["coins"], facts["losses_only"]) == (["paper"], "equal", True)
 
 
+def test_what_is_shown_once_is_attacked_once(invoke, tmp_path):
+    """Of a training by a party that keeps silent only the last model is known: the paper's attack has no best round."""
+    invoke("compare", "min-leakage", "fedavg", *AUDITED, "--attack", "paper", "--out", "a")
+    runs = tmp_path / "a" / "audited" / "fold-0"
+    audit = json.loads((tmp_path / "a" / "compare.json").read_text())["audit"]
+    [silent], [server] = audit["methods"]["min-leakage"], audit["methods"]["fedavg"]
+    assert runs.exists()
+    # chance of a best round is above one half, that of a single one is not
+    assert silent["figures"]["paper_mean"]["chance"] < server["figures"]["paper_mean"]["chance"]
+
+
 def test_the_front_is_where_accuracy_and_privacy_are_not_beaten(invoke, tmp_path):
     invoke("compare", "fedavg", "eris", "min-leakage", *AUDITED, "--out", "a")
     result = json.loads((tmp_path / "a" / "compare.json").read_text())

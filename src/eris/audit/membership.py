@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.audit.attack import MembershipAttack, Memory, attacks_on
+from eris.audit.attack import ATTACKS, MembershipAttack, Memory, attacks_on
 from eris.audit.canaries import Coins, PlantedTask
 from eris.audit.estimate import UpdateEstimate, UpdateEstimator
 from eris.audit.neighbour import NeighbourEstimator
@@ -135,12 +135,14 @@ class MembershipAudit:
         if attack not in taken:
             raise ConfigError(f"attack {attack} was not made in this audit", fix=f"use one of {', '.join(taken)}")
         scores = [part[:rounds] for part in taken[attack]]
+        if self._composition.method.trusted and not ATTACKS.find(attack).cumulative:
+            scores = [part[-1:] for part in scores]  # all that is shown is the model at the end
         sheet = ScoreSheet.of(scores, seed)
         return MembershipResult(
             method=self._composition.method.name,
             observer=str(observer),
             attack=attack,
-            rounds=len(scores[0]),
+            rounds=len(taken[attack][0][:rounds]),
             members=self._planted.task.members,
             canaries=self._planted.canaries.count,
             visible_share=float(np.mean(self._shares[observer])),

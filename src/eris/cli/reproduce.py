@@ -101,7 +101,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _asked(cells: Sequence[Cell], words: Sequence[str]) -> list[Cell]:
-    """Return the cells whose name holds all the words, the cheapest experiments first."""
+    """Return the cells whose name holds all the words."""
     found = [cell for cell in cells if all(word.casefold() in cell.label.casefold() for word in words)]
     if not found:
         raise ConfigError(f"no cell is named with {' and '.join(words)}", fix="see the names in a result's table")
@@ -136,18 +136,18 @@ def _list(*, as_json: bool) -> None:
         typer.echo(json.dumps(lines))
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("experiment", no_wrap=True)
+    table.add_column("experiment, what it shows", overflow="fold")
     for size in SIZES:
         table.add_column(f"{size}\ncells", justify="right", no_wrap=True)
         table.add_column("\ntime", justify="right", no_wrap=True)
     for line in lines:
         counts = [text for each in line["sizes"].values()  # type: ignore[attr-defined]
                   for text in (str(each["cells"]), format_seconds(each["seconds"]))]  # fmt: skip
-        table.add_row(str(line["name"]), *counts)
+        table.add_row(f"{line['name']}\n[dim]{line['shows']}[/]", *counts)
     console = Console()
     console.print(table)
     console.print(
-        f"Times are estimates for {cores()} processes here; experiments share cells. What each shows: --list --json.",
+        f"Times are estimates for {cores()} processes here; experiments share cells.",
         soft_wrap=True, highlight=False,
     )  # fmt: skip
 

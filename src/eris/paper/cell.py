@@ -82,27 +82,15 @@ def _training(settings: Sequence[str], options: Options, scratch: Path) -> Figur
     for result in trial.results:
         plainly = result.plain()
         name = "" if plainly["observer"] == str(observers[0]) else f"{plainly['observer']}/"
-        found |= {f"{name}{key}": figure for key, figure in _attacked(plainly, _is_trusted(config)).items()}
+        found |= {f"{name}{key}": figure for key, figure in _attacked(plainly).items()}
     return found
 
 
-def _is_trusted(config: Any) -> bool:
-    from eris.methods import method_by_name
-
-    return method_by_name(config.methods[0]).trusted
-
-
-def _attacked(result: Mapping[str, Any], trusted: bool) -> Figures:
-    """Return what an attack came to: the paper's by the paper's rule, another by its AUC at the last round.
-
-    Of a method whose server keeps silent nothing is seen but the final model, as the paper's text has it, so the
-    paper's attack is scored at the last round there.
-    """
+def _attacked(result: Mapping[str, Any]) -> Figures:
+    """Return what an attack came to: the paper's by the paper's rule, another by its AUC at the last round."""
     figures = result["figures"]
     if result["attack"] == "paper":
-        best, last = dict(figures["paper_mean"]), dict(figures["accuracy"])
-        found = {"mia": {**last, "value": result["by_round"][-1]} if trusted else best}
-        return {**found, "mia_best_round": best, "seen": {"value": result["visible_share"]}}
+        return {"mia": figures["paper_mean"], "seen": {"value": result["visible_share"]}}
     epsilon = result["epsilon"]
     return {
         "auc": {**figures["auc"], "attack": result["attack"]},

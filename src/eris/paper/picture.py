@@ -37,9 +37,8 @@ def _in_colour() -> None:
     """Draw with the theme's light colours: this figure is a file of its own, not a part of a page."""
     import matplotlib as mpl
 
-    names = {"grid.color": "grid", "text.color": "ink", "axes.labelcolor": "ink", "axes.edgecolor": "grid",
-             "axes.titlecolor": "ink", "legend.labelcolor": "ink"}  # fmt: skip
-    mpl.rcParams.update({key: LIGHT[name] for key, name in names.items()})
+    inked: tuple[Any, ...] = ("text.color", "axes.labelcolor", "axes.titlecolor", "legend.labelcolor")
+    mpl.rcParams.update({**dict.fromkeys(inked, LIGHT["ink"]), "grid.color": LIGHT["grid"]})
 
 
 def _panels(result: ExperimentResult) -> list[str]:
