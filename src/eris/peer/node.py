@@ -12,6 +12,8 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 
+from blake3 import blake3
+
 from eris.aggregate.staging import all_finite
 from eris.compose import compose
 from eris.errors import Reason, Refused, RunStopped
@@ -30,6 +32,7 @@ from eris.events import (
 from eris.local.devices import device_note
 from eris.local.scores import means_of
 from eris.local.task import Task
+from eris.local.tensor_file import array_pieces
 from eris.peer.address_book import AddressBook
 from eris.peer.admission import Admission
 from eris.peer.aggregator_client import AggregatorClients
@@ -199,7 +202,7 @@ class Node:
         self._ended, self._on_roster = "", False  # of a plan so far
         self._kept = ""  # the last verdict of the run, when the model it leads to is on our disk
         self._evaluate_failed = False
-        self._examined = ""  # digest of the model when it was last looked at
+        self._examined = b""  # digest of the model when it was last looked at
         self.notes = [NOISE_NOTE] if reproducible and self.composition.noise is not None else []
         if (note := device_note(config.local.device)) is not None:
             self.notes.append(note)
@@ -221,7 +224,7 @@ class Node:
             self.notes.append(str(choice))
         if ended == "finished" and done < rounds:
             ended = f"the others have finished, this peer has {done} of {rounds} rounds"
-        elif ended == "finished" and not self._examine(digest):
+        elif ended == "finished" and not self._examine():
             ended = f"{NO_PROGRESS}: the model is not finite"
         if self._emit.wants(RunEnded):
             seconds, finished = time.monotonic() - began, done >= rounds and not ended.startswith(NO_PROGRESS)
@@ -318,7 +321,7 @@ class Node:
                     if self._emit.wants(RoundEnded):
                         self._emit(self._summed_up(played))
                     if plan.checkpoint and plan.round:
-                        self._examine(self.model_digest())
+                        self._examine()
             case PlanBulletin() if self._on_roster:  # else it is a plan from before we came
                 self._ended = "left"
         # a verdict outside a round is one this peer has caught up with already
@@ -333,13 +336,16 @@ class Node:
             self._admission.key = shown
             self._reporter.show_key(shown)
 
-    def _examine(self, digest: str) -> bool:
+    def _examine(self) -> bool:
         """Look whether the model has moved since the last time, and is finite; what is wrong is said once."""
-        before, self._examined = self._examined, digest
+        seen = blake3()  # not the sha256 that people compare: this is looked at every few rounds
+        for piece in array_pieces(self.member.replica.model):
+            seen.update(piece)
+        before, self._examined = self._examined, seen.digest()
         finite = all_finite(self.member.replica.model)
         if not finite:
             self._degraded("the model is not finite: look for a diverging loss, a smaller learning rate helps")
-        elif before == digest and self._kept != self.member.chain:
+        elif before == self._examined and self._kept != self.member.chain:
             self._degraded("the model does not move: look for lost shards, a learning rate of 0, or frozen tensors")
         return finite
 

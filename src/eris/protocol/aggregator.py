@@ -391,7 +391,7 @@ class Aggregator:
 
     def _require_short(self, plan: RoundPlan, header: UploadHeader, values: NDArray[Any]) -> None:
         """Refuse a contribution that alone makes a mean too long, or is longer than clipped ones are."""
-        if not self.recipe.rule.linear:
+        if not self.recipe.rule.linear or self._guard.limit == math.inf:
             return
         share = 1.0 if self._guard.clips else float(plan.weights[header.member] * plan.scale(plan.participants))
         if not self._guard.allows(values, share):

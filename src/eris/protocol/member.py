@@ -110,6 +110,7 @@ class Member:
         self.floor, self._verify, self._seed = floor or Floor(), verify, private.require_private("a member's root")
         self._pool, self._guard = pool or BufferPool(), guard or StepGuard("off")
         self._lengths: dict[int, float] = {}  # of the means that are held
+        self._allowed_sets: tuple[str, dict[tuple[int, ...], float]] = "", {}  # under a plan: contributors → their c
         self.shown, self.releases = shown or Shown(recipe), Releases() if releases is None else releases
         self.unsent: tuple[int, ...] = ()  # shards of this round that would have shown somebody too much
         self.replica = Replica.start(recipe, model, pool=self._pool)
@@ -495,7 +496,21 @@ class Member:
             raise Refused(Reason.WRONG_SHARD, "this peer does not own the shard", **where)
         if not self._verify(manifest.aggregator, manifest.signed_bytes, manifest.signature):
             raise Refused(Reason.BAD_SIGNATURE, "the manifest is not signed by its aggregator", **where)
-        contributors = manifest.contributors
+        if manifest.c != self._scale_of(plan, manifest.contributors, where):
+            raise Refused(Reason.MALFORMED, f"c is {manifest.c}, not what the contributors' weights give", **where)
+        if not steps.possible_figures(self.recipe, plan, manifest.shard, manifest.figures, manifest.contributors):
+            raise Refused(Reason.OUT_OF_RANGE, "no contributors can have scored such figures", **where)
+
+    def _scale_of(self, plan: RoundPlan, contributors: tuple[int, ...], where: dict[str, Any]) -> float:
+        """Return the c of a mean of these members; refuse a set of which this plan, or our floor, allows no mean.
+
+        Most shards of a round have the same set: it is looked at once.
+        """
+        known, scales = self._allowed_sets
+        if known != plan.digest:
+            self._allowed_sets = _, scales = plan.digest, {}
+        if contributors in scales:
+            return scales[contributors]
         if list(contributors) != sorted(set(contributors) & set(plan.participants)):
             raise Refused(Reason.MALFORMED, "contributors are not ascending participants", **where)
         if len(contributors) < max(plan.least_contributors, self.floor.min_contributors):
@@ -504,10 +519,7 @@ class Member:
             self.floor.check_effective(plan, contributors, "the mean", where)
         except FloorError as error:
             raise Refused(Reason.TOO_FEW, error.what, **where) from None
-        if not steps.possible_figures(self.recipe, plan, manifest.shard, manifest.figures, contributors):
-            raise Refused(Reason.OUT_OF_RANGE, "no contributors can have scored such figures", **where)
-        if manifest.c != float(self.recipe.scale(plan, contributors)):
-            raise Refused(Reason.MALFORMED, f"c is {manifest.c}, not what the contributors' weights give", **where)
+        return scales.setdefault(contributors, float(self.recipe.scale(plan, contributors)))
 
     def _require_finite_model(self, round: int) -> None:
         """End here rather than train on, or hand in, a model that is none: finite means may still overflow a step."""

@@ -43,15 +43,14 @@ class StepGuard:
         self._longest, self._clipped = longest, clipped
         self._lengths: deque[float] = deque(maxlen=_REMEMBERED)
         self._said = math.inf
+        self.limit = self._limit()  # how long a mean may be now; infinite while nothing is known
 
     @property
     def clips(self) -> bool:
         """Whether members clip, so that every single contribution is held to the limit too."""
         return self._clipped is not None
 
-    @property
-    def limit(self) -> float:
-        """How long a mean may be now; infinite while nothing is known."""
+    def _limit(self) -> float:
         if self._longest == "off":
             return math.inf
         if self._clipped is not None:
@@ -63,15 +62,15 @@ class StepGuard:
 
     def allows(self, values: NDArray[Any], factor: float = 1.0) -> bool:
         """Whether values, times a factor, are no longer than a mean may be. Whole numbers have a limit of their own."""
-        limit = self.limit
-        if limit == math.inf or values.dtype != np.float32:
+        if self.limit == math.inf or values.dtype != np.float32:
             return True
-        return not abs(factor) * length(values) > limit  # what is not finite is found elsewhere
+        return not abs(factor) * length(values) > self.limit  # what is not finite is found elsewhere
 
     def note(self, committed: float) -> None:
         """Take note of the length of a whole mean that was committed."""
         if math.isfinite(committed):
             self._lengths.append(committed)
+            self.limit = self._limit()
         if not 0.5 < self.limit / self._said < 2.0 and self.limit < math.inf:
             _LOG.info(
                 "from now on a mean longer than %.3g is not published and not taken (server.max_step)", self.limit
