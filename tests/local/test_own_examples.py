@@ -156,3 +156,18 @@ def test_classes_of_a_dataset_can_be_divided_by():
     task = federation((Pairs(), None), changes=["data.partition=label-skew", "data.classes_per_member=1"]).task
     for member in range(2):
         assert len(set(Y[task.places(member)].tolist())) == 1
+
+
+@pytest.mark.parametrize("form", [None, "torch", "numpy"])
+def test_a_real_dataset_of_the_hugging_face_library(form, tmp_path):
+    """The same bits as the arrays that it was made of, however it hands out its rows."""
+    datasets = pytest.importorskip("datasets", reason="the datasets library is not installed here")
+
+    def made(part):
+        table = datasets.table.InMemoryTable.from_pydict({"input": X[part].tolist(), "label": Y[part].tolist()})
+        return datasets.Dataset(table, fingerprint="rows").with_format(form)
+
+    everything = slice(None)
+    rows = federation((made(everything), made(everything))).run(tmp_path / "rows", report=False)
+    arrays = federation(((X, Y), (X, Y))).run(tmp_path / "arrays", report=False)
+    assert rows["eris"]["model_digest"] == arrays["eris"]["model_digest"]

@@ -29,7 +29,7 @@ def scores_of(task: Any, member: int, model: Vector, memory: Memory, names: Sequ
     if not found:
         raise TaskError(
             "the run shares figures, and this member holds nothing back to be scored on",
-            fix="set data.validation above 0, or give it test data of its own",
+            fix="raise data.validation, or give it test data of its own",
             peer=member,
         )
     return {name: _pair(name, found, member) for name in names}

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from eris.aggregate.figures import MOST_FIGURES
 from eris.errors import ConfigError, InputError, Reason
 from eris.protocol.messages import BriefReport, FullReport, Manifest, Wanted
 from eris.protocol.roster import LONGEST_NAME, Roster, RosterEntry
@@ -34,6 +35,7 @@ from eris.wire.schema import LONGEST_DOCUMENT, encode
 
 __all__ = ["DocumentSizes", "document_sizes", "require_document_sizes"]
 
+_FIGURES = (2**62,) * (2 * MOST_FIGURES)
 _DIGEST = "ff" * 32
 _SIGNATURE = "ff" * 72  # the longest of the curve we use
 _CERTIFICATE = 700  # bytes; ours have about 600
@@ -164,7 +166,8 @@ def _verdict(plan: RoundPlan, sets: list[tuple[int, ...]], late: tuple[int, ...]
         ShardVerdict(shard, owner, _DIGEST, sets[shard], manifest=_DIGEST)
         for shard, owner in enumerate(plan.assignment)
     )
-    return Verdict(plan.run, plan.epoch, plan.round, plan.digest, GENESIS, shards, late, _DIGEST)
+    figures = _FIGURES if late else ()  # of the longest one
+    return Verdict(plan.run, plan.epoch, plan.round, plan.digest, GENESIS, shards, late, _DIGEST, figures)
 
 
 def _news(plan: RoundPlan, verdict: Verdict) -> int:
