@@ -7,10 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eris.aggregate.encoding import FixedPoint
+from eris.aggregate.encoding import FixedPoint, Ring32
 from eris.errors import ConfigError, Reason, Refused
+from eris.protocol import steps
 from eris.protocol.messages import Published, Withheld, payload_hash
 from eris.transforms import Transform
+from eris.transforms.packed import Packed
+from eris.transforms.transform import Outgoing
 from eris.wire.codec import decode_published, encode_published
 from tests.equivalence.case import Case
 from tests.equivalence.federation import Federation
@@ -111,3 +114,28 @@ def test_a_transform_that_is_not_on_the_list_is_refused() -> None:
     with pytest.raises(ConfigError, match="not known to go with fixed point"):
         Federation(CASE, Halves())
     Federation(CASE.change(encoding=None), Halves())
+
+
+@pytest.mark.parametrize("shards", [1, 3, 5])
+def test_cutting_before_writing_gives_the_same_bits_and_leaves_the_update_alone(shards: int) -> None:
+    federation, plan, _ = opened(Case(members=5, shards=shards, exponent=3, encoding=FixedPoint()))
+    recipe = federation.recipe
+    layout, code = recipe.layout(plan.round), Ring32(2.0**-4, plan.weights[2])
+    update = federation.case.drift(0, 2) * np.float32(0.05)
+    update[3] = 0.9  # one value beyond the limit, and not too many
+    before, n = update.copy(), recipe.spec.n_trainable
+    packed = Packed(n, None, update[:n])
+    outgoing = Outgoing((packed,), packed)
+    whole = steps.in_fixed_point(recipe, outgoing, update[n:], code)
+    parts, buffers, limited = steps.in_fixed_point_as_cut(recipe, packed, layout, update[n:], code)
+    assert np.array_equal(update, before)
+    assert limited == whole.limited
+    assert limited.values >= 1
+    assert np.array_equal(buffers, whole.buffers)
+    for part, other in zip(parts, whole.outgoing.packed.parts(layout.trainable), strict=True):
+        assert np.array_equal(part.symbols, other.symbols)
+        assert np.array_equal(part.values(), other.values())
+    update[0] = np.nan
+    with pytest.raises(Refused) as refused:
+        steps.in_fixed_point_as_cut(recipe, packed, layout, update[n:], code)
+    assert refused.value.reason is Reason.NON_FINITE

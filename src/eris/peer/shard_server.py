@@ -231,7 +231,8 @@ class ShardServer:
         self._aggregator.wait_for_plan(first.plan.hex(), when, behind, lambda: link.closed)
         header = framing.upload_header(first, self._aggregator.plan)
         try:
-            outcome = self._chunks(link, header, first, deadline)
+            with self._aggregator.in_turn(first.total):
+                outcome = self._chunks(link, header, first, deadline)
         except LinkError:
             self._aggregator.give_up(header)
             raise

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from eris.errors import Reason, Refused
 from eris.events import EventStream, Received
@@ -26,6 +27,11 @@ def _never() -> bool:
     return False
 
 
+_LONG = 1 << 20  # bytes of a contribution that are worth waiting for another one to be added up
+_AT_ONCE = 3  # such contributions that are received at a time where each is added up and let go
+_YIELD = 0.2  # seconds that one more waits at most: whoever has a slow link holds up nobody
+
+
 class SharedAggregator:
     """What the threads of a peer share of its aggregator; `on_cut` hears what became of a shard, and in which round."""
 
@@ -36,6 +42,20 @@ class SharedAggregator:
         self._changed = threading.Condition()
         self._abstained: dict[int, Withheld] = {}  # shards of a round that is sat out
         self._closed = False
+        self._arriving = threading.BoundedSemaphore(_AT_ONCE)
+
+    @contextmanager
+    def in_turn(self, size: int) -> Iterator[None]:
+        """Let few long contributions be received at once, where that saves memory: in fixed point a sum is all we keep.
+
+        The others wait where they are, in the sender's socket, and no longer than a moment.
+        """
+        turn = self.recipe.encoding is not None and size >= _LONG and self._arriving.acquire(timeout=_YIELD)
+        try:
+            yield
+        finally:
+            if turn:
+                self._arriving.release()
 
     @property
     def recipe(self) -> Recipe:

@@ -54,6 +54,7 @@ from eris.seeds import Seed
 from eris.step.optimizer import State
 from eris.storage.buffer_pool import BufferPool
 from eris.storage.stretch import stretches
+from eris.transforms.packed import Part
 from eris.transforms.transform import Outgoing
 
 __all__ = ["NO_REFERENCE", "Member", "Missing", "Snapshot"]
@@ -118,6 +119,7 @@ class Member:
         self.round, self.chain, self.reference_epoch = 0, GENESIS, 0
         self.plan: RoundPlan | None = None
         self._outgoing: Outgoing | None = None
+        self._code: Ring32 | None = None  # that it was sent in, if what is kept of it is not
         self._held: dict[int, Published] = {}
         self._seconded: dict[int, Manifest] = {}  # what the second aggregator of a shard says
         self._withheld: set[int] = set()
@@ -215,24 +217,13 @@ class Member:
                 round=plan.round,
             )
         self._require_own_key(plan)
-        layout = self.recipe.layout(plan.round)
         states, own = (self.private, self.replica.public), self._seed.child("round", plan.round)
         outgoing, buffers = steps.contribute(self.recipe, plan.round, self.peer, result, *states, own, self._pool)
-        if (scale := self.replica.scale_in(plan)) is not None:
-            code = Ring32(scale.limit, plan.weights[self.peer])
-            noise = steps.noise_deviations(self.recipe, plan, scale).get(self.peer, 0.0)
-            outgoing, ring, self.limited = steps.in_fixed_point(
-                self.recipe, outgoing, buffers, code, self._pool, noise=noise, own=own
-            )
-            rest: list[NDArray[Any]] = [*layout.buffers.split(ring)]
-            self._sent_buffers = ring
-        else:
-            rest = [*layout.buffers.split(buffers)]
-        self._outgoing = outgoing
+        parts, rest = self._cut(plan, outgoing, buffers, own)
         if self.recipe.adds_noise:
-            self.releases.note(plan.round, outgoing.packed.symbols)
+            assert self._outgoing is not None
+            self.releases.note(plan.round, self._outgoing.packed.symbols)
         self.unsent = self._too_much(plan)
-        parts = self._outgoing.packed.parts(layout.trainable, memory=self._pool.take)
         header = (plan.run, plan.epoch, plan.round, plan.digest, plan.chain, self.peer)
         sent = (part for part in parts if part.shard not in self.unsent)
         hidden = self.recipe.unmaskers > 0  # then τ_k is nobody's business: what all take alike is told, or nothing
@@ -243,6 +234,28 @@ class Member:
         if self._key is None or not self.recipe.unmaskers:
             return plain
         return [masked(upload, plan, self._key) for upload in plain]
+
+    def _cut(
+        self, plan: RoundPlan, outgoing: Outgoing, buffers: Vector, own: Seed
+    ) -> tuple[list[Part], list[NDArray[Any]]]:
+        """Cut what leaves this member into parts and buffers for each shard, in fixed point where that is agreed."""
+        layout, self._outgoing, self._code = self.recipe.layout(plan.round), outgoing, None
+        if (scale := self.replica.scale_in(plan)) is None:
+            return outgoing.packed.parts(layout.trainable, memory=self._pool.take), [*layout.buffers.split(buffers)]
+        code = Ring32(scale.limit, plan.weights[self.peer])
+        noise = steps.noise_deviations(self.recipe, plan, scale).get(self.peer, 0.0)
+        if noise or self.recipe.adds_noise or self.recipe.chain.settles or outgoing.packed.support is not None:
+            self._outgoing, ring, self.limited = steps.in_fixed_point(
+                self.recipe, outgoing, buffers, code, self._pool, noise=noise, own=own
+            )
+            parts = self._outgoing.packed.parts(layout.trainable, memory=self._pool.take)
+        else:
+            self._code = code  # what is kept is the update as it was
+            parts, ring, self.limited = steps.in_fixed_point_as_cut(
+                self.recipe, outgoing.packed, layout, buffers, code, self._pool
+            )
+        self._sent_buffers = ring
+        return parts, [*layout.buffers.split(ring)]
 
     def _require_own_key(self, plan: RoundPlan) -> None:
         """Send nothing under a plan that shows another mask key of ours: it is from before a restart, or forged."""
@@ -292,7 +305,11 @@ class Member:
         if not self.recipe.unmaskers or self._outgoing is None:
             return list(uploads)
         layout = self.recipe.layout(self._open_plan().round)
-        parts, rest = self._outgoing.packed.parts(layout.trainable), layout.buffers.split(self._sent_buffers)
+        packed, rest = self._outgoing.packed, layout.buffers.split(self._sent_buffers)
+        if self._code is None:
+            parts = packed.parts(layout.trainable)
+        else:
+            parts, *_ = steps.in_fixed_point_as_cut(self.recipe, packed, layout, np.empty(0, np.float32), self._code)
         return [replace(upload, part=parts[upload.shard], buffers=rest[upload.shard]) for upload in uploads]
 
     def receive(self, published: Published, *, committed: bool = False) -> Equivocation | None:

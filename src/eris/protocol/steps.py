@@ -36,10 +36,11 @@ from eris.protocol.round_mean import RoundMean
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
 from eris.seeds import Seed
+from eris.shards.policy import Layout
 from eris.storage.buffer_pool import BufferPool
 from eris.storage.mapped import release
 from eris.transforms import Accepted, SendContext, State
-from eris.transforms.packed import Packed
+from eris.transforms.packed import Packed, Part
 from eris.transforms.transform import Outgoing
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "counts_as_steps",
     "cut",
     "in_fixed_point",
+    "in_fixed_point_as_cut",
     "mean_steps",
     "members_figures",
     "noise_deviations",
@@ -164,16 +166,39 @@ def in_fixed_point(
         weighed = encode_buffers(buffers, code.weight)
     except InputError as error:
         raise Refused(Reason.NON_FINITE, error.what, fix=error.fix) from error
-    limited = Limited(count, _covering(packed.symbols)) if count else Limited()
-    if recipe.encoding is not None and not recipe.encoding.tolerates(count, symbols.size):
-        what = f"{count} of {symbols.size} values lie outside ±{code.limit:g}"
-        raise Refused(Reason.OUT_OF_RANGE, what, fix=f"set server.limit = {limited.covering:g}, or 'auto'")
+    limited = _limited(recipe, code, count, packed.symbols)
     if noise:
         assert own is not None
         address = own.child("ring noise", float(noise).hex(), float(code.limit).hex())
         add_discrete_gaussian(symbols, noise, address.for_values(symbols))
     ring = replace(packed, symbols=symbols, code=code)
     return Weighed(Outgoing((*_as_taken(outgoing.stages[:-1], ring), ring), ring), weighed, limited)
+
+
+def in_fixed_point_as_cut(
+    recipe: Recipe, packed: Packed, layout: Layout, buffers: Vector, code: Ring32, pool: BufferPool | None = None
+) -> tuple[list[Part], Ring64, Limited]:
+    """Do the same to an update that nothing is settled by and no noise is added to: cut it first, and write in place.
+
+    So there are never two copies of it beside the update itself; what comes out is the same, bit for bit.
+    """
+    parts = packed.parts(layout.trainable, memory=pool.take if pool is not None else None)
+    try:
+        counts = [code.encode(part.symbols, out=part.symbols.view(np.uint32)).limited for part in parts]
+        weighed = encode_buffers(buffers, code.weight)
+    except InputError as error:
+        raise Refused(Reason.NON_FINITE, error.what, fix=error.fix) from error
+    limited = _limited(recipe, code, sum(counts), packed.symbols)
+    return [replace(part, symbols=part.symbols.view(np.uint32), code=code) for part in parts], weighed, limited
+
+
+def _limited(recipe: Recipe, code: Ring32, count: int, values: Vector) -> Limited:
+    """Return what the limit did to values; refuse where it cut too many of them."""
+    limited = Limited(count, _covering(values)) if count else Limited()
+    if recipe.encoding is not None and not recipe.encoding.tolerates(count, values.size):
+        what = f"{count} of {values.size} values lie outside ±{code.limit:g}"
+        raise Refused(Reason.OUT_OF_RANGE, what, fix=f"set server.limit = {limited.covering:g}, or 'auto'")
+    return limited
 
 
 def _as_taken(stages: tuple[Vector | Packed, ...], ring: Packed) -> tuple[Vector | Packed, ...]:

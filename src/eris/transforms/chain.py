@@ -149,6 +149,11 @@ class Chain:
         packed = only.outgoing_blocks(blocks, n, self._with_states(0, private, public, context))
         return Outgoing((_RELEASED, packed), packed)
 
+    @property
+    def settles(self) -> bool:
+        """Whether a member's own state advances with what was accepted of its update."""
+        return bool(self._settling or self._settling_updates)
+
     def settle(self, outgoing: Outgoing, private: State, accepted: Accepted) -> None:
         """Advance a member's private state, on the verdict only."""
         for number, settling in self._settling.items():
