@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from eris.aggregate.encoding import FixedPoint
-from eris.errors import ConfigError, Reason, Refused
+from eris.errors import ConfigError, FloorError, Reason, Refused
 from eris.privacy.ring_noise import RingNoise
+from eris.protocol.floor import Floor
 from eris.protocol.messages import Published, Withheld
 from tests.equivalence.case import Case
 from tests.equivalence.federation import Federation
@@ -79,6 +80,15 @@ def test_two_sums_never_show_fewer_members_than_their_noise_was_sized_for(shares
             unmasker.unmask(fewer, late)
     else:
         assert unmasker.unmask(fewer, late) is not None
+
+
+def test_a_member_that_wants_noise_of_its_own_refuses_shares() -> None:
+    for shares, enough in ((False, "gaussian_noise"), (True, "noise_shares")):
+        federation = Federation(MASKED.change(buffers=0, noise=RingNoise(0.8, 1.0, shares=shares)))
+        plan, other = federation.plan(), {"gaussian_noise", "noise_shares"} - {enough}
+        Floor(min_contributors=1, transforms=(enough,)).check(plan, federation.recipe, 0)
+        with pytest.raises(FloorError, match="the chain lacks"):
+            Floor(min_contributors=1, transforms=tuple(other)).check(plan, federation.recipe, 0)
 
 
 def test_a_limit_that_the_noise_does_not_fit_into_is_named() -> None:

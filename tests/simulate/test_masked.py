@@ -42,13 +42,15 @@ def test_participation_and_lost_links_change_nothing_of_that(tmp_path):
     assert digest(tmp_path / "a", "eris+dsc", FIXED, *changes) == digest(tmp_path / "b", "eris+dsc+masked", *changes)
 
 
-def test_replay_and_resume(tmp_path):
-    changes = ["faults.link_failure=0.1", "faults.aggregator_dropout=0.2", "rounds=6"]
-    first = digest(tmp_path / "first", "eris+masked", *changes)
+@pytest.mark.parametrize("noise", [[], [MASKED, "privacy.noise=shares", "privacy.epsilon=50", "privacy.clip=1.0"]])
+def test_replay_and_resume(tmp_path, noise):
+    method = "eris+dsc" if noise else "eris+masked"
+    changes = ["faults.link_failure=0.1", "faults.aggregator_dropout=0.2", "rounds=6", *noise]
+    first = digest(tmp_path / "first", method, *changes)
     verdicts = tmp_path / "first" / "verdicts.jsonl"
-    assert digest(tmp_path / "again", "eris+masked", "rounds=6", replay=verdicts) == first
+    assert digest(tmp_path / "again", method, "rounds=6", *noise, replay=verdicts) == first
     asked = iter(range(10**9))
-    config = load_config(changes=[*SMALL, "method=eris+masked", *changes])
+    config = load_config(changes=[*SMALL, f"method={method}", *changes])
     assert not run(config, tmp_path / "cut", stopped=lambda: next(asked) > 20).finished
     assert resume(tmp_path / "cut").summaries[0]["model_digest"] == first
 

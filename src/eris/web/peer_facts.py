@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from eris.methods.masked import smallest_sum
+from eris.privacy.ring_noise import RingNoise
 from eris.web.live_facts import LiveFacts, masking_of
 
 if TYPE_CHECKING:
@@ -41,6 +44,9 @@ class PeerFacts:
         if noise is not None:
             claim = "; reproducible noise: no privacy claim" if self._node.reproducible else ""
             spent = noise.spent(sent, config.privacy.delta)
+            if isinstance(noise, RingNoise) and noise.shares:
+                alone = replace(noise, multiplier=noise.alone(smallest_sum(config))).spent(sent, config.privacy.delta)
+                claim = f"; to an aggregator with its unmaskers ε = {alone.value:.3g}{claim}"
             self._facts.note(epsilon=f"ε = {spent.value:.3g}", privacy=f"{spent}{claim}")
         worth = f"{total.updates_shown:.3g} updates' worth at one peer at most"
         value = " · ".join(f"ε = {epsilon.value:.3g}" for epsilon in total.epsilons) or "no ε"
