@@ -42,6 +42,8 @@ _VECTOR = {
     "text-classifier": 1.5,
     "language-model": 30.0,
 }  # a member's round besides
+_PUBLIC = 0.4  # gradients of public samples, and what they explain, taken off: a round's, of a small network
+_TOGETHER = 0.4  # of the work, where members train in one vectorised call
 _FORWARD = 0.35  # of there and back
 _PER_SAMPLE = 2.5  # noise on gradients of single samples
 _PICTURE = {"idlg": 12.0, "dlg": 14.0, "rog": 20.0, "boxed": 30.0, "ggl": 60.0, "inverting-gradients": 25.0}
@@ -90,7 +92,7 @@ def _seconds(cell: Cell) -> float:
     canaries = min(int(cell.options.get("canaries", 128)), held // 2) if audited else 0
     trained = (held - canaries / 2) * (local.epochs if local.steps == 0 else 1) * (1.3 if config.data.validation else 1)
     noisy = _PER_SAMPLE if config.privacy.unit == "sample" or config.methods[0] == "fedavg-dpsgd" else 1.0
-    a_round = members * (trained * sample * noisy + vector)
+    a_round = members * (trained * sample * noisy + vector) * (_TOGETHER if local.cohort > 1 else 1.0)
     if cell.kind == "gaussianity":
         draws = int(cell.options.get("draws", 32)) * int(cell.options.get("probes", 4))
         return _START + rounds * a_round + draws * (trained * sample + vector)
@@ -99,7 +101,8 @@ def _seconds(cell: Cell) -> float:
         places *= len(cell.options.get("observers", (1,)))
         a_round += members * places * (canaries * sample * _FORWARD + vector)
         if not cell.options.get("losses_only"):
-            a_round += members * (canaries * sample * 2 + places * vector * 2)
+            whole = method_by_name(config.methods[0]).server
+            a_round += members * (canaries * sample * 2 + places * vector * 2) + _PUBLIC * (1.0 if whole else 0.4)
     models = members if method_by_name(config.methods[0]).exchange is not None else 1
     tested = (config.data.test_samples or 10_000) * sample * _FORWARD * models
     return _START + rounds * a_round + rounds / config.evaluate_every * tested

@@ -73,17 +73,17 @@ CIFAR10 = DataSet(
     (80, 140, 140, 140, 140, 140), (60, 80, 100, 140, 100, 100, 100), 0.2, 24, 2, "ω≈170",
     (10, 1), (0.01, 0.05, 0.1),
 )  # fmt: skip
-_TEXT: Settings = ("model.options={tokens=128}",)
+_TEXT: Settings = ("model.options={length=128}",)
 IMDB = DataSet(
     "IMDB", "imdb", ("data.name=imdb", "model.name=text-classifier",
-                     'model.options={model="distilbert-base-uncased", tokens=128}'), 25, 10, 16,
+                     'model.options={source="distilbert-base-uncased", length=128}'), 25, 10, 16,
     (22, 20, 18, 18, 14, 14), (16, 16, 12, 10, 8, 6, 4), 0.5, 2000, 1, "ω≈8000",
     (100, 10), (0.1, 0.2, 0.3), _ADAM,
     ("data.name=imdb", "model.name=minilm-l6", *_TEXT), "MiniLM-L6 (22.7 M) for DistilBERT (67 M)",
 )  # fmt: skip
 CNN = DataSet(
     "CNN/DailyMail", "cnn", ("data.name=cnn_dailymail", "model.name=language-model",
-                             'model.options={model="EleutherAI/gpt-neo-1.3B"}'), 10, 10, 8,
+                             'model.options={source="EleutherAI/gpt-neo-1.3B", article=800, summary=128}'), 10, 10, 8,
     (), (), 0.5, -0.01, -0.01, "ω ≈ 100", (100, 10), (0.1, 0.2, 0.3), ("local.optimizer=adam", "local.lr=5e-5"),
     ("data.name=cnn_dailymail", "model.name=smollm2-135m"),
     "SmolLM2-135M for GPT-Neo-1.3B, a sample of 555 pairs for CNN/DailyMail", (16, 32, 64, 128),

@@ -20,10 +20,11 @@ _BOTH = (
     Arm("random gradients", ("method=eris",), "-", prefix="random/"),
 )
 _LENET = "model.name=eris.audit.reconstruction.small_networks:SigmoidLeNet"
-_PICTURES: dict[str, tuple[str, str]] = {  # the paper's data set → settings here, what stands in for what
-    "MNIST": ("mnist", ""),
-    "CIFAR-10": ("cifar10", ""),
-    "LFW": ("scrapshots", "173 face snapshots for LFW"),
+_PICTURES = {"MNIST": "mnist", "CIFAR-10": "cifar10", "LFW": "lfw"}
+_FITTING = {  # what the small network is told of each data set
+    "cifar10": ("model.options={channels=3, size=32}",),
+    "lfw": ("model.options={channels=3, size=32, classes=5749}",),
+    "scrapshots": ("model.options={size=64, classes=30}",),
 }
 
 
@@ -47,13 +48,14 @@ def _panel(
     label: str, attack: str, shares: Sequence[float], pictures: int, members: int, options: Mapping[str, Any],
     data: str = "", stand_in: str = "",
 ) -> Panel:  # fmt: skip
-    name, instead = _PICTURES[label]
+    name = data or _PICTURES[label]
     measure = Measure("reconstruction", {
         "attack": attack, "pictures": pictures, "controls": min(pictures, 4), "attack_options": dict(options),
     })  # fmt: skip
     points = tuple(_share(each) for each in shares)
-    return Panel(f"{label}, {attack}", _base(data or name, members), _BOTH, points, 1, measure, "figure-reconstruction",
-                 "{x} %", f"{label} {attack}", stand_in or instead)  # fmt: skip
+    base = (*_base(name, members), *_FITTING.get(name, ()))
+    return Panel(f"{label}, {attack}", base, _BOTH, points, 1, measure, "figure-reconstruction", "{x} %",
+                 f"{label} {attack}", stand_in)  # fmt: skip
 
 
 _SHARES = (1.0, 0.9, 0.5, 0.25, 0.125, 0.0625)
@@ -66,6 +68,7 @@ _SHAPE: dict[Size, tuple[Panel, ...]] = {
         _panel("MNIST", "idlg", _FEW, 3, 10, {}),
         _panel("MNIST", "boxed", _FEW, 3, 10, {}),
         _panel("CIFAR-10", "idlg", (0.9, 0.5), 2, 10, {}),
+        _panel("LFW", "idlg", (0.5,), 2, 10, {}, "scrapshots", "173 face snapshots for LFW"),
     ),
     "paper": tuple(
         _panel(label, attack, _SHARES[1:], 200, 200, {}) for label in _PICTURES for attack in ("dlg", "idlg", "rog")
