@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from eris.aggregate.figures import Figures
+from eris.protocol.best_round import BestRound
 from eris.protocol.false_manifest import FalseManifest
 from eris.protocol.messages import Equivocation
 from eris.protocol.round_plan import Deadlines, RoundPlan
@@ -26,6 +28,7 @@ MEMBERS = 5
 
 class Federation(RuleBasedStateMachine):
     dsc = False
+    figures: Figures | None = None
 
     @initialize(
         shards=st.sampled_from([1, 2, 3, 5]),
@@ -34,12 +37,13 @@ class Federation(RuleBasedStateMachine):
         quorum=st.sampled_from([0, MEMBERS]),
     )
     def start(self, shards: int, participation: float, schedule: str, quorum: int) -> None:
-        made = recipe(shards, dsc=self.dsc, schedule=schedule)
+        made = recipe(shards, dsc=self.dsc, schedule=schedule, figures=self.figures)
         deadlines = Deadlines(contribute=50.0, report=90.0)
         self.world = world(
             shards, MEMBERS, made=made, participation=participation, deadlines=deadlines, quorum=quorum, max_share=0.7
         )
         self.plain = reference(self.world, dsc=self.dsc)
+        self.best, self.best_model = BestRound(), self.plain.x
         self.dead: set[int] = set()
 
     # ── the network ──
@@ -143,7 +147,15 @@ class Federation(RuleBasedStateMachine):
 
     def _follow(self) -> None:
         for plan, verdict in self.world.verdicts[self.plain.round :]:
+            self._judge(verdict)
             self.plain.step(plan, verdict)
+
+    def _judge(self, verdict: Verdict) -> None:
+        """Keep the best model that a round began with, by the figures of its verdict."""
+        if self.figures is not None:
+            before = self.best.round
+            self.best = self.best.after(verdict.round, self.figures.score(verdict.figures))
+            self.best_model = self.best_model if self.best.round == before else self.plain.x.copy()
 
     @invariant()
     def live_members_hold_the_reference(self) -> None:
@@ -155,6 +167,9 @@ class Federation(RuleBasedStateMachine):
                 continue
             assert np.array_equal(member.replica.model, self.plain.x)
             assert np.array_equal(member.replica.optimizer["momentum"], -self.plain.m)
+            if self.figures is not None:
+                assert BestRound.of(member.replica.best_round) == self.best
+                assert self.best.round < 0 or np.array_equal(member.replica.chosen, self.best_model)
             if self.dsc:
                 assert np.array_equal(member.replica.public["0.reference"], self.plain.s)
                 if member.reference_epoch == self.plain.epoch and member.plan is None:
@@ -184,6 +199,8 @@ class Federation(RuleBasedStateMachine):
             self.world.restart(peer)
         self.world.settle(rounds=3)
         self._follow()
+        assert self.world.coordinator is not None
+        assert self.world.coordinator.best == self.best
         self.live_members_hold_the_reference()
         rounds = {process.member.round for process in self.world.peers.values()}
         assert rounds == {self.plain.round}, "a live member was left behind"
@@ -193,6 +210,7 @@ class Federation(RuleBasedStateMachine):
 
 class FederationWithShift(Federation):
     dsc = True
+    figures = Figures(("loss",), keep_best=True)
 
 
 budget = settings(

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 
 from eris.aggregate.encoding import FixedPoint
+from eris.aggregate.figures import Figures, signed
 from eris.aggregate.fixed_point import encode_buffers
 from eris.errors import Reason
 from eris.local.spec import Vector
 from eris.protocol import steps
+from eris.protocol.best_round import BestRound
 from eris.protocol.messages import Manifest, Published
 from eris.protocol.recipe import Recipe
 from eris.protocol.replica import Replica
@@ -25,7 +27,9 @@ from eris.protocol.round_plan import Deadlines, RoundPlan
 from eris.protocol.verdict import Verdict
 from tests.protocol.test_faults_state_machine import MEMBERS, Federation
 from tests.protocol.test_rounds import recipe, world
-from tests.protocol.world import pretend_to_train
+from tests.protocol.world import pretend_to_score, pretend_to_train
+
+FIGURES = Figures(("loss",), keep_best=True)
 
 
 class PlainFixed:
@@ -43,6 +47,7 @@ class PlainFixed:
         for member in plan.participants:
             update, weight = pretend_to_train(self.replica.model, member, plan.round).update, plan.weights[member]
             rings[member] = scale.encode(update[:n], weight).values, encode_buffers(update[n:], weight)
+        assert verdict.figures == self._scored(plan, verdict), "a sum of exactly what the contributors scored"
         published = {}
         for entry in verdict.shards:
             if entry.committed:
@@ -56,6 +61,13 @@ class PlainFixed:
         steps.apply(self.replica, plan, published, verdict)
         self.round += 1
 
+    def _scored(self, plan: RoundPlan, verdict: Verdict) -> tuple[int, ...]:
+        entry, among = verdict.shards[0], len(plan.roster)
+        if not entry.committed:
+            return ()
+        given = [FIGURES.encode(pretend_to_score(self.replica.model, k), among) for k in entry.contributors]
+        return signed(np.sum(given, axis=0, dtype=np.uint64))
+
 
 class MaskedFederation(Federation):
     """Masked shards among members that die, come back with other keys, and are cut off."""
@@ -67,12 +79,16 @@ class MaskedFederation(Federation):
         unmaskers=st.sampled_from([1, 1, 2]),
     )
     def start(self, shards: int, participation: float, schedule: str, unmaskers: int) -> None:
-        made = replace(recipe(shards, schedule=schedule), encoding=FixedPoint())
+        made = replace(recipe(shards, schedule=schedule, figures=FIGURES), encoding=FixedPoint())
         deadlines = Deadlines(contribute=50.0, report=90.0)
         rules = {"participation": participation, "deadlines": deadlines, "max_share": 0.7}
         self.world = world(shards, MEMBERS, made=replace(made, unmaskers=unmaskers), **rules)
         self.plain = PlainFixed(made, self.world.model)
+        self.best = BestRound()
         self.dead: set[int] = set()
+
+    def _judge(self, verdict: Verdict) -> None:
+        self.best = self.best.after(verdict.round, FIGURES.score(verdict.figures))
 
     @invariant()
     def live_members_hold_the_reference(self) -> None:

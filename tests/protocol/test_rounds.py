@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from eris.aggregate.figures import Figures
 from eris.aggregate.mean import WeightedMean
 from eris.aggregate.robust import Median
 from eris.errors import ConfigError, FloorError, Reason, Refused
@@ -31,10 +32,13 @@ SPEC = ModelSpec((
 GAMMA = 0.25
 
 
-def recipe(shards: int, *, dsc: bool = False, kind: str = "random", schedule: str = "fixed") -> Recipe:
+def recipe(
+    shards: int, *, dsc: bool = False, kind: str = "random", schedule: str = "fixed", figures: Figures | None = None
+) -> Recipe:
     policy = ShardPolicy(SPEC, shards, public_root(5), kind=kind, schedule=schedule)
     transforms = chain(shift(rand_k(0.3), gamma=GAMMA)) if dsc else chain()
-    return Recipe(SPEC, policy, transforms, WeightedMean(), FedAvgM(lr=1.0, beta=0.5), public_root(5))
+    optimizer = FedAvgM(lr=1.0, beta=0.5)
+    return Recipe(SPEC, policy, transforms, WeightedMean(), optimizer, public_root(5), figures=figures)
 
 
 def world(shards: int, members: int = 5, *, made: Recipe | None = None, **rules: object) -> World:

@@ -12,6 +12,7 @@ import numpy as np
 from blake3 import blake3
 
 from eris.errors import Reason, Refused, RunStopped
+from eris.local.scores import Scores
 from eris.local.spec import Vector
 from eris.local.task import LocalResult
 from eris.privacy.masking import MaskKey
@@ -48,6 +49,11 @@ def pretend_to_train(model: Vector, peer: int, round: int, samples: int = 1) -> 
     return LocalResult(update, samples, steps=1.0 + peer % 3)
 
 
+def pretend_to_score(model: Vector, peer: int) -> Scores:
+    """What a member makes of a model: another number for each of both."""
+    return {"loss": (float(np.abs(model - np.float32(0.1 * peer)).sum(dtype=np.float64)), 1.0 + peer)}
+
+
 @dataclass
 class Disk:
     """What survives a peer's death."""
@@ -80,7 +86,7 @@ class World:
     rules: Rules
     roster: list[RosterEntry]
     model: Vector
-    floor: Floor = field(default_factory=lambda: Floor(min_contributors=1))
+    floor: Floor = field(default_factory=lambda: Floor(min_contributors=1, share_figures=True))
     now: float = 0.0
 
     def __post_init__(self) -> None:
@@ -308,7 +314,7 @@ class World:
 
     def _contributed(self, me: Peer, result: LocalResult) -> list[Upload]:
         try:
-            return me.member.contribute(result)
+            return me.member.contribute(result, pretend_to_score(me.member.replica.model, me.member.peer))
         except Refused as refusal:  # the plan shows the key of before a restart
             self.refusals.append(refusal)
             return []
