@@ -177,6 +177,20 @@ def test_prevented_nobody_frames_an_honest_coordinator(signer: Signer, tmp_path:
     assert checked.exit_code != 0
 
 
+def test_a_torn_line_is_of_a_plan_that_nothing_was_done_under(signer: Signer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was heard is added line by line, and the file begun anew now and then."""
+    monkeypatch.setattr("eris.peer.witness._LINES", 4)
+    witness = signer.witness()
+    for round in range(7):
+        assert witness.hear(at(0, round), signer.seal(at(0, round)))
+    kept = (signer.folder / HEARD).read_bytes()
+    assert len(kept.splitlines()) == 3
+    assert signer.witness().last == witness.last
+    (signer.folder / HEARD).write_bytes(kept[:-9])
+    assert signer.witness().last.seal.when == (0, 5)
+    assert not signer.witness().hear(at(0, 4), signer.seal(at(0, 4)))
+
+
 def test_a_damaged_memory_is_none(signer: Signer) -> None:
     plan = at(0, 3)
     signer.witness().hear(plan, signer.seal(plan))

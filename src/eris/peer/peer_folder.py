@@ -9,7 +9,7 @@ model.safetensors    the model it ended with
 checkpoint/          what a restart goes on from
 shown.jsonl          what was sent to whom of updates from each state, written before it was sent
 released.jsonl       which noisy updates were let go, written before they were: what ε is counted by
-heard.json           the last plan that was heard, with the coordinator's signature: no lower one is answered
+heard.jsonl          the last plan that was heard, with the coordinator's signature: no lower one is answered
 private-root         where this peer's randomness comes from (0600); never leaves
 """
 

@@ -7,14 +7,16 @@ a proof: it is kept, passed on, and ends the run for whoever has it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from eris.atomic_file import write_atomically
+from eris.atomic_file import write_atomically, writing
 from eris.errors import Reason, Refused
 from eris.protocol.false_manifest import LieProof
 from eris.protocol.round_plan import RoundPlan
@@ -27,8 +29,9 @@ from eris.wire.schema import plain, read_plain
 __all__ = ["HEARD", "PROOF", "Witness"]
 
 _LOG = logging.getLogger(__name__)
-HEARD, PROOF = "heard.json", "coordinator-proof.json"  # in a peer's folder
+HEARD, PROOF = "heard.jsonl", "coordinator-proof.json"  # in a peer's folder
 _KEEP = 64  # seals that others' are compared with
+_LINES = 256  # of what was heard, before the file is begun anew: to add one costs half of what to replace a file does
 
 
 class Witness:
@@ -44,6 +47,7 @@ class Witness:
         self.proof: Contradiction | None = None
         self._guilty: set[int] = set()  # aggregators whose lie was proven
         self.last = self._read()  # of the plan that was heard last
+        self._written = 0  # lines, by this process
 
     def learn(self, certificate: bytes) -> None:
         """Take the coordinator's certificate; seals alone decide whether it is one."""
@@ -145,16 +149,27 @@ class Witness:
 
     def _keep(self, certified: CertifiedSeal) -> None:
         if self._folder is not None:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._folder / HEARD, json.dumps(plain(certified)).encode())
+            path, line = self._folder / HEARD, json.dumps(plain(certified)).encode() + b"\n"
+            before, self._written = self._written, 0  # after a line that was not written whole the file begins anew
+            if before % _LINES:
+                with writing(path, fix="make room; nothing was done under this plan"), path.open("ab") as file:
+                    file.write(line)
+                    file.flush()
+                    os.fsync(file.fileno())
+            else:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                write_atomically(path, line)
+            self._written = before + 1
         self.last = certified
         self._seals.append(certified)
 
     def _read(self) -> CertifiedSeal | None:
+        """Return what was heard last; a line that was torn is of a plan that nothing was done under."""
         if self._folder is None or not (self._folder / HEARD).exists():
             return None
-        try:
-            kept = read_plain(CertifiedSeal, json.loads((self._folder / HEARD).read_bytes()))
-        except (OSError, ValueError):
-            return None
-        return kept if kept.seal.run == self._run and is_sealed(kept, self._credentials.issued) else None
+        for line in reversed((self._folder / HEARD).read_bytes().splitlines()):
+            with contextlib.suppress(ValueError):
+                kept = read_plain(CertifiedSeal, json.loads(line))
+                if kept.seal.run == self._run and is_sealed(kept, self._credentials.issued):
+                    return kept
+        return None
