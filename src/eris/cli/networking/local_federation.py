@@ -124,6 +124,7 @@ class PeerOutcome:
     received: int = 0
     accuracy: float | None = None
     loss: float | None = None
+    privacy: str = ""  # what its noise is worth
     model_digest: str = ""
 
 
@@ -173,5 +174,6 @@ def _outcome(name: str, exit_code: int | None, summary: dict[str, Any]) -> PeerO
         received=sum(link["wire_received"] for link in links),
         accuracy=summary["final_accuracy"],
         loss=summary["final_loss"],
+        privacy=(summary.get("privacy") or {}).get("text", ""),
         model_digest=summary["model_digest"],
     )

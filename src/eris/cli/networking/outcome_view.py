@@ -28,7 +28,8 @@ def show_outcome(outcome: Outcome, codes: Codes, local: LocalFederation, console
 
     console.print(_table(outcome))
     _show_quality(outcome.peers[0], console)
-    if local.config.privacy.noise_multiplier:
+    if noise := next((peer.privacy for peer in outcome.peers if peer.privacy), ""):
+        console.print(noise, **_PLAIN)
         console.print(NOISE_NOTE, style="yellow")
     for sentence in _failures(codes, local):
         Console(stderr=True).print(sentence, style="red", **_PLAIN)
