@@ -6,7 +6,8 @@ Every point is a whole `eris run` in a process of its own, with one worker: soft
 drawn when a member trains (27 values: what is measured is the machinery), one local step, A = 50; metrics, byte counts,
 verdicts and the exposure ledger are on. Told are the seconds until the first round begins, the median seconds of a
 round, what of these is not spent in the members' training, the seconds from the last round to the end, and the largest
-resident size. Prints JSON.
+resident size. Seconds are told by the clock and by the processor: on a machine that does other work too, the latter are
+what an idle one would take. Prints JSON.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,9 @@ MEMBERS = (1_000, 10_000, 100_000, 1_000_000)
 PARTICIPANTS = (10, 30, 100, 300, 1_000)
 OF, TAKING_PART, AGGREGATORS, ROUNDS = 100_000, 100, 50, 12
 AIMS = {
-    "start_seconds_100k": 5.0,
-    "round_seconds_beyond_training_100k": 0.1,
-    "round_seconds_1m": 0.3,
+    "start_processor_seconds_100k": 5.0,
+    "round_processor_seconds_100k": 0.1,  # gradients included
+    "round_processor_seconds_1m": 0.3,
     "memory_bytes_1m": 1e9,
 }
 
@@ -76,11 +78,12 @@ def one(members: int, participants: int, *, fixed: bool) -> dict[str, float]:
     from eris.simulate.run import run
 
     times: dict[str, list[float]] = {"begun": [], "ended": [], "over": []}
-    training: list[float] = []
+    training, processor = list[float](), list[float]()
 
     def listen(event: Event) -> None:
         if isinstance(event, RoundStarted):
             times["begun"].append(time.perf_counter())
+            processor.append(time.process_time())
             training.append(0.0)
         elif isinstance(event, MemberTrained):
             training[-1] += event.seconds
@@ -95,16 +98,19 @@ def one(members: int, participants: int, *, fixed: bool) -> dict[str, float]:
         f"aggregators={AGGREGATORS}", "data.name=synthetic-clouds", "data.samples=5", "local.batch=full",
         "workers=1", f"evaluate_every={ROUNDS}", *(["server.encoding=fixed"] if fixed else []),
     ]  # fmt: skip
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         result = run(load_config(changes=changes), Path(folder) / "run", listeners=[listen])
-    rounds = [after - before for before, after in zip(times["begun"], times["begun"][1:], strict=False)][1:]
+    rounds = [after - before for before, after in pairwise(times["begun"])][1:]
+    of_processor = [after - before for before, after in pairwise(processor)][1:]
     beyond = [seconds - trained for seconds, trained in zip(rounds, training[1:], strict=False)]
     return {
         "members": members,
         "participants": participants,
         "start_seconds": times["begun"][0] - began,
+        "start_processor_seconds": processor[0] - worked,
         "round_seconds": statistics.median(rounds),
+        "round_processor_seconds": statistics.median(of_processor),
         "round_seconds_beyond_training": statistics.median(beyond),
         "summary_seconds": times["over"][0] - times["ended"][-1],
         "memory_bytes": result.summaries[0]["peak_memory_bytes"],
@@ -116,10 +122,11 @@ def reached(points: list[dict[str, float]]) -> dict[str, bool]:
     by_members = {point["members"]: point for point in points}
     found: dict[str, float] = {}
     if (hundred := by_members.get(100_000)) is not None:
-        found["start_seconds_100k"] = hundred["start_seconds"]
-        found["round_seconds_beyond_training_100k"] = hundred["round_seconds_beyond_training"]
+        found["start_processor_seconds_100k"] = hundred["start_processor_seconds"]
+        found["round_processor_seconds_100k"] = hundred["round_processor_seconds"]
     if (million := by_members.get(1_000_000)) is not None:
-        found |= {"round_seconds_1m": million["round_seconds"], "memory_bytes_1m": million["memory_bytes"]}
+        found["round_processor_seconds_1m"] = million["round_processor_seconds"]
+        found["memory_bytes_1m"] = million["memory_bytes"]
     return {name: value <= AIMS[name] for name, value in found.items()}
 
 
@@ -135,15 +142,15 @@ def plot(report: dict[str, Any], path: Path) -> None:
         (left, report["against_members"], "members", f"{TAKING_PART} participants of K members"),
         (middle, report["against_participants"], "participants", f"participants of {OF:,} members"),
     ):
-        for figures, label in (("round_seconds", "whole round"), ("round_seconds_beyond_training", "beyond training")):
-            axes.loglog([p[key] for p in points], [p[figures] for p in points], marker="o", label=label)
-        axes.set(xlabel=title, ylabel="seconds a round")
+        axes.loglog([p[key] for p in points], [p["round_processor_seconds"] for p in points], marker="o")
+        axes.set(xlabel=title, ylabel="processor seconds of a round")
         axes.set_ylim(bottom=0.003, top=3)
-        axes.legend()
         axes.grid(alpha=0.3)
     points = report["against_members"]
     right.loglog([p["members"] for p in points], [p["memory_bytes"] / 1e6 for p in points], marker="o", label="MB")
-    right.loglog([p["members"] for p in points], [p["start_seconds"] for p in points], marker="o", label="s to start")
+    right.loglog(
+        [p["members"] for p in points], [p["start_processor_seconds"] for p in points], marker="o", label="s to start"
+    )
     right.set(xlabel="members K", ylabel="memory (MB), start (s)")
     right.legend()
     right.grid(alpha=0.3)

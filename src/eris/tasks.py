@@ -308,6 +308,8 @@ def _of_members(config: Config, make: Callable[[int], Any], collate: Any) -> tup
             fix="leave it out",
             key="data.partition",
         )
+    if (counts := getattr(make, "samples", None)) is not None:
+        return _made_later(config, make, counts, collate)
     splits = [_split(make(member), member) for member in range(config.members)]
     train = JoinedExamples([_examples(own, collate) for own, _ in splits])
     tests = [_examples(test, collate) for _, test in splits if test is not None]
@@ -329,6 +331,31 @@ def _of_members(config: Config, make: Callable[[int], Any], collate: Any) -> tup
     return Dataset(OWN, "given by member", (), train, test), Partition(
         "natural", tuple(own for own, _ in shares), tuple(held for _, held in shares), tuple(own_tests)
     )
+
+
+def _made_later(config: Config, make: Callable[[int], Any], counts: Any, collate: Any) -> tuple[Any, Any]:
+    """Return data that are made when a member trains, by a function that says beforehand how many each has.
+
+    Nothing is held back of them for validation; what all are tested on is the function's own `test`, if it has one.
+    """
+    import numpy as np
+
+    from eris.data import Dataset, Partition
+    from eris.local.own_examples import LaterExamples
+
+    given = np.asarray(counts)
+    if given.dtype.kind not in "iu" or given.shape not in ((), (config.members,)) or not (given > 0).all():
+        raise InputError(
+            f"samples of the function that makes the data are {counts!r}",
+            fix=f"give one number for all members, or {config.members}, all above 0",
+        )
+    each = np.minimum(np.broadcast_to(given, config.members), config.data.samples or given)
+    train = LaterExamples(lambda member: _examples(_split(make(member), member)[0], collate), each)
+    test = getattr(make, "test", None)
+    dataset: Dataset[Any] = Dataset(
+        OWN, "made by member", (), train, None if test is None else _examples(test, collate)
+    )
+    return dataset, Partition("natural", train.shares, ())
 
 
 def _split(made: Any, member: int) -> tuple[Any, Any]:

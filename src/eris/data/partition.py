@@ -12,7 +12,7 @@ A way of dividing gives every member a part; from its part a member takes, in ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,7 +59,7 @@ class Partition:
     """For each member the places of its training and its validation samples in the train split."""
 
     kind: str
-    train: tuple[Indices, ...]
+    train: Sequence[Indices]
     validation: tuple[Indices, ...]
     tests: tuple[Indices, ...] = ()  # in the test split, where members have tests of their own
 

@@ -24,13 +24,14 @@ from numpy.typing import NDArray
 from eris.errors import DataError
 from eris.local.torch_examples import Examples
 
-__all__ = ["Columns", "Items", "JoinedExamples", "array_of", "is_items", "split_sample"]
+__all__ = ["Columns", "Items", "JoinedExamples", "LaterExamples", "Ranges", "array_of", "is_items", "split_sample"]
 
 Indices = NDArray[np.int64]
 Collate = Callable[[list[Any]], Any]
 
 _TARGETS = ("labels", "label", "targets", "target", "y")
 _TOKENS, _MASK, _IGNORED = "input_ids", "attention_mask", -100
+_FEW = 8  # members whose samples are kept as they were made; a task keeps the tensors of more
 _RAGGED = "make all samples equally long, or let a collate function pad them: Federation(…, collate=…)"
 
 
@@ -132,6 +133,68 @@ class JoinedExamples:
     def origin(self, place: int) -> int:
         """Return a sample's number in the split it comes from."""
         return place - int(self.starts[np.searchsorted(self.starts, place, side="right") - 1])
+
+
+class LaterExamples:
+    """Samples of members that each make their own when they train; those of the last few are kept."""
+
+    made_later = True
+
+    def __init__(self, make: Callable[[int], Examples], counts: Indices) -> None:
+        self._make, self._counts = make, counts
+        self.shares = Ranges(np.concatenate([[0], np.cumsum(counts)]))
+        self._kept: dict[int, Examples] = {}
+
+    def __len__(self) -> int:
+        return int(self.shares.starts[-1])
+
+    @property
+    def labels(self) -> None:
+        """Nothing is divided by them."""
+        return
+
+    @property
+    def ids(self) -> None:
+        """Whom a sample comes from is known already."""
+        return
+
+    def take(self, indices: Indices) -> tuple[Any, Any]:
+        """Return inputs and targets at these places, all of one member."""
+        member = int(np.searchsorted(self.shares.starts, indices[0], side="right")) - 1
+        return self._of(member).take(indices - self.shares.starts[member])
+
+    def origin(self, place: int) -> int:
+        """Return a sample's number at its member."""
+        return place - int(self.shares.starts[np.searchsorted(self.shares.starts, place, side="right") - 1])
+
+    def _of(self, member: int) -> Examples:
+        if member not in self._kept:
+            made = self._make(member)
+            if len(made) < self._counts[member]:
+                raise DataError(
+                    f"the function that makes the data made {len(made)} samples, and said {self._counts[member]}",
+                    fix="correct its attribute samples",
+                    peer=member,
+                )
+            self._kept[member] = made
+            if len(self._kept) > _FEW:
+                del self._kept[next(iter(self._kept))]
+        return self._kept[member]
+
+
+class Ranges(Sequence[Indices]):
+    """Which places are each member's, where they lie one behind another: one array instead of one for each."""
+
+    def __init__(self, starts: Indices) -> None:
+        self.starts = starts  # of each, and the end of the last
+
+    def __len__(self) -> int:
+        return self.starts.size - 1
+
+    def __getitem__(self, member: Any) -> Any:
+        if not 0 <= member < len(self):
+            raise IndexError(member)
+        return np.arange(self.starts[member], self.starts[member + 1])
 
 
 def is_items(data: Any) -> bool:

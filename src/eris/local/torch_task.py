@@ -51,6 +51,7 @@ __all__ = ["TorchTask"]
 
 Indices = NDArray[np.int64]
 
+_REHEARSED = 3  # members whose samples are looked at where they are made only when they train
 _OWN = "own/"  # how the names of what is remembered of personal values begin
 _LOCK = threading.RLock()  # torch has one random generator and one number of threads in a process
 
@@ -74,7 +75,7 @@ class TorchTask:
         cache_bytes: int = 1 << 26,
     ) -> None:
         self._factory, self._train, self._test = factory, train, test
-        self._places, self._validation = list(members), list(validation)
+        self._places, self._validation = members, list(validation)
         self._tests = list(tests)  # which test samples are each member's own, where they are
         self.work = work or LocalWork()
         self._objective: Objective = objective or Classification()
@@ -172,8 +173,9 @@ class TorchTask:
         return None
 
     def rehearse(self, members: Sequence[int] | None = None) -> None:
-        """Send a dry batch through the network and look at these members' samples (all, unless said)."""
-        shares = {member: self._places[member] for member in (range(self.members) if members is None else members)}
+        """Send a dry batch through the network and look at these members' samples (all that are made, unless said)."""
+        made = min(self.members, _REHEARSED) if getattr(self._train, "made_later", False) else self.members
+        shares = {member: self._places[member] for member in (range(made) if members is None else members)}
         with self._at_work(public_root(0).child("dry-batch")) as flat:
             check_dry_batch(flat, self._objective, self._train, shares, self._test)
             if (check := getattr(self._gradient, "check", None)) is not None:
