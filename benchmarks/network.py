@@ -13,6 +13,7 @@ up. Beside each case, in the same run and of the same number of bytes or values:
            the coordinator (a manifest, a report, a question for news), without anything in it
     flower Flower's gRPC server with TLS and K clients that return a vector, in an environment of its own (notice if it
            cannot be installed); up to 512 MB a message, which is as long as it lets be
+    secagg beside masked cases, Flower's SecAgg+ on vectors of the same length, its clients and server joined by pipes
     gloo   torch.distributed's all-reduce of n values among K processes: no encryption, all alive or all dead
 
 A case NAME-fixed is NAME in fixed point, NAME-masked with masked shards (fixed point too): plain and masked in one run.
@@ -132,7 +133,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0, help="a case that takes longer is given up")
     parser.add_argument("--rounds", type=int, help="measured rounds, instead of each case's own")
     parser.add_argument(
-        "--without", nargs="+", choices=("grpc", "calls", "flower", "gloo"), default=[], help="comparisons to leave out"
+        "--without",
+        nargs="+",
+        choices=("grpc", "calls", "flower", "secagg", "gloo"),
+        default=[],
+        help="comparisons to leave out",
     )
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -174,6 +179,8 @@ def measure(name: str, case: Case, seconds: float, without: list[str]) -> dict[s
             result = federation_round(case, Path(folder), seconds)
         except TimeoutError as error:
             return {"notice": str(error)}
+        if case.encoding == "masked" and "secagg" not in without:
+            result["secagg"] = beside(result["seconds"], lambda: flower_secagg(case, seconds))
         if case.relayed or case.encoding != "float":  # stands beside the same case with direct links
             return result
         if "grpc" not in without:
@@ -494,6 +501,16 @@ def flower_server(case: Case, authority: Authority, seconds: float) -> dict[str,
     program = str(Path(__file__).with_name("flower_server.py"))
     numbers = [str(number) for number in (case.peers, case.n, min(case.rounds, 6))]
     command = [flower_python(), program, str(certificates), *numbers]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=True)
+    spent = [float(number) for number in done.stdout.rpartition("seconds:")[2].split()]
+    return {"seconds": round(statistics.median(spent), 4), "version": FLOWER}
+
+
+def flower_secagg(case: Case, seconds: float) -> dict[str, Any]:
+    """Let Flower's SecAgg+ sum as many vectors; without a network, so it takes less than it would in a deployment."""
+    program = str(Path(__file__).with_name("flower_secagg.py"))
+    numbers = [str(number) for number in (case.peers, case.n, min(case.rounds, 3))]
+    command = [flower_python(), program, *numbers]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=True)
     spent = [float(number) for number in done.stdout.rpartition("seconds:")[2].split()]
     return {"seconds": round(statistics.median(spent), 4), "version": FLOWER}
