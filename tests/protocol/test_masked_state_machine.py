@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
@@ -19,8 +20,10 @@ from eris.aggregate.fixed_point import encode_buffers
 from eris.errors import Reason
 from eris.local.spec import Vector
 from eris.protocol import steps
+from eris.protocol.aggregator import Aggregator
 from eris.protocol.best_round import BestRound
-from eris.protocol.messages import Manifest, Published
+from eris.protocol.false_manifest import lie_of
+from eris.protocol.messages import Manifest, Published, Receipt, UploadHeader
 from eris.protocol.recipe import Recipe
 from eris.protocol.replica import Replica
 from eris.protocol.round_plan import Deadlines, RoundPlan
@@ -30,6 +33,20 @@ from tests.protocol.test_rounds import recipe, world
 from tests.protocol.world import pretend_to_score, pretend_to_train
 
 FIGURES = Figures(("loss",), keep_best=True)
+
+GIVEN: list[Receipt] = []  # of the federation that is played
+
+
+@pytest.fixture(autouse=True)
+def noted_receipts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep every receipt that any aggregator gives, before a crash or after."""
+    honest = Aggregator._receipt
+
+    def noted(self: Aggregator, header: UploadHeader) -> Receipt:
+        GIVEN.append(receipt := honest(self, header))
+        return receipt
+
+    monkeypatch.setattr(Aggregator, "_receipt", noted)
 
 
 class PlainFixed:
@@ -85,6 +102,7 @@ class MaskedFederation(Federation):
         self.world = world(shards, MEMBERS, made=replace(made, unmaskers=unmaskers), **rules)
         self.plain = PlainFixed(made, self.world.model)
         self.best = BestRound()
+        GIVEN.clear()
         self.dead: set[int] = set()
 
     def _judge(self, verdict: Verdict) -> None:
@@ -97,6 +115,15 @@ class MaskedFederation(Federation):
         for process in self.world.peers.values():
             if process.member.round == self.plain.round:
                 assert process.member.replica.digest() == self.plain.replica.digest()
+
+    @invariant()
+    def nobody_honest_breaks_a_receipt(self) -> None:
+        """Whatever crashed or came twice, no manifest leaves out a member that its author gave a receipt."""
+        coordinator = self.world.coordinator if hasattr(self, "world") else None
+        if coordinator is None or (current := coordinator._open) is None:
+            return
+        for manifest in current.manifests.values():
+            assert not any(lie_of(current.plan, manifest, receipt) for receipt in GIVEN)
 
     @invariant()
     def nobody_unmasks_two_sets(self) -> None:
@@ -114,6 +141,12 @@ MaskedFederation.TestCase.settings = settings(
     max_examples=30, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )
 TestMaskedFederation = MaskedFederation.TestCase
+
+
+def test_every_contribution_had_its_receipt() -> None:
+    GIVEN.clear()
+    world(3, MEMBERS, made=replace(recipe(3), encoding=FixedPoint(), unmaskers=1)).settle(rounds=2)
+    assert len({(receipt.plan, receipt.member, receipt.shard) for receipt in GIVEN}) >= 2 * 3 * MEMBERS
 
 
 def test_in_calm_weather_every_shard_is_unmasked() -> None:

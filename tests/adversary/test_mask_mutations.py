@@ -1,0 +1,186 @@
+"""Masks with one protection left out: a named check must notice each, or it proves nothing where it passes.
+
+Every check is a test that stands elsewhere. It is run as it is (it must pass), then with a part of eris replaced by one
+that lacks the protection: then it must fail by its own assertion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eris.privacy import masking
+from eris.privacy.masking import MaskKey
+from eris.protocol import aggregator, steps, unmasker
+from eris.protocol import member as contributing
+from eris.protocol.aggregator import Aggregator
+from eris.protocol.sums import Sums
+from eris.protocol.unmasker import Unmasker
+from tests.adversary import test_masking as adversary
+from tests.adversary import test_receipts as receipts
+from tests.peer import test_mask_keys as keys
+from tests.privacy import test_masking as pads
+from tests.protocol import test_masked_rounds as rounds
+from tests.protocol import test_sums as sums
+from tests.protocol import test_unmasker as unmasking
+
+Check = Callable[[], None]
+Patch = Callable[[pytest.MonkeyPatch], None]
+MUTATIONS: dict[str, tuple[Check, Patch]] = {}
+
+
+def noticed_by(check: Check) -> Callable[[Patch], Patch]:
+    """Register a mistake under the name of its function."""
+
+    def register(patch: Patch) -> Patch:
+        MUTATIONS[patch.__name__] = check, patch
+        return patch
+
+    return register
+
+
+@noticed_by(rounds.test_what_an_aggregator_adds_up_is_not_what_members_sent_until_the_pads_are_off)
+def no_pad_at_all(patch: pytest.MonkeyPatch) -> None:
+    def bare(upload: Any, plan: Any, key: Any) -> Any:
+        return replace(upload, checks=masking.check_words(), nonce=bytes(16))
+
+    patch.setattr(contributing, "masked", bare)
+    patch.setattr(unmasker, "add_pad", lambda *arrays: None)
+
+
+@noticed_by(adversary.test_other_values_of_one_member_in_one_round_have_another_pad)
+def one_nonce_for_everything(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(unmasker, "fresh_nonce", lambda: bytes(16))
+
+
+@noticed_by(partial(pads.test_whatever_differs_gives_another_pad, {"plan": bytes(32)}))
+def a_pad_that_knows_no_plan(patch: pytest.MonkeyPatch) -> None:
+    spelled = masking.PadPurpose.spelled
+    patch.setattr(masking.PadPurpose, "spelled", lambda self: spelled(replace(self, plan=b"")))
+
+
+@noticed_by(pads.test_one_stream_runs_over_values_buffers_and_check_words)
+def buffers_in_a_ring_of_32_bits(patch: pytest.MonkeyPatch) -> None:
+    whole = masking._each_block
+
+    def narrow(arrays: Any, seed: bytes, combine: Any) -> None:
+        whole([array.view(np.uint32) for array in arrays], seed, combine)
+
+    patch.setattr(masking, "_each_block", narrow)
+
+
+@noticed_by(partial(rounds.test_pads_of_another_set_do_not_come_off, 0))
+def nobody_looks_at_the_check_words(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(aggregator, "sum_checks", lambda words, contributors: True)
+    patch.setattr(steps, "possible", lambda *given, **options: True)
+
+
+@noticed_by(adversary.test_a_member_beyond_the_limit_costs_the_shard_and_is_an_alarm)
+def no_alarm_for_an_impossible_sum(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(steps, "possible", lambda *given, **options: True)
+
+
+@noticed_by(unmasking.test_one_set_a_shard_the_same_again_gets_the_same)
+def a_second_set_is_unmasked(patch: pytest.MonkeyPatch) -> None:
+    def forgetful(self: Unmasker, cut: Any, now: float) -> Any:
+        self._cuts, self._answers = {}, {}
+        return answer(self, cut, now)
+
+    answer = Unmasker.unmask
+    patch.setattr(Unmasker, "unmask", forgetful)
+    patch.setattr(Sums, "allows", lambda *given: True)
+
+
+@noticed_by(unmasking.test_before_the_deadline_only_the_whole_set)
+def an_aggregator_chooses_before_the_deadline(patch: pytest.MonkeyPatch) -> None:
+    begin = Unmasker.begin
+
+    def at_once(self: Unmasker, plan: Any, now: float) -> None:
+        begin(self, plan, now)
+        self.whole_until = -1.0
+
+    patch.setattr(Unmasker, "begin", at_once)
+
+
+@noticed_by(unmasking.test_two_thirds_and_not_fewer)
+def any_set_is_large_enough(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Unmasker, "_check_set", lambda *given: None)
+
+
+@noticed_by(unmasking.test_weights_that_hide_nobody_are_refused)
+def heads_count_and_weights_do_not(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(unmasker, "effective_contributors", lambda plan, members: float(len(members)))
+
+
+@noticed_by(unmasking.test_after_a_restart_it_abstains)
+def a_restarted_unmasker_answers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Unmasker, "abstain", lambda self, plan: self.begin(plan, 0.0))
+
+
+@noticed_by(unmasking.test_a_forged_cut_is_refused)
+def cuts_without_signatures(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(unmasking, "verify", lambda *given: True)
+
+
+@noticed_by(unmasking.test_with_two_aggregators_it_waits_for_both_and_for_equal_cuts)
+def two_aggregators_may_cut_differently(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(unmasker.Cut, "agrees", lambda self, other: True)
+
+
+@noticed_by(adversary.test_a_coordinator_that_pairs_a_peer_with_itself_or_leaves_masks_out_is_refused)
+def nobody_checks_the_pairs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(contributing, "check_pairs", lambda plan, recipe: None)
+
+
+@noticed_by(adversary.test_a_pair_that_would_see_too_much_is_below_the_floor)
+def the_floor_counts_single_peers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("eris.protocol.floor.coalitions", lambda plan: {})
+
+
+@noticed_by(rounds.test_a_member_whose_key_the_plan_does_not_show_sends_nothing)
+def any_key_of_ours_will_do(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(contributing.Member, "_require_own_key", lambda self, plan: None)
+
+
+@noticed_by(partial(pads.test_a_key_that_shares_no_secret_is_refused, bytes(32)))
+def secrets_that_are_all_zeros(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MaskKey, "agree", lambda self, other: bytes(32))
+
+
+@noticed_by(keys.test_what_a_key_was_is_gone_once_a_plan_shows_the_next)
+def keys_that_are_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MaskKey, "erase", lambda self: None)
+
+
+@noticed_by(receipts.test_every_receipt_of_a_masked_contribution_is_signed_and_honest_manifests_keep_to_it)
+def receipts_without_signatures(patch: pytest.MonkeyPatch) -> None:
+    receipt = Aggregator._receipt
+    patch.setattr(Aggregator, "_receipt", lambda self, header: replace(receipt(self, header), signature=""))
+
+
+@noticed_by(sums.test_sets_that_differ_enough_two_by_two_may_not_do_so_three_by_three)
+def sums_are_compared_two_by_two(patch: pytest.MonkeyPatch) -> None:
+    def pairwise(sets: Any) -> int:
+        every = [set(each) for each in sets]
+        return min([len(a ^ b) for i, a in enumerate(every) for b in every[:i]] + [len(each) for each in every])
+
+    patch.setattr("eris.protocol.sums.fewest", pairwise)
+    patch.setattr(sums, "fewest", pairwise)
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_protection_that_is_left_out_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check, apply = MUTATIONS[name]
+    check()
+    apply(monkeypatch)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        check()
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(MUTATIONS) >= 20
