@@ -13,7 +13,7 @@ import pytest
 
 from eris.errors import ConfigError
 from eris.paper.cell import do_cell
-from eris.paper.experiment import Arm, Experiment, Measure, Panel, Point
+from eris.paper.experiment import Experiment, Measure, Panel, Point, Treatment
 from eris.paper.reading import ERIS
 from eris.paper.result import gather, table_csv
 from eris.paper.run import CellDone, CellStore, run_cells
@@ -23,12 +23,12 @@ BASE = (
 )  # fmt: skip
 
 
-def experiment(*arms: Arm, kind="training") -> Experiment:
+def experiment(*arms: Treatment, kind="training") -> Experiment:
     panel = Panel("clouds", BASE, arms, (Point(1), Point(2, ("rounds=3",))), 2, Measure(kind, {"audit": False}))
     return Experiment("test", "A test", "nothing", {"smoke": (panel,)})
 
 
-FEDAVG, WRONG = Arm("FedAvg", ("method=fedavg",)), Arm("wrong", ("method=none-such",))
+FEDAVG, WRONG = Treatment("FedAvg", ("method=fedavg",)), Treatment("wrong", ("method=none-such",))
 
 
 def test_a_failing_cell_is_a_row_with_its_reason_and_is_tried_again(tmp_path):
@@ -47,7 +47,7 @@ def test_a_failing_cell_is_a_row_with_its_reason_and_is_tried_again(tmp_path):
 
 def test_what_two_experiments_share_is_done_once(tmp_path):
     store, heard = CellStore(tmp_path), list[CellDone]()
-    one, other = experiment(FEDAVG), experiment(Arm("the same by another name", ("method=fedavg",)))
+    one, other = experiment(FEDAVG), experiment(Treatment("the same by another name", ("method=fedavg",)))
     run_cells([*one.cells("smoke", ERIS), *other.cells("smoke", ERIS)], store, heard.append, workers=1)
     assert len(heard) == 4
     assert gather(other, "smoke", store, ERIS).done == 2
@@ -57,7 +57,7 @@ def test_a_worker_that_dies_loses_one_cell(tmp_path, monkeypatch):
     (tmp_path / "fatal.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     store, heard = CellStore(tmp_path / "out"), list[CellDone]()
-    deadly = Arm("deadly", ("method=fedavg", "data.name=mnist-sample", "model.name=fatal:Model"))
+    deadly = Treatment("deadly", ("method=fedavg", "data.name=mnist-sample", "model.name=fatal:Model"))
     run_cells(experiment(deadly, FEDAVG).cells("smoke", ERIS), store, heard.append, workers=1)
     assert {(done.cell.arm, "signal 9" in done.failed) for done in heard} == {("deadly", True), ("FedAvg", False)}
 
@@ -98,3 +98,12 @@ def test_a_cell_is_written_whole(tmp_path):
     assert store.find(cell) == found
     assert found["figures"]["accuracy"]["value"] > 0.3
     assert [path.name for path in store.path(cell).parent.iterdir()] == [f"{cell.key}.json"]
+
+
+def test_what_another_version_left_behind_is_done_again(tmp_path):
+    cell = experiment(FEDAVG).cells("smoke", ERIS)[0]
+    store = CellStore(tmp_path)
+    store.path(cell).parent.mkdir(parents=True)
+    store.scratch(cell).mkdir(parents=True)
+    (store.scratch(cell) / "config.toml").write_text("no_such_key = 1\n", encoding="utf-8")
+    assert "figures" in do_cell(cell.plain(), store.path(cell), store.scratch(cell))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from eris.atomic_file import write_atomically
-from eris.errors import ErisError
+from eris.errors import CheckpointError, ConfigError, ErisError
 from eris.plain_json import sayable
 
 __all__ = ["do_cell", "figures_of"]
@@ -31,7 +31,7 @@ def do_cell(plain: Mapping[str, Any], path: Path, scratch: Path) -> dict[str, An
     began, spent = time.perf_counter(), _processor_seconds()
     found: dict[str, Any] = {"cell": {key: plain[key] for key in ("kind", "settings", "options", "label")}}
     try:
-        found["figures"] = figures_of(plain["kind"], plain["settings"], plain["options"], scratch)
+        found["figures"] = _done(plain, scratch)
     except (ErisError, ValueError, OSError, RuntimeError, MemoryError) as error:
         found["failed"] = f"{type(error).__name__}: {error}"
     found["seconds"] = round(time.perf_counter() - began, 2)
@@ -41,6 +41,18 @@ def do_cell(plain: Mapping[str, Any], path: Path, scratch: Path) -> dict[str, An
     write_atomically(path, (json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
     shutil.rmtree(scratch, ignore_errors=True)
     return found
+
+
+def _done(plain: Mapping[str, Any], scratch: Path) -> Figures:
+    """Go on with work that was cut off; what another version of eris left there is done again from the beginning."""
+    asked = (plain["kind"], plain["settings"], plain["options"], scratch)
+    if not scratch.exists():
+        return figures_of(*asked)
+    try:
+        return figures_of(*asked)
+    except (CheckpointError, ConfigError):
+        shutil.rmtree(scratch)
+        return figures_of(*asked)
 
 
 def figures_of(kind: str, settings: Sequence[str], options: Options, scratch: Path) -> Figures:

@@ -5,7 +5,7 @@ combination is a cell, which is nothing but settings and what to measure; so two
 share it.
 
 >>> from eris.paper.reading import ERIS
->>> row, place = Arm("ERIS", ("method=eris",)), Point(8, ("data.samples=16",))
+>>> row, place = Treatment("ERIS", ("method=eris",)), Point(8, ("data.samples=16",))
 >>> panel = Panel("MNIST", ("rounds=3",), arms=(row,), points=(place,))
 >>> [cell] = Experiment("a-table", "A table", "", sizes={"smoke": (panel,)}).cells("smoke", ERIS)
 >>> cell.label, cell.settings
@@ -23,8 +23,23 @@ from typing import Any, Literal
 from eris.paper.reading import PAPER, Reading
 
 __all__ = [
-    "ACCURACY", "AUC", "BEST_ROUND", "LPIPS", "MIA", "ROUGE", "SIZES", "Arm", "Cell", "Experiment", "Kind", "Measure",
-    "Metric", "Panel", "Point", "Settings", "Size",
+    "ACCURACY",
+    "AUC",
+    "BEST_ROUND",
+    "LPIPS",
+    "MIA",
+    "ROUGE",
+    "SIZES",
+    "Cell",
+    "Experiment",
+    "Kind",
+    "Measure",
+    "Metric",
+    "Panel",
+    "Point",
+    "Settings",
+    "Size",
+    "Treatment",
 ]  # fmt: skip
 
 Settings = tuple[str, ...]
@@ -59,7 +74,7 @@ LPIPS = Metric("lpips", "LPIPS", "lpips", digits=3)
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class Treatment:
     """A row: a defence, and what makes it. A setting may name a value of the point: `compression.keep={keep}`."""
 
     label: str
@@ -94,7 +109,7 @@ class Panel:
 
     label: str
     base: Settings
-    arms: tuple[Arm, ...]
+    arms: tuple[Treatment, ...]
     points: tuple[Point, ...] = (Point(),)
     folds: int = 1
     measure: Measure = Measure()
@@ -162,7 +177,7 @@ class Experiment:
         ]
 
 
-def _cell(experiment: str, panel: Panel, arm: Arm, point: Point, fold: int, reading: Reading) -> Cell:
+def _cell(experiment: str, panel: Panel, arm: Treatment, point: Point, fold: int, reading: Reading) -> Cell:
     own = tuple(setting.format_map(_Named(point.values)) for setting in arm.settings)
     options = {**panel.measure.options, **point.options, **arm.options}
     if panel.measure.kind == "planned":

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eris.paper.experiment import Metric
-from eris.paper.result import ExperimentResult, Measured, Row
+from eris.paper.result import ExperimentResult, Measured, ResultRow
 from eris.paper.table import shown_metrics
 from eris.report.canvas import drawing, plain_axes
 from eris.report.theme import LIGHT, MARKERS, series
@@ -46,7 +46,7 @@ def _panels(result: ExperimentResult) -> list[str]:
     return list(dict.fromkeys(row.panel for row in result.rows if _measured(row)))
 
 
-def _measured(row: Row) -> list[str]:
+def _measured(row: ResultRow) -> list[str]:
     return [key for key, figure in row.figures.items() if figure.value is not None]
 
 
@@ -83,7 +83,7 @@ def _bars(result: ExperimentResult) -> Figure:
     return figure
 
 
-def _dots(axes: Axes, rows: Sequence[Row], metric: Metric) -> None:
+def _dots(axes: Axes, rows: Sequence[ResultRow], metric: Metric) -> None:
     for place, row in enumerate(rows):
         figure = row.figures.get(metric.key, Measured(None))
         ours = LIGHT["series-1"] if "ERIS" in row.arm else LIGHT["series-0"]
@@ -121,7 +121,7 @@ def _lines(result: ExperimentResult) -> Figure:
     return figure
 
 
-def _curve(axes: Axes, rows: Sequence[Row], metric: Metric, slot: int) -> None:
+def _curve(axes: Axes, rows: Sequence[ResultRow], metric: Metric, slot: int) -> None:
     colour, marker = LIGHT[series(slot)], MARKERS[slot % len(MARKERS)]
     found = [(row.point, row.figures[metric.key]) for row in rows if metric.key in row.figures]
     ours = [(x, each) for x, each in found if each.value is not None and isinstance(x, float | int)]
@@ -158,7 +158,7 @@ def _front(result: ExperimentResult) -> Figure:
     return figure
 
 
-def _family(axes: Axes, rows: Sequence[Row], family: str, slot: int) -> None:
+def _family(axes: Axes, rows: Sequence[ResultRow], family: str, slot: int) -> None:
     look: dict[str, Any] = {"color": LIGHT[series(slot)], "marker": MARKERS[slot % len(MARKERS)], "linestyle": "none"}
     both = [(row.figures.get("mia", Measured(None)), row.figures.get("accuracy", Measured(None))) for row in rows]
     ours = [(100 - leak.value, good.value) for leak, good in both if leak.value is not None and good.value is not None]

@@ -16,7 +16,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from eris.paper.experiment import Arm, Metric, Panel
+from eris.paper.experiment import Metric, Panel, Treatment
 
 __all__ = ["Printed", "printed_cell", "printed_tables", "printed_value"]
 
@@ -42,7 +42,7 @@ def printed_value(table: str, row: str, column: str) -> Printed | None:
     return None if found is None else Printed(*found)
 
 
-def printed_cell(panel: Panel, arm: Arm, point: float | str, metric: Metric) -> Printed | None:
+def printed_cell(panel: Panel, arm: Treatment, point: float | str, metric: Metric) -> Printed | None:
     """Return the printed value of a row at a point; without a point, that of the column for all of them."""
     if not panel.printed or not metric.printed:
         return None

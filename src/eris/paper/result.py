@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from eris.paper.experiment import Arm, Experiment, Metric, Panel, Size
+from eris.paper.experiment import Experiment, Metric, Panel, Size, Treatment
 from eris.paper.printed_tables import Printed, printed_cell
 from eris.paper.reading import PAPER, Reading
 from eris.paper.run import CellStore
 from eris.simulate.spread import reach_of
 
-__all__ = ["ExperimentResult", "Measured", "Row", "gather", "measured_over", "table_csv"]
+__all__ = ["ExperimentResult", "Measured", "ResultRow", "gather", "measured_over", "table_csv"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ResultRow:
     """One row at one point: a figure for each metric, or why there is none."""
 
     panel: str
@@ -62,7 +62,7 @@ class ExperimentResult:
     experiment: Experiment
     size: Size
     reading: Reading
-    rows: list[Row]
+    rows: list[ResultRow]
     extras: list[dict[str, Any]] = field(default_factory=list, repr=False)  # whole cells, for figures that need more
     seconds: float = 0.0
     when: str = ""
@@ -72,7 +72,7 @@ class ExperimentResult:
         """How many rows are whole."""
         return sum(not row.missing and not row.failed for row in self.rows)
 
-    def row(self, panel: str, arm: str, point: float | str = "") -> Row | None:
+    def row(self, panel: str, arm: str, point: float | str = "") -> ResultRow | None:
         """Return a row by its place."""
         found = (row for row in self.rows if (row.panel, row.arm, row.point) == (panel, arm, point))
         return next(found, None)
@@ -115,7 +115,7 @@ def gather(experiment: Experiment, size: Size, store: CellStore, reading: Readin
 
 def _rows(
     experiment: Experiment, panel: Panel, found: Mapping[tuple[str, str, float | str], Sequence[dict[str, Any] | None]]
-) -> Iterable[Row]:
+) -> Iterable[ResultRow]:
     if not experiment.averaged:
         for point in panel.points:
             for arm in panel.arms:
@@ -129,11 +129,11 @@ def _rows(
 def _row(
     experiment: Experiment,
     panel: Panel,
-    arm: Arm,
+    arm: Treatment,
     point: float | str,
     points: Sequence[Sequence[dict[str, Any] | None]],
     prefix: str = "",
-) -> Row:
+) -> ResultRow:
     """Return a row; each of `points` has its folds."""
     folds = [[by_point[fold] for by_point in points] for fold in range(panel.folds)]
     whole = [[cell for cell in cells if cell] for cells in folds if all(cell and "figures" in cell for cell in cells)]
@@ -146,7 +146,7 @@ def _row(
         measured = measured_over(found, metric)
         if measured is not None or printed is not None:
             figures[metric.key] = _beside(measured or Measured(None), printed)
-    return Row(panel.label, arm.label, point, figures, failed, panel.folds - len(whole) - bool(failed))
+    return ResultRow(panel.label, arm.label, point, figures, failed, panel.folds - len(whole) - bool(failed))
 
 
 def _same(cell: Mapping[str, Any], metric: Metric) -> Any:

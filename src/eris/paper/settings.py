@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from eris.paper.experiment import Arm, Measure, Panel, Point, Settings
+from eris.paper.experiment import Measure, Panel, Point, Settings, Treatment
 
 __all__ = [
     "CIFAR10", "CNN", "DATA_SETS", "ERIS", "ERIS_DSC", "ERIS_SOTERIA", "FEDAVG", "IMDB", "MIN_LEAKAGE", "MNIST",
@@ -91,42 +91,44 @@ CNN = DataSet(
 DATA_SETS = (MNIST, CIFAR10, IMDB, CNN)
 
 
-FEDAVG = Arm("FedAvg", ("method=fedavg",))
-SHATTER = Arm("Shatter", ("method=shatter", "options.shatter.virtual_degree=4"))
-ERIS = Arm("ERIS", ("method=eris",))
-ERIS_SOTERIA = Arm("ERIS+DSC, ω = 19", ("method=eris+dsc", "compression.keep=0.05"), "ERIS (+DSC) (ω_SoteriaFL)")
-ERIS_DSC = Arm("ERIS+DSC", ("method=eris+dsc", "compression.keep={keep}"), "ERIS (+DSC)")
-MIN_LEAKAGE = Arm("Min. Leakage", ("method=min-leakage",))
+FEDAVG = Treatment("FedAvg", ("method=fedavg",))
+SHATTER = Treatment("Shatter", ("method=shatter", "options.shatter.virtual_degree=4"))
+ERIS = Treatment("ERIS", ("method=eris",))
+ERIS_SOTERIA = Treatment("ERIS+DSC, ω = 19", ("method=eris+dsc", "compression.keep=0.05"), "ERIS (+DSC) (ω_SoteriaFL)")
+ERIS_DSC = Treatment("ERIS+DSC", ("method=eris+dsc", "compression.keep={keep}"), "ERIS (+DSC)")
+MIN_LEAKAGE = Treatment("Min. Leakage", ("method=min-leakage",))
 
 
-def ldp(epsilon: float, row: str = "FedAvg (ε={0:g},δ)-LDP") -> Arm:
+def ldp(epsilon: float, row: str = "FedAvg (ε={0:g},δ)-LDP") -> Treatment:
     """Return the row of FedAvg with noise on the gradients of samples."""
     settings = ("method=fedavg-dpsgd", f"privacy.epsilon={epsilon:g}", "privacy.clip=1.0")
-    return Arm(f"LDP, ε = {epsilon:g}", settings, row.format(epsilon))
+    return Treatment(f"LDP, ε = {epsilon:g}", settings, row.format(epsilon))
 
 
-def soteria(epsilon: float, row: str = "SoteriaFL (ε={0:g},δ)") -> Arm:
+def soteria(epsilon: float, row: str = "SoteriaFL (ε={0:g},δ)") -> Treatment:
     """Return the row of SoteriaFL: the same noise, then 5 % of the coordinates against a reference."""
     settings = ("method=soteriafl", "privacy.unit=sample", f"privacy.epsilon={epsilon:g}", "privacy.clip=1.0")
-    return Arm(f"SoteriaFL, ε = {epsilon:g}", settings, row.format(epsilon))
+    return Treatment(f"SoteriaFL, ε = {epsilon:g}", settings, row.format(epsilon))
 
 
-def priprune(share: float, row: str = "PriPrune (p={0:g})") -> Arm:
+def priprune(share: float, row: str = "PriPrune (p={0:g})") -> Treatment:
     """Return the row of PriPrune that withholds a share."""
-    return Arm(f"PriPrune, p = {share:g}", ("method=priprune", f"options.priprune.prune={share}"), row.format(share))
+    return Treatment(
+        f"PriPrune, p = {share:g}", ("method=priprune", f"options.priprune.prune={share}"), row.format(share)
+    )
 
 
-def rows_of(data: DataSet) -> tuple[Arm, ...]:
+def rows_of(data: DataSet) -> tuple[Treatment, ...]:
     """Return the thirteen rows of a table by sample size."""
     cnn = data is CNN
     noisy = [ldp(each, "FedAvg ({0:g},δ)-LDP") if cnn else ldp(each) for each in data.epsilons]
     soterias = [soteria(each, "SoteriaFL (ε={0:g})") if cnn else soteria(each) for each in data.epsilons]
-    compressed = Arm(ERIS_DSC.label, ERIS_DSC.settings, f"ERIS (+DSC) ({data.omega})")
+    compressed = Treatment(ERIS_DSC.label, ERIS_DSC.settings, f"ERIS (+DSC) ({data.omega})")
     prunes = [priprune(each) for each in data.prunes]
     return (FEDAVG, *noisy, *soterias, *prunes, SHATTER, ERIS, ERIS_SOTERIA, compressed, MIN_LEAKAGE)
 
 
-def summary_rows(data: DataSet, *, both: bool = False, sharded: bool = True) -> tuple[Arm, ...]:
+def summary_rows(data: DataSet, *, both: bool = False, sharded: bool = True) -> tuple[Treatment, ...]:
     """Return the rows of a table over all data sets; `both` ε where the table has them."""
     first = data.epsilons[0]
     noisy = [ldp(first, "FedAvg (ε,δ)-LDP")]
@@ -151,7 +153,7 @@ def _base(data: DataSet, setting: Setting, members: int, *, offline: bool) -> Se
 def panel_of(
     data: DataSet,
     setting: Setting,
-    arms: tuple[Arm, ...],
+    arms: tuple[Treatment, ...],
     *,
     samples: Sequence[int] = (),
     members: int = 0,
@@ -184,7 +186,7 @@ def panel_of(
     )
 
 
-def smoke_panel(arms: tuple[Arm, ...], *, name: str = "MNIST", keep: float = 0.2, extra: Settings = ()) -> Panel:
+def smoke_panel(arms: tuple[Treatment, ...], *, name: str = "MNIST", keep: float = 0.2, extra: Settings = ()) -> Panel:
     """Return seconds of work that go the same way: a few members on the digits that come with eris."""
     base: Settings = (
         "data.name=mnist-sample", "model.name=lenet5", "members=6", "data.validation=0.3", "data.test_samples=100",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eris.paper.experiment import Metric
-from eris.paper.result import ExperimentResult, Measured, Row
+from eris.paper.result import ExperimentResult, Measured, ResultRow
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,7 +35,7 @@ def heading(result: ExperimentResult, panel: str) -> list[str]:
     return names
 
 
-def row_cells(result: ExperimentResult, row: Row) -> list[str]:
+def row_cells(result: ExperimentResult, row: ResultRow) -> list[str]:
     """Return a row's texts, one for each column of its panel."""
     cells = [row.arm, *([_point(row.point)] if _has_points(result) else [])]
     for metric in shown_metrics(result, row.panel):

@@ -19,6 +19,8 @@ from eris.paper.settings import (
     summary_rows,
 )
 
+__all__ = ["EXPERIMENTS", "PLACE"]
+
 PLACE = 3
 
 _SMALL: dict[str, dict[str, Any]] = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from eris.paper.experiment import Arm, Experiment, Measure, Metric, Panel, Point
+from eris.paper.experiment import Experiment, Measure, Metric, Panel, Point, Treatment
 from eris.planner.panels import PANELS, rows
 from eris.planner.rates import rates
+
+__all__ = ["EXPERIMENTS", "PLACE"]
 
 PLACE = 9
 
@@ -23,7 +25,7 @@ _ROWS = (  # as they are printed; the rates of PriPrune are wrong there for the 
 
 def _panel(name: str, chosen: tuple[str, ...] = ()) -> Panel:
     arms = tuple(
-        Arm(line.label, (f"row={place}",), _ROWS[place])
+        Treatment(line.label, (f"row={place}",), _ROWS[place])
         for place, line in enumerate(rows(PANELS[name]))
         if not chosen or line.label.split(" (")[0] in chosen
     )
@@ -49,11 +51,11 @@ _TIMES = tuple(
 )
 _SPEED = Panel(
     "10 M values, 100 Mbit/s", ("what=speed-up", "n=10000000", "rate=12500000"),
-    (Arm("ERIS+DSC, ω = 19", ()),), _TIMES, measure=Measure("planned"),
+    (Treatment("ERIS+DSC, ω = 19", ()),), _TIMES, measure=Measure("planned"),
 )  # fmt: skip
 _RATES = Panel(
     "n = 61,706, K = 50, m = 64, ω = 19, ε = 10", ("what=rate", "nu=1.0"),
-    tuple(Arm(rate.algorithm, (f"algorithm={rate.algorithm}",))
+    tuple(Treatment(rate.algorithm, (f"algorithm={rate.algorithm}",))
           for rate in rates(n=1, members=1, samples=1, omega=0, epsilon=1, delta=0.1, nu=1.0)),
     measure=Measure("planned"),
 )  # fmt: skip

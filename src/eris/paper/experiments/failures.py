@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eris.paper.experiment import ACCURACY, BEST_ROUND, Arm, Experiment, Measure, Panel, Point, Settings
+from eris.paper.experiment import ACCURACY, BEST_ROUND, Experiment, Measure, Panel, Point, Settings, Treatment
 from eris.paper.settings import MNIST, panel_of
+
+__all__ = ["EXPERIMENTS", "PLACE"]
 
 PLACE = 7
 
 _RATES = tuple(range(0, 95, 5))
 _ARMS = (
-    Arm("ERIS, not made up for", ("method=eris", "server.normalisation=none"), "ERIS"),
-    Arm("ERIS, made up for", ("method=eris", "server.normalisation=contributors"), "-"),
+    Treatment("ERIS, not made up for", ("method=eris", "server.normalisation=none"), "ERIS"),
+    Treatment("ERIS, made up for", ("method=eris", "server.normalisation=contributors"), "-"),
 )
 _ONLY: Settings = ("server.min_contributors=1",)
 

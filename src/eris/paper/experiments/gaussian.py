@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from eris.paper.experiment import Arm, Experiment, Measure, Metric, Panel, Settings
+from eris.paper.experiment import Experiment, Measure, Metric, Panel, Settings, Treatment
 from eris.paper.settings import CIFAR10, IMDB, MNIST, DataSet
+
+__all__ = ["EXPERIMENTS", "PLACE"]
 
 PLACE = 8
 
-_ARM = Arm("FedAvg", ("method=fedavg",))
+_ARM = Treatment("FedAvg", ("method=fedavg",))
 _METRICS = (
     Metric("not_normal", "coordinates told from a Gaussian", "", "%", chance=True),
     Metric("kurtosis", "excess kurtosis of the weights", digits=2),

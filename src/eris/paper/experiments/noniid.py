@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eris.paper.experiment import Arm, Experiment, Panel
+from eris.paper.experiment import Experiment, Panel, Treatment
 from eris.paper.settings import (
     CIFAR10,
     ERIS_DSC,
@@ -21,6 +21,8 @@ from eris.paper.settings import (
     summary_rows,
 )
 
+__all__ = ["EXPERIMENTS", "PLACE"]
+
 PLACE = 2
 
 _SMALL: dict[str, dict[str, Any]] = {
@@ -35,7 +37,7 @@ _DATA = (MNIST, CIFAR10, IMDB)
 _SKEWED = ("data.partition=dirichlet", "data.alpha=0.5")
 
 
-def _of_figure(data: DataSet) -> tuple[Arm, ...]:
+def _of_figure(data: DataSet) -> tuple[Treatment, ...]:
     prune = priprune(0.3 if data is IMDB else 0.01)
     noisy, soterias = ldp(data.epsilons[0], "FedAvg (ε,δ)-LDP"), soteria(data.epsilons[0], "SoteriaFL")
     return (FEDAVG, noisy, soterias, prune, SHATTER, ERIS_DSC)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eris.paper.experiment import Arm, Experiment, Panel
+from eris.paper.experiment import Experiment, Panel, Treatment
 from eris.paper.settings import CIFAR10, ERIS, FEDAVG, MNIST, SHATTER, panel_of, smoke_panel
+
+__all__ = ["EXPERIMENTS", "PLACE"]
 
 PLACE = 4
 
@@ -16,9 +18,9 @@ _NOISE = ((0.001, 10), (0.01, 5), (0.1, 2), (0.3, 1), (0.6, 1), (1.0, 1))
 _PRUNED = (0.0005, 0.001, 0.005, 0.01, 0.03, 0.05)
 
 
-def _noisy(family: str, method: str) -> list[Arm]:
+def _noisy(family: str, method: str) -> list[Treatment]:
     return [
-        Arm(
+        Treatment(
             f"{family}: σ = {sigma}, C = {clip}",
             (f"method={method}", "privacy.unit=sample", f"privacy.noise_multiplier={sigma}", f"privacy.clip={clip}.0"),
             f"LDP (ε={sigma},C={clip})",
@@ -27,20 +29,22 @@ def _noisy(family: str, method: str) -> list[Arm]:
     ]
 
 
-def _family(group: str, without: Arm, arms: list[Arm], none: str = "No LDP") -> list[Arm]:
+def _family(group: str, without: Treatment, arms: list[Treatment], none: str = "No LDP") -> list[Treatment]:
     """Return a family of rows, the first without any defence."""
     name = arms[0].label.split(":")[0]
     first = replace(without, label=f"{name}: none", row=none)
     return [replace(each, row=f"{group}: {each.row}") for each in (first, *arms)]
 
 
-_SOTERIA = Arm("", ("method=soteriafl", "privacy.epsilon=none"))
+_SOTERIA = Treatment("", ("method=soteriafl", "privacy.epsilon=none"))
 _ARMS = (
     *_family("FedAvg + LDP", FEDAVG, _noisy("FedAvg+LDP", "fedavg-dpsgd")),
     *_family("ERIS + LDP", ERIS, _noisy("ERIS+LDP", "eris+ldp")),
     *_family("SoteriaFL", _SOTERIA, _noisy("SoteriaFL", "soteriafl")),
     *_family("PriPrune", FEDAVG, [
-        Arm(f"PriPrune: p = {share}", ("method=priprune", f"options.priprune.prune={share}"), f"Pruning (p={share})")
+        Treatment(
+            f"PriPrune: p = {share}", ("method=priprune", f"options.priprune.prune={share}"), f"Pruning (p={share})"
+        )
         for share in _PRUNED
     ], "No Pruning"),
 )  # fmt: skip
@@ -48,7 +52,7 @@ _SHATTER = replace(SHATTER, label="Shatter: r = 4")
 _FEW = tuple(arm for arm in _ARMS if arm.label.endswith(("none", "σ = 0.1, C = 2", "p = 0.01")))
 
 
-def _small(arms: tuple[Arm, ...]) -> Panel:
+def _small(arms: tuple[Treatment, ...]) -> Panel:
     panel = panel_of(
         MNIST, "unbiased", arms, samples=(8,), members=8, rounds=40, folds=3, test_samples=1000, evaluate_every=5,
         views=2, printed="", extra=("local.lr=0.05",),
@@ -56,7 +60,7 @@ def _small(arms: tuple[Arm, ...]) -> Panel:
     return replace(panel, stand_in="MNIST and LeNet-5 for CIFAR-10 and ResNet-9")
 
 
-def _paper(arms: tuple[Arm, ...], samples: tuple[int, ...]) -> Panel:
+def _paper(arms: tuple[Treatment, ...], samples: tuple[int, ...]) -> Panel:
     return panel_of(CIFAR10, "unbiased", arms, samples=samples, printed="pareto")
 
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eris.paper.experiment import LPIPS, Arm, Experiment, Measure, Metric, Panel, Point, Settings, Size
+from eris.paper.experiment import LPIPS, Experiment, Measure, Metric, Panel, Point, Settings, Size, Treatment
+
+__all__ = ["EXPERIMENTS", "PLACE"]
 
 PLACE = 8.5
 
 _RECOVERED = Metric("recovered", "recovered", "", "%")
 _IDENTIFIED = Metric("identified", "identified", "", "%")
 _BOTH = (
-    Arm("zero-filled", ("method=eris",)),
-    Arm("mask-aware", ("method=eris",), "-", prefix="aware/"),
-    Arm("random gradients", ("method=eris",), "-", prefix="random/"),
+    Treatment("zero-filled", ("method=eris",)),
+    Treatment("mask-aware", ("method=eris",), "-", prefix="aware/"),
+    Treatment("random gradients", ("method=eris",), "-", prefix="random/"),
 )
 _LENET = "model.name=eris.audit.reconstruction.small_networks:SigmoidLeNet"
 _PICTURES = {"MNIST": "mnist", "CIFAR-10": "cifar10", "LFW": "lfw"}
@@ -76,34 +78,37 @@ _SHAPE: dict[Size, tuple[Panel, ...]] = {
 }
 
 
-def _compressed(label: str, compressor: str, row: str, *settings: str) -> Arm:
-    return Arm(label, ("method=fedavg+compression", f"compression.compressor={compressor}", *settings), row)
+def _compressed(label: str, compressor: str, row: str, *settings: str) -> Treatment:
+    return Treatment(label, ("method=fedavg+compression", f"compression.compressor={compressor}", *settings), row)
 
 
 _DP = "DP-SGD (clip={clip}, σ=10^{{{power}}})"
 _DEFENCES = (
-    Arm("FedAvg", ("method=fedavg",)),
+    Treatment("FedAvg", ("method=fedavg",)),
     *(_compressed(f"QSGD, s = {s}", "qsgd_max", f"QSGD (s={s})", f"compression.options={{levels={s}}}")
       for s in (16, 8, 4)),
     *(_compressed(f"uniform, s = {s}", "uniform", f"Uniform Quantization (s={s})",
                   f"compression.options={{levels={s}}}") for s in (16, 8, 4)),
     *(_compressed(f"top-k, {sparsity:.0%} zero", "top_k", f"Top-k Sparsification (sparsity={sparsity:.2f})",
                   f"compression.keep={1 - sparsity:.2f}") for sparsity in (0.90, 0.98, 0.99)),
-    *(Arm(f"DP, C = {clip}, σ = 1e{power}",
+    *(Treatment(f"DP, C = {clip}, σ = 1e{power}",
           ("method=fedavg-ldp", f"privacy.clip={clip}.0", f"privacy.noise_multiplier={10.0**power / 2:g}"),
           _DP.format(clip=clip, power=power)) for clip in (10, 1) for power in (-4, -3, -2)),
-    *(Arm(f"PriPrune, p = {share:g}", ("method=priprune", f"options.priprune.prune={share}"), f"PriPrune (p={row})")
+    *(Treatment(f"PriPrune, p = {share:g}", ("method=priprune", f"options.priprune.prune={share}"),
+                f"PriPrune (p={row})")
       for share, row in ((1e-5, "10^{-5}"), (1e-3, "10^{-3}"), (0.1, "0.1"))),
-    *(Arm(f"ERIS, A = {count}", ("method=eris", f"aggregators={count}"), f"ERIS (A={count})") for count in (2, 4, 8)),
-    *(Arm(f"ERIS+DSC, ω = {omega}, A = {count}",
+    *(Treatment(f"ERIS, A = {count}", ("method=eris", f"aggregators={count}"), f"ERIS (A={count})")
+      for count in (2, 4, 8)),
+    *(Treatment(f"ERIS+DSC, ω = {omega}, A = {count}",
           ("method=eris+dsc", f"aggregators={count}", f"compression.keep={1 / (1 + omega):.4g}"),
           f"ERIS (+DSC) (ω={omega}, A={count})") for omega, count in ((1, 2), (4, 2), (9, 2), (49, 50))),
-    Arm("random gradients", ("method=fedavg",), "Random Gradients", prefix="random/"),
+    Treatment("random gradients", ("method=fedavg",), "Random Gradients", prefix="random/"),
 )  # fmt: skip
 
 
 def _defences(
-    label: str, attack: str, data: str, column: str, pictures: int, members: int, arms: tuple[Arm, ...], stand_in: str,
+    label: str, attack: str, data: str, column: str, pictures: int, members: int, arms: tuple[Treatment, ...],
+    stand_in: str,
     options: Mapping[str, Any] | None = None, model: Settings = (),
 ) -> Panel:  # fmt: skip
     measure = Measure("reconstruction", {

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from eris.paper.experiment import ACCURACY, AUC, MIA, Arm, Experiment, Measure, Panel, Point
+from eris.paper.experiment import ACCURACY, AUC, MIA, Experiment, Measure, Panel, Point, Treatment
 from eris.paper.settings import CIFAR10, ERIS, FEDAVG, MNIST, panel_of, smoke_panel
+
+__all__ = ["EXPERIMENTS", "PLACE"]
 
 PLACE = 5
 
-_DSC = Arm("ERIS+DSC", ("method=eris+dsc", "compression.keep={keep}"), "ERIS (+DSC)")
+_DSC = Treatment("ERIS+DSC", ("method=eris+dsc", "compression.keep={keep}"), "ERIS (+DSC)")
 _STAND_IN = "MNIST and LeNet-5 for CIFAR-10 and ResNet-9"
 
 
-def _over(base: Panel, label: str, arms: tuple[Arm, ...], points: Sequence[Point], printed: str, column: str) -> Panel:
+def _over(
+    base: Panel, label: str, arms: tuple[Treatment, ...], points: Sequence[Point], printed: str, column: str
+) -> Panel:
     [at] = base.points
     joined = tuple(replace(point, settings=(*at.settings, *point.settings)) for point in points)
     return replace(base, label=label, arms=arms, points=joined, printed=printed, column=column)
@@ -58,7 +62,7 @@ def _collusion(base: Panel, sizes: Sequence[int]) -> Panel:
 def _utility(base: Panel, samples: Sequence[int], omegas: Sequence[int], rounds: int = 0) -> Panel:
     data = CIFAR10
     arms = tuple(
-        Arm(
+        Treatment(
             f"n = {n}",
             (
                 "method=eris+dsc",

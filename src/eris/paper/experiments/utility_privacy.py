@@ -8,6 +8,8 @@ from typing import Any
 from eris.paper.experiment import Experiment, Panel
 from eris.paper.settings import CIFAR10, CNN, IMDB, MNIST, DataSet, panel_of, rows_of, smoke_panel, summary_rows
 
+__all__ = ["EXPERIMENTS", "PLACE"]
+
 PLACE = 1
 
 _SMALL: dict[str, dict[str, Any]] = {
