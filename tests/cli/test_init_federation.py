@@ -18,6 +18,9 @@ def test_masks_are_on_from_four_peers_and_plain_says_what_it_means(tmp_path, cou
     assert federation.config.privacy.masking == masking
     assert federation.config.server.encoding == ("fixed" if masking == "pairs" else "float")
     check_settings(federation.config)
+    assert federation.config.aggregators == count
+    assert federation.floor.max_share == pytest.approx(2 / count, abs=0.016)
+    assert federation.floor.min_aggregators == 2
     text = path.read_text(encoding="utf-8").lower()
     assert "each aggregator sees its part of your update" in text
     assert ("its part of each update" in said) == (masking == "none")

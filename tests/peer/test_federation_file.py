@@ -96,3 +96,33 @@ def test_settings_that_cannot_be_leave_no_folder_behind(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="faults"):
         LocalFederation.create(tmp_path / "up", settings("members=3", "faults.link_failure=0.5"))
     assert not (tmp_path / "up").exists()
+
+
+@pytest.mark.parametrize(
+    ("members", "asked", "consequence"),
+    [
+        (5, {"max_share": 0.5}, "--max-share 0.5 lets one peer see more than 40% of every update"),
+        (2, {"max_share": 0.9}, "--max-share 0.9 lets one peer see more than 50% of every update"),
+        (5, {"min_aggregators": 1}, "--min-aggregators 1 lets fewer than 2 peers see it all"),
+        (5, {"max_share": 0.4}, ""),
+        (5, {"max_share": 0.2, "min_aggregators": 5}, ""),
+        (5, {}, ""),
+    ],
+)
+def test_a_floor_below_the_federations_needs_a_word_that_names_the_consequence(
+    members: int, asked: dict[str, float], consequence: str
+) -> None:
+    names = [f"peer-{number}" for number in range(members)]
+    federation = FederationFile(
+        {"name": "town", "coordinator": "h:1", "peers": names},
+        settings(f"members={members}", "server.min_contributors=1"),
+    )
+    given = {"min_aggregators": None, "max_share": None, **asked}
+    if consequence:
+        with pytest.raises(ConfigError, match="weaker than the federation's") as refused:
+            federation.floor_of(**given, may_be_weaker=False)
+        assert consequence in refused.value.what
+        assert "--show-more-than-agreed" in refused.value.fix
+    floor = federation.floor_of(**given, may_be_weaker=True)
+    assert floor.min_aggregators == asked.get("min_aggregators", 2)
+    assert floor.max_share == asked.get("max_share")

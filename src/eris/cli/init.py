@@ -23,6 +23,9 @@ method = "eris"
 name = "{name}"
 coordinator = "{coordinator}"
 peers = [{peers}]
+# Of an update one peer may see this share at most, also when it stands in for another, and so many divide it at least.
+max_share = {share:.2f}
+min_aggregators = {least}
 """
 _MASKED = """\
 # Aggregators see sums over many members. "none" instead means: each aggregator sees its part of your update.
@@ -73,7 +76,15 @@ def _write_federation(path: Path, peers: list[str], name: str, coordinator: str,
         raise ConfigError("there is such a file already", fix="choose another name, or use --force", path=path)
     masked, listed = len(peers) >= MASKED_FROM, ", ".join(f'"{peer.strip()}"' for peer in peers)
     masking = _MASKED if masked else _PLAIN
-    text = _FEDERATION.format(masking=masking, name=name, coordinator=coordinator, peers=listed)
+    load = 1 / len(peers)
+    text = _FEDERATION.format(
+        masking=masking,
+        name=name,
+        coordinator=coordinator,
+        peers=listed,
+        share=min(1.0, (2 * load if 2 * load < 1 else load) + 0.01),  # two shards, which are not quite alike
+        least=min(2, len(peers)),
+    )
     with tempfile.TemporaryDirectory() as folder:
         tried = Path(folder) / "FEDERATION.toml"
         tried.write_text(text, encoding="utf-8")

@@ -202,7 +202,8 @@ class FederationFile:
     ) -> Floor:
         """Return the floor of a member that asked for these; weaker than the federation's only if it said so."""
         agreed, shards = self.floor, self.config.shards
-        usual = min(1.0, 2 * shards.replicas / self.config.aggregators)
+        load = min(1.0, shards.replicas / self.config.aggregators)
+        usual = 2 * load if 2 * load < 1 else load
         largest = usual if agreed.max_share is None else agreed.max_share
         weaker = []
         if min_aggregators is not None and min_aggregators < agreed.min_aggregators:
