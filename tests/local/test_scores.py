@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
+import eris
 from eris.config import load_config
 from eris.local.scores import scores_of
+from eris.local.spec import ModelSpec
+from eris.local.task import LocalResult
 from eris.seeds import public_root
 from eris.tasks import own_task, task_at_home
 
@@ -71,3 +76,48 @@ def test_a_member_with_parts_of_its_own_is_scored_with_them() -> None:
     memory["local"][:] += [3, -3, 0]
     assert scores_of(task, 0, model, memory, ["loss"]) != before
     assert config.local.keep == ("bias",)
+
+
+class AtHome:
+    """The task of one peer, as a user would write it: `evaluate` tells sums and counts."""
+
+    members = 1
+
+    def __init__(self, peer: int) -> None:
+        self.peer, self.spec = peer, ModelSpec.flat(3)
+        self.rows = np.random.default_rng(peer).normal(size=(10 + peer, 3)).astype(np.float32)
+
+    def samples(self, member: int) -> int:
+        return len(self.rows)
+
+    def initial(self, seed: object) -> np.ndarray:
+        return np.zeros(3, np.float32)
+
+    def memory(self, member: int) -> dict:
+        return {}
+
+    def train(self, member, model, memory, *, round, seed) -> LocalResult:
+        return LocalResult(np.float32(0.5) * (model - self.rows.mean(0)), len(self.rows))
+
+    def evaluate(self, model) -> dict:
+        errors = np.abs(self.rows - model).sum(dtype=np.float64)
+        return {"error": (float(errors), self.rows.size), "largest": float(np.abs(model).max())}
+
+
+def test_a_task_of_ones_own_tells_sums_from_evaluate(tmp_path):
+    federation = eris.Federation(
+        task=lambda config, peer: AtHome(peer), members=3, rounds=4, keep="best", figures=["error"]
+    )
+    result = federation.run(tmp_path / "run", report=False)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    model, tasks = np.zeros(3, np.float32), [AtHome(peer) for peer in range(3)]
+    total, count = np.sum([task.evaluate(model)["error"] for task in tasks], axis=0)
+    assert lines[0]["members_error"] == pytest.approx(total / count, rel=1e-6)
+    assert isinstance(lines[0]["error"], float), "for its own figures a pair is a mean"
+    scored = [line["members_error"] for line in lines]
+    assert result["eris"]["choice"]["best_round"] == int(np.argmin(scored))
+    with pytest.raises(eris.TaskError, match="largest is a mean, which cannot be added up over members"):
+        eris.Federation(task=lambda config, peer: AtHome(peer), members=3, rounds=4, figures=["largest"]).run(
+            tmp_path / "other", report=False
+        )
+    assert not (tmp_path / "other").exists()
