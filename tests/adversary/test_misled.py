@@ -19,11 +19,13 @@ from eris.compose import initial_seed
 from eris.errors import Reason, Refused
 from eris.peer.attendance import Attendance
 from eris.peer.coordinator_run import CoordinatorRun
+from eris.peer.inbox import Inbox
 from eris.peer.node import Node
+from eris.peer.node_settings import NodeSettings
 from eris.peer.shard_server import ShardServer
 from eris.protocol.messages import Published
 from eris.transport.authority import Authority
-from eris.transport.bulletins import Revoked, RunEnd
+from eris.transport.bulletins import PeerIdle, Revoked, RunEnd
 from eris.transport.calls import BookAnswer
 from eris.wire.frame import Header
 from tests.peer.test_start import Elsewhere
@@ -257,3 +259,15 @@ def test_prevented_an_end_that_is_called_the_finish(tmp_path: Path) -> None:
         assert (summary["finished"], summary["state"]) == (False, "failed")
         assert f"this peer has {summary['rounds']} of 3 rounds" in summary["ended"]
         assert code_of_end(summary["ended"]) is not ExitCode.FINISHED
+
+
+def test_prevented_a_coordinator_that_never_stops_talking() -> None:
+    """Prevented: what waits to be taken up is bounded; the peer ends by name instead of filling its memory."""
+    inbox = Inbox(NodeSettings("amber"))
+    for _ in range(10_000):
+        inbox.put(PeerIdle(1))
+    assert inbox.failure is None
+    for _ in range(10_000):
+        inbox.put(PeerIdle(1))
+    with pytest.raises(Refused, match="10,000 bulletins wait here, and the coordinator does not stop"):
+        inbox.next(0)

@@ -8,12 +8,14 @@ import threading
 import time
 from collections.abc import Callable
 
-from eris.errors import RunStopped
+from eris.errors import Reason, Refused, RunStopped
 from eris.peer.node_settings import NodeSettings
 from eris.protocol.round_plan import RoundPlan
 from eris.transport.bulletins import Bulletin, PlanBulletin, RoundsDone, RunEnd, VerdictBulletin
 
 __all__ = ["Inbox"]
+
+_MOST = 10_000  # bulletins that wait: thousands of peers may come and go while this one trains
 
 
 class Inbox:
@@ -28,8 +30,16 @@ class Inbox:
         self.closed = threading.Event()
 
     def put(self, bulletin: Bulletin) -> None:
-        """Add what was heard last."""
-        self._waiting.put(bulletin)
+        """Add what was heard last; a coordinator that says more than anybody can follow is listened to no longer."""
+        if self._waiting.qsize() < _MOST:
+            self._waiting.put(bulletin)
+        elif self.failure is None:
+            self.failure = Refused(
+                Reason.NO_ROOM,
+                f"{_MOST:,} bulletins wait here, and the coordinator does not stop",
+                fix="see what it does; this peer goes on where it was when started again",
+                peer=self._settings.name,
+            )
 
     def put_back(self, bulletin: Bulletin) -> None:
         """Let the next one who asks hear this first."""

@@ -42,6 +42,7 @@ from eris.transport.link import LinkError, LinkRefused
 __all__ = ["NewsReader"]
 
 _LOG = logging.getLogger(__name__)
+_MOST_POSTED = 256  # of at most 1 MiB each: who reads faster than it acts asks for no more news until it has
 _NEWS_SECONDS = 5.0  # the coordinator misses a peer that does not ask again
 
 
@@ -70,7 +71,7 @@ class NewsReader:
         self._client, self._inbox, self._aggregator, self._book = client, inbox, aggregator, book
         self._credentials, self._admission, self._server, self._rosters = credentials, admission, server, rosters
         self._edition = ""  # of the address book
-        self._posted: queue.Queue[Posted] = queue.Queue()
+        self._posted: queue.Queue[Posted] = queue.Queue(_MOST_POSTED)
 
     def start(self) -> None:
         """Read from now on, until the inbox is closed."""
@@ -135,8 +136,10 @@ class NewsReader:
         orders = [plan_order(posted.bulletin) for posted in news]
         newest = max(filter(None, orders), default=None)
         for posted, order in zip(news, orders, strict=True):
-            if order is None or order == newest:
-                self._posted.put(posted)
+            while (order is None or order == newest) and not self._inbox.closed.is_set():
+                with contextlib.suppress(queue.Full):
+                    self._posted.put(posted, timeout=1.0)
+                    break
 
     def _take_up_in_order(self) -> None:
         while not self._inbox.closed.is_set():
