@@ -54,6 +54,34 @@ def test_the_private_methods_train_a_language_model(language_folder, tmp_path):
     assert len(ran(model, lambda: news(), tmp_path / "run", ["eris+ldp", "fedavg-dpsgd"])) == 2
 
 
+def adapted(peft, head):
+    """A small causal language model whose base is always the same, with LoRA on it."""
+    import transformers
+
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+        settings = transformers.LlamaConfig(vocab_size=30, max_position_embeddings=16, **sizes)
+        base = transformers.LlamaForCausalLM(settings)
+    more = {"modules_to_save": ["lm_head"]} if head else {}
+    return peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], **more))
+
+
+@pytest.mark.parametrize("head", [False, True])
+def test_an_adapter_is_trained_with_noise_on_every_sample(head, tmp_path):
+    peft = pytest.importorskip("peft")
+    words = np.random.default_rng(0).integers(1, 30, size=(48, 10))
+    columns = {"input_ids": words, "attention_mask": np.ones_like(words)}
+    federation = eris.Federation(
+        lambda: adapted(peft, head), (columns, columns), "eris+ldp", loss="next-token", members=3, rounds=2,
+        workers=1, local=LOCAL, privacy={**PRIVATE, "per_sample": "auto" if head else "hooks"},
+    )  # fmt: skip
+    trained = {tensor.name for tensor in federation.task.spec.tensors if tensor.role == "trainable"}
+    assert all("lora_" in name or "modules_to_save" in name for name in trained)
+    federation.run(tmp_path / "run", report=False)
+    assert "for one sample" in (tmp_path / "run" / "summary.json").read_text(encoding="utf-8")
+
+
 FETCHED = pytest.mark.skipif(not all(map(manifest_of, ("imdb", "minilm-l6"))), reason="eris data get imdb, minilm-l6")
 
 
