@@ -81,6 +81,7 @@ def tuned(config, peer, model=adapted, more=(), samples=None, pad="_", freeze=""
     )
 
 
+sound = tuned
 two_bases = lambda config, peer: tuned(config, peer, lambda: adapted(7 + (peer == 2)))
 without_pad = lambda config, peer: tuned(config, peer, pad="")
 too_long = lambda config, peer: tuned(config, peer, more=[{"input_ids": [3] * 40}])
@@ -219,6 +220,20 @@ def test_refused_before_the_first_round(name: str, module: str, tmp_path: Path) 
         assert str(error) == sentence
     assert "\n" not in sentence
     assert {path.name for path in tmp_path.iterdir()} <= {"mistakes.py", "__pycache__"}
+
+
+def test_noise_on_samples_of_a_task_that_trains_itself(module: str, tmp_path: Path) -> None:
+    said = (
+        "a task of one's own is trained as it is: DP-SGD cannot be put into it [key=privacy.unit]: use privacy.unit = "
+        "'member', or name model and data"
+    )
+    changes = ["members=3", "method=eris+ldp", 'privacy={unit = "sample", epsilon = 8.0, clip = 1.0}']
+    words = ["--task", f"{module}:sound", "--out", "folder", *(w for change in changes for w in ("--set", change))]
+    with pytest.raises(eris.ConfigError) as refused:
+        eris.Federation(task=importlib.import_module(module).sound, changes=changes).run("folder")
+    for error in (by_command(run, "run", *words, "--quiet"), by_command(up, "up", *words), refused.value):
+        assert str(error) == said
+    assert not (tmp_path / "folder").exists()
 
 
 def by_all(module: str, name: str) -> tuple[str, str, str]:
