@@ -116,12 +116,13 @@ PRIVATE = "a run sends nothing to anybody but its peers; push the folder pretrai
 MISTAKES = {
     "without_pad": Mistake(
         eris.DataError,
-        "the tokenizer has no pad token, and the samples differ in length: set tokenizer.pad_token = "
-        "tokenizer.eos_token, or cut all samples to one length",
+        "the tokenizer has no pad token, and the samples differ in length [peer=0]: set tokenizer.pad_token "
+        "= tokenizer.eos_token, or cut all samples to one length",
     ),
     "too_long": Mistake(
         eris.DataError,
-        "sample 8 has 40 tokens, the model has 12 positions [sample=8]: tokenise with truncation=True, max_length=12",
+        "sample 8 has 40 tokens, the model has 12 positions [sample=8, peer=0]: tokenise with truncation=True, "
+        "max_length=12",
     ),
     "beyond": Mistake(
         eris.DataError,
@@ -131,7 +132,7 @@ MISTAKES = {
     "nothing": Mistake(eris.DataError, "member 0 has no samples [key=members, peer=0]: give it some, or leave it out"),
     "untokenised": Mistake(
         eris.DataError,
-        "samples have text, of which GPT2LMHeadModel takes nothing: tokenise them: "
+        "samples have text, of which GPT2LMHeadModel takes nothing [peer=0]: tokenise them: "
         "dataset.map(lambda sample: tokenizer(sample['text'], truncation=True))",
     ),
     "all_frozen": Mistake(
