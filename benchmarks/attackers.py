@@ -268,7 +268,7 @@ def uncovered(name: str, seed: int) -> dict[str, Any]:
 
 def swept(name: str, seed: int) -> dict[str, Any]:
     """Train points of sweeps, and look as they say; points that look alike are one look."""
-    looking = SWEPT[name].observers
+    looking = {view: "aggregator" if who == "coalition:1" else who for view, who in SWEPT[name].observers.items()}
     first = {who: view for view, who in reversed(looking.items())}
     parts = {who: SHARES if who == "everything" else {} for who in first}
     lookers = [Looker(view, who, (ATTACKS[STRONGEST],), parts[who], seed) for who, view in first.items()]

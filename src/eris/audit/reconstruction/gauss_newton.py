@@ -37,7 +37,7 @@ class GaussNewton:
     steps: int = 60
     restarts: int = 3
     before: int = 600  # steps of `boxed` for the first start; 0: from grey
-    enough: float = 1e-12  # a match as good as that ends the search
+    enough: float = 1e-14  # a match as good as that ends the search; what float32 leaves is a tenth of it
 
     name = "gauss-newton"
 
@@ -72,15 +72,15 @@ class GaussNewton:
             else:
                 noise = own.child("start").generator().random((len(known), *public.shape))
                 start = torch.from_numpy(0.5 + 0.1 * (noise - 0.5)).to(public.dtype)
-            return self._descend(matching, targets, start, rows, enough)
+            return self._descend(matching, targets, start, rows, enough, damping=1e-2 if boxed is None else 1e-6)
 
         return best_of(search, seed, restarts=self.restarts, enough=enough).recovered(known)
 
     def _descend(
-        self, matching: Matching, targets: Tensor, pictures: Tensor, rows: Tensor, enough: float
+        self, matching: Matching, targets: Tensor, pictures: Tensor, rows: Tensor, enough: float, *, damping: float
     ) -> SearchResult:
         """Step until the match is good enough or no damping makes a step worth taking."""
-        trace, damping = [_loss(matching, pictures, targets, rows)], 1e-2
+        trace = [_loss(matching, pictures, targets, rows)]
         for _ in range(self.steps):
             missed, jacobian = _linearised(matching, pictures, targets, rows)
             slope, curvature = jacobian.T @ missed, jacobian.T @ jacobian
