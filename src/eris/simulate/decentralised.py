@@ -33,11 +33,11 @@ from eris.simulate.state_store import StateStore
 from eris.simulate.traffic import framed
 from eris.simulate.work import Job
 
-__all__ = ["Crowd", "DecentralisedSimulation"]
+__all__ = ["DecentralisedSimulation", "ManyModels"]
 
 
 @dataclass
-class Crowd:
+class ManyModels:
     """What a run of many models holds: all of them, and what their exchange remembers."""
 
     models: Models = field(repr=False)
@@ -98,7 +98,7 @@ class DecentralisedSimulation:
         self._shown = Replica.start(recipe, initial)  # what is shown to the engine: one model at a time
         np.copyto(self._shown.public["0.model"], initial)
         exchange = make(config, recipe.spec, recipe.public)
-        self.replica = Crowd(self._starts(initial), exchange)
+        self.replica = ManyModels(self._starts(initial), exchange)
         self.round, self.chain, self.reference_epoch = 0, GENESIS, 0
 
     @property
