@@ -64,6 +64,8 @@ def test_the_step_is_the_one_taken_in_memory(tmp_path):
     assert found.loss == pytest.approx(wanted.loss, rel=1e-6)
     np.testing.assert_array_equal(model, start)
     assert task.evaluate(model)["loss"] == pytest.approx(whole.evaluate(start)["loss"], rel=1e-5)
+    total, count = task.score(0, model, {})["loss"]
+    assert total / count == pytest.approx(task.evaluate(model)["loss"])
     assert task.evaluate(start - found.update)["loss"] < task.evaluate(start)["loss"]
 
 

@@ -144,6 +144,10 @@ class PoisonedTask:
         update[:n] *= np.float32(self._attack.factor)
         return replace(result, update=update)
 
+    def score(self, member: int, model: Vector, memory: Memory) -> Any:
+        """Return what the task makes of a model for one member; attackers score honestly."""
+        return self._task.score(member, model, memory) if hasattr(self._task, "score") else self._task.evaluate(model)
+
     def evaluate(self, model: Vector) -> dict[str, float]:
         """Return the task's own metrics and, where its samples can carry a trigger, how often that works."""
         metrics = self._task.evaluate(model)
