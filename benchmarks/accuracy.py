@@ -15,7 +15,7 @@ between two evaluations, five rounds apart, in the second half of a run, in poin
 floats and as whole numbers, with R = 1 and with the R that follows such means (`server.limit = "auto"`).
 
 `--only masked` trains ERIS and ERIS+DSC in floats and with masked shards, paired by seed: the digits as `make run` has
-them, and ResNet-9 on CIFAR-10 (`eris data get cifar10`), ten members of 200 samples, 20 rounds of 2 batches of 20, on
+them, and ResNet-9 on CIFAR-10 (`eris data get cifar10`), ten members of 200 samples, 12 rounds of 2 batches of 20, on
 500 test pictures: far from a trained network, but what two cores can repeat. Accuracies are those of the last round.
 """
 
@@ -82,8 +82,8 @@ _MASKED: dict[str, dict[str, Any]] = {
     "cifar10": {
         "model": "resnet9",
         "data": {"name": "cifar10", "samples": 200, "test_samples": 500, "validation": 0.0},
-        "rounds": 20,
-        "evaluate_every": 20,
+        "rounds": 12,
+        "evaluate_every": 12,
         "local": {"steps": 2, "batch": 20, "lr": 0.05},
     },
 }
