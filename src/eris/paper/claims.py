@@ -77,16 +77,24 @@ class Results:
 
 
 def difference(one: Measured | None, other: Measured | None) -> tuple[float, float, float] | None:
-    """Return the mean difference of two rows over the folds they share, with its 95 % t-interval; None below two.
+    """Return the mean difference of two rows over the folds they share, with its 95 % t-interval.
+
+    Of one fold it is the farthest that the attacks' own intervals allow; None where they have none.
 
     >>> difference(Measured(2.0, values=(1.0, 3.0)), Measured(1.0, values=(0.9, 2.9)))
     (0.1, 0.1, 0.1)
+    >>> difference(Measured(0.9, 0.8, 1.0, values=(0.9,)), Measured(0.6, 0.5, 0.7, values=(0.6,)))
+    (0.3, 0.1, 0.5)
     """
     if one is None or other is None:
         return None
     pairs = [a - b for a, b in zip(one.values, other.values, strict=False)]
     if len(pairs) < 2:
-        return None
+        limits = (one.low, one.high, other.low, other.high)
+        if len(pairs) < 1 or len(one.values) != len(other.values) or None in limits:
+            return None
+        low, high = (one.low or 0.0) - (other.high or 0.0), (one.high or 0.0) - (other.low or 0.0)
+        return round(pairs[0], 6), round(low, 6), round(high, 6)
     mean = statistics.fmean(pairs)
     reach = reach_of(pairs) or 0.0
     return round(mean, 6), round(mean - reach, 6), round(mean + reach, 6)
@@ -163,7 +171,7 @@ def _falls(results: Results, says: str, panel: str, arm: str, base: tuple[str, s
     """Ask whether leakage falls along an axis: by the paper's attack, and by the adaptive one."""
     name, last = "figure-aggregators-compression", _last(results, "figure-aggregators-compression", panel)
     verdicts, parts, chance = [], [], ""
-    for key, attack, step in (("mia", "paper's", 1.0), ("auc", "adaptive", 0.02)):
+    for key, attack, step in (("mia", "paper's", 1.0), ("auc", "adaptive", _LEAKS)):
         first = results.figure(name, *base, key)
         end = results.figure(name, panel, arm, last, key)
         away = difference(end, first)
@@ -175,7 +183,7 @@ def _falls(results: Results, says: str, panel: str, arm: str, base: tuple[str, s
     by_paper, adaptive = verdicts
     if adaptive == "falls":
         verdict = "holds" if by_paper == "falls" else "holds under the adaptive attack"
-    elif adaptive == "stays":
+    elif adaptive == "stays" and by_paper:
         verdict = "holds under the paper's attack alone" if by_paper == "falls" else "refuted"
     else:
         verdict = UNDECIDED
