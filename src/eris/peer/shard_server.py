@@ -330,7 +330,8 @@ class ShardServer:
             return
         framing.send_cut(link, cut, deadline)
         try:
-            answer = framing.receive_unmasking(link, self._aggregator.recipe, cut, plan.round, deadline)
+            shared = self._aggregator
+            answer = framing.receive_unmasking(link, shared.recipe, cut, plan.round, deadline, shared.pool)
             self._aggregator.take_off(answer, sender)
         except Refused as refusal:  # it will not, or not rightly: the shard is lost when its time is up
             if refusal.reason in (Reason.MALFORMED, Reason.WRONG_SIZE):

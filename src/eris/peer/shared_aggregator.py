@@ -15,6 +15,7 @@ from eris.protocol.messages import Published, Receipt, Upload, UploadHeader, Wit
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.unmasker import Cut, Unmasking
+from eris.storage.buffer_pool import BufferPool
 
 __all__ = ["SharedAggregator"]
 
@@ -61,6 +62,11 @@ class SharedAggregator:
     def recipe(self) -> Recipe:
         """What all peers agree on."""
         return self._aggregator.recipe
+
+    @property
+    def pool(self) -> BufferPool:
+        """Memory that is used again from round to round."""
+        return self._aggregator.pool
 
     @property
     def plan(self) -> RoundPlan | None:

@@ -89,7 +89,7 @@ class Aggregator:
     ) -> None:
         self._guard = guard or StepGuard("off")
         self._agreement, self._verify = agreement, verify
-        self.peer, self.recipe, self._sign, self._budget, self._pool = peer, recipe, sign, budget, pool or BufferPool()
+        self.peer, self.recipe, self._sign, self._budget, self.pool = peer, recipe, sign, budget, pool or BufferPool()
         self.plan: RoundPlan | None = None
         self.refusals: Counter[Reason] = Counter()
         self._code = recipe.code
@@ -300,7 +300,7 @@ class Aggregator:
             fold=None if total is None else partial(_add, total),
             mark=self._nonce_of(shard) if self.recipe.unmaskers else None,
             budget=self._budget,
-            pool=self._pool,
+            pool=self.pool,
         )
         return _Shard(shard, expected, staging, total)
 
@@ -310,7 +310,7 @@ class Aggregator:
 
     def _nothing(self, shard: int, plan: RoundPlan) -> _Sum:
         """Return the sum of no contributions."""
-        values = self._pool.take(4 * self._count(shard, plan)).view(np.uint32)
+        values = self.pool.take(4 * self._count(shard, plan)).view(np.uint32)
         values.fill(0)
         buffers = np.zeros(int(self.recipe.layout(plan.round).buffers.sizes[shard]), np.uint64)
         figures = np.zeros(self.recipe.figure_words(plan.round, shard), np.uint64)
@@ -451,7 +451,7 @@ class Aggregator:
 
     def _mean(self, shard: _Shard, plan: RoundPlan) -> tuple[NDArray[Any], NDArray[Any]]:
         """Fold what is staged."""
-        values = self._pool.vector(self._count(shard.number, plan))
+        values = self.pool.vector(self._count(shard.number, plan))
         self.recipe.rule.fold(shard.staging.contributions(plan.weights), values)
         buffers = np.zeros(int(self.recipe.layout(plan.round).buffers.sizes[shard.number]), np.float32)
         WeightedMean().fold(shard.staging.buffers(plan.weights), buffers)  # plainly averaged, whatever the rule

@@ -41,6 +41,7 @@ from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.steps import Sign, Verify, trust_everybody
 from eris.protocol.sums import Sums
+from eris.storage.buffer_pool import BufferPool
 from eris.wire.schema import MOST_PEERS, Digest, Number, Peers, Signature, digest_of, document, encode
 
 __all__ = [
@@ -101,10 +102,11 @@ class Pads(NamedTuple):
         return tuple(array.size for array in self)
 
     @classmethod
-    def zeros(cls, values: int, buffers: int, figures: int = 0) -> Pads:
+    def zeros(cls, values: int, buffers: int, figures: int = 0, pool: BufferPool | None = None) -> Pads:
         """Return the sum of nobody's pads."""
-        words = np.zeros(values, np.uint32), np.zeros(buffers, np.uint64), np.zeros(CHECK_WORDS, np.uint32)
-        return cls(*words, np.zeros(figures, np.uint64))
+        room = (pool or BufferPool()).take(4 * values).view(np.uint32)
+        room.fill(0)
+        return cls(room, np.zeros(buffers, np.uint64), np.zeros(CHECK_WORDS, np.uint32), np.zeros(figures, np.uint64))
 
 
 @dataclass(frozen=True)
@@ -189,9 +191,11 @@ class Unmasker:
         least_effective: float = 2.0,
         sums: Sums | None = None,
         state: Callable[[RoundPlan], str] | None = None,
+        pool: BufferPool | None = None,
     ) -> None:
         self.peer, self.recipe, self._key, self._knows_key = peer, recipe, key, knows_key
         self._sign, self._verify, self._least_effective = sign, verify, least_effective
+        self._pool = pool or BufferPool()
         self._sums, self._state = sums or Sums(), state or (lambda plan: plan.chain)
         self.plan: RoundPlan | None = None
         self.whole_until = math.inf  # until then only the whole set is unmasked
@@ -290,7 +294,7 @@ class Unmasker:
 
     def _summed(self, cut: Cut, plan: RoundPlan) -> Pads:
         sizes = *self.recipe.published_sizes(plan.round, cut.shard), self.recipe.figure_words(plan.round, cut.shard)
-        pads = Pads.zeros(*sizes)
+        pads = Pads.zeros(*sizes, pool=self._pool)
         for member, nonce in zip(cut.contributors, cut.nonces, strict=True):
             purpose = pad_purpose(plan, cut.shard, member, self.peer, nonce, sizes)
             seed = pad_seed(self._key, purpose.member_key, purpose)
