@@ -19,6 +19,7 @@ from tests.simulate.test_ray_engine import KEPT, refused, source
 
 ray = pytest.importorskip("ray")
 FIXED = [KEPT, "server.encoding=fixed"]
+GOSSIP = [KEPT, "rounds=3", "members=4"]
 BOTH = [("eris+dsc", [KEPT]), ("eris+dsc", FIXED)]
 
 
@@ -117,9 +118,14 @@ def problem(config):
 
 
 @pytest.mark.slow
-def test_another_version_of_ray_is_told_in_a_sentence(two_nodes, monkeypatch):
+def test_another_version_of_ray_or_no_token_is_told_in_a_sentence(two_nodes, monkeypatch):
     """The cluster and Ray's own check are real; only our side says that it is another version."""
     nodes, _ = two_nodes
+    if os.environ.get("RAY_AUTH_MODE") == "token":
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setenv("RAY_AUTH_TOKEN", "0" * 64)
+            elsewhere.setattr(ray_cluster, "PATIENCE", 15.0)
+            assert "does not take our token" in refused(nodes.address)[0]
     monkeypatch.setattr(ray_cluster, "_PROBE", "import ray; ray.__version__ = '1.2.3'" + ray_cluster._PROBE)
     said, _ = refused(nodes.address)
     assert "1.2.3" in said
@@ -133,12 +139,13 @@ def test_without_an_address_what_a_dead_cluster_left_behind_is_not_asked(tmp_pat
     left.parent.mkdir(parents=True, exist_ok=True)
     left.write_text("127.0.0.1:1")
     try:
-        result = run(settings("engine=ray", "workers=1", "rounds=1", "members=3"), tmp_path / "run")
+        result = run(settings("engine=ray", "workers=1", *GOSSIP, method="gossip"), tmp_path / "run")
     finally:
         left.unlink(missing_ok=True)
         if before is not None:
             left.write_bytes(before)
-    assert result.finished
+    alone = run(settings(*GOSSIP, method="gossip"), tmp_path / "alone")  # whose members' states change between jobs
+    assert result.summaries[0]["model_digest"] == alone.summaries[0]["model_digest"]
 
 
 @pytest.mark.slow

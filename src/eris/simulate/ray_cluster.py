@@ -71,27 +71,35 @@ def _try(address: str) -> None:
     """Refuse an address behind which no cluster of our version lets us in, in a sentence and in time."""
     if address != "auto":
         _require_somebody(address)
-    with subprocess.Popen(
-        [sys.executable, "-c", _PROBE, address], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as probe:
+    command = [sys.executable, "-c", _PROBE, address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as probe:
         try:
             said, _ = probe.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             probe.kill()
-            raise _refused(
-                f"{address} did not let us in within {PATIENCE:.0f} s",
-                "is it the address of a Ray head, and is it up? `ray status` on its machine tells; "
-                "for a local one leave network.ray out",
-            ) from None
-    if probe.returncode == 0:
-        return
-    if "ersion mismatch" in said or "does not match" in said:
-        told = " ".join(line.strip() for line in said[said.lower().rindex("version mismatch") :].splitlines()[:5])
-        raise _refused(told, "install the same Ray and Python on both sides")
+            said, _ = probe.communicate()
+            raise _explained(said, address, f"{address} did not let us in within {PATIENCE:.0f} s") from None
+    if probe.returncode:
+        last = next((line for line in reversed(said.splitlines()) if line.strip()), "it ended without a word")
+        raise _explained(said, address, f"no cluster at {address}: {last.strip()}")
+
+
+def _explained(said: str, address: str, otherwise: str) -> ConfigError:
+    """Return what to make of what Ray said."""
+    if "uthentication token" in said:
+        return _refused(
+            f"the cluster at {address} does not take our token",
+            "set RAY_AUTH_MODE=token, and have the ~/.ray/auth_token of its head's machine here too",
+        )
+    if (start := said.lower().rfind("version mismatch")) >= 0:
+        told = " ".join(line.strip() for line in said[start:].splitlines()[:5])
+        return _refused(told, "install the same Ray and Python on both sides")
     if "ould not find any running Ray instance" in said:
-        raise _refused("no Ray cluster runs on this machine", "start one with `ray start --head`, or name its address")
-    last = next((line for line in reversed(said.splitlines()) if line.strip()), "it ended without a word")
-    raise _refused(f"no cluster at {address}: {last.strip()}", "`ray status` on the head's machine shows its address")
+        return _refused("no Ray cluster runs on this machine", "start one with `ray start --head`, or name its address")
+    fix = (
+        "is it the address of a Ray head, and is it up? `ray status` on its machine tells; for a local one leave it out"
+    )
+    return _refused(otherwise, fix)
 
 
 def _require_somebody(address: str) -> None:
