@@ -79,7 +79,7 @@ def build_roles(
     if key is not None:
         least = max(2.0, agreement.min_effective)
         known: dict[str, Any] = {"knows_key": book.knows_key, "sums": sums, "state": partial(_standing, member)}
-        unmasker = Unmasker(number, recipe, key, **signed, **known, least_effective=least)
+        unmasker = Unmasker(number, recipe, key, **signed, **known, least_effective=least, pool=pool)
     return Roles(member, aggregator, unmasker, key, pool)
 
 
