@@ -41,7 +41,9 @@ def test_a_killed_unmasker_costs_at_most_what_it_was_to_unmask(tmp_path: Path, m
         assert not verdict.lost_shards
 
 
-@pytest.mark.parametrize("moment", ["receipt", pytest.param("plan", marks=slow), pytest.param("stepped", marks=slow)])
+@pytest.mark.parametrize(
+    "moment", ["receipt", *(pytest.param(each, marks=slow) for each in ("plan", "chunk", "stepped"))]
+)
 def test_a_member_that_comes_back_has_another_key_and_sends_nothing_until_a_plan_shows_it(
     tmp_path: Path, moment: str
 ) -> None:
@@ -57,7 +59,7 @@ def test_a_member_that_comes_back_has_another_key_and_sends_nothing_until_a_plan
     assert set(missing(pairs, me)) <= set(range(ROUND, made.config.rounds))
 
 
-@pytest.mark.parametrize("moment", [pytest.param("cut", marks=slow), pytest.param("served", marks=slow)])
+@pytest.mark.parametrize("moment", [pytest.param(each, marks=slow) for each in ("cut", "manifest", "served")])
 def test_a_killed_aggregator_costs_at_most_its_shard_and_the_one_it_unmasks(tmp_path: Path, moment: str) -> None:
     with fleet(tmp_path, "masked") as made:
         made.start_all(birch=Fault(moment))

@@ -57,6 +57,7 @@ MASKED = {
 }
 MASKED_MORE = {
     "two aggregators, both of each shard": ["aggregators=2", "shards.replicas=2"],
+    "all but one aggregate": ["members=6", "aggregators=5", "method=eris+dsc+masked"],
     "two unmaskers": ["privacy.unmaskers=2", "method=eris+dsc+masked"],
     "two aggregators a shard": ["shards.replicas=2", "method=eris+dsc+masked"],
 }
