@@ -37,7 +37,7 @@ class ChangesTheModel(QuadraticTask):
 def test_an_update_is_no_part_of_the_model_that_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
     made, given = world(2), []
     plan, member = made.coordinator.plan(0.0), made.peers[1].member
-    monkeypatch.setattr(member, "contribute", given.append)
+    monkeypatch.setattr(member, "contribute", lambda result, scores: given.append(result))
     member.begin(plan)
     Training(ReturnsTheModel(CENTRES, spec=SPEC), member, private_root(1, 1)).train(plan)
     [result] = given
