@@ -164,8 +164,10 @@ def test_rows_of_bits(tmp_path, budget):
     assert rows.row(3).tolist() == [3, 0, 128]
     assert rows.row(2).tolist() == [0, 0, 0]
     assert rows.row(9).tolist() == [0, 0, 0]
+    assert [row.tolist() for row in rows.each(5)] == [rows.row(place).tolist() for place in range(5)]
     rows.flush()
     assert BitRows(tmp_path / "folder" / "bits", 20).row(3).tolist() == [3, 0, 128]
+    assert [row.tolist() for row in rows.each(5)] == [rows.row(place).tolist() for place in range(5)]
 
 
 def test_a_coalition_of_all_sees_everything_and_a_stranger_nothing(tmp_path):

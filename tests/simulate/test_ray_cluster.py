@@ -132,6 +132,7 @@ def test_another_version_of_ray_or_no_token_is_told_in_a_sentence(two_nodes, mon
     assert "install the same Ray and Python on both sides" in said
 
 
+@pytest.mark.slow
 def test_without_an_address_what_a_dead_cluster_left_behind_is_not_asked(tmp_path):
     """Where Ray keeps the last cluster's address there is one that nobody answers for; a run begins all the same."""
     left = Path(tempfile.gettempdir()) / "ray" / "ray_current_cluster"
