@@ -10,7 +10,7 @@ import pytest
 from eris.audit.observer import parse_observer
 from eris.audit.reconstruction import Handling, LocalSteps, reconstruction_attack
 from eris.audit.reconstruction.attack_setup import attack_setup
-from eris.audit.reconstruction.collect import ObservationCollector, collect
+from eris.audit.reconstruction.collect import CAPTURED, ObservationCollector, collect
 from eris.compose import compose
 from eris.config import load_config
 from eris.errors import ConfigError, InputError
@@ -122,6 +122,25 @@ def test_what_the_attacks_have_no_model_of_is_refused():
         seen_by("aggregator", "method=eris", rounds=4)
     with pytest.raises(InputError, match="no pictures"):
         collect(load_config(changes=["data.name=synthetic-clouds"]), [parse_observer("aggregator")], victims=1)
+
+
+def test_pictures_come_out_of_what_a_pair_sees_and_none_out_of_the_bytes_under_pads():
+    """One aggregator of masked shards tries the bytes that it received: they lie where the pair's values do."""
+    observers = [parse_observer("aggregator"), parse_observer("pair")]
+    made = attack_setup(config("method=eris+masked", "aggregators=1"), observers, pictures=4)
+    found = {(each.observer, each.victim): each.observation for each in made.observations}
+    assert {victim for observer, victim in found if observer == CAPTURED} == {1, 2, 3}  # 0 aggregates, 1 unmasks
+    errors = {"pair": [], CAPTURED: []}
+    for victim in (2, 3):
+        assert np.array_equal(found[CAPTURED, victim].seen, found["pair", victim].seen)
+        assert not np.array_equal(found["aggregator", victim].values, found[CAPTURED, victim].values)
+        for observer, kept in errors.items():
+            recovered = reconstruction_attack("rank-one").recover(
+                found[observer, victim], made.public, seed=public_root(1)
+            )
+            kept.append(float(np.mean((recovered.images - made.originals[victim]) ** 2)))
+    assert max(errors["pair"]) < 1e-3
+    assert min(errors[CAPTURED]) > 0.02
 
 
 @pytest.fixture(scope="module")
