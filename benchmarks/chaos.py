@@ -6,9 +6,9 @@ Every process is an ordinary `eris coordinator` or `eris join`. After every seco
 gets SIGKILL; a peer is started again a round later, the coordinator at once (no round ends without it). Members train
 three epochs a round, so that a round lasts about as long as a process takes to start, and nobody is killed in the last
 rounds, so that all can be back for the end. Prints one JSON object: what was killed when, and whether all of this held:
-every round ended within its deadline and two seconds; all peers came to one model; no kill cost more than the one shard
-that died with its aggregator; the accuracy is within a point of the undisturbed run's; a replay of the verdicts ends in
-the same digest. Ends with 1 if one of them did not.
+every round ended within its deadline and two seconds; all peers came to one model; no more shards were lost than peers
+were killed (a shard dies with its aggregator); the accuracy is within a point of the undisturbed run's; a replay of the
+verdicts ends in the same digest. Ends with 1 if one of them did not.
 """
 
 from __future__ import annotations
