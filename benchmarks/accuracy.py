@@ -76,7 +76,7 @@ def errors_of_the_mean(members: int, n: int = 100_000) -> dict[str, float]:
     return {name: float(np.linalg.norm(mean - exact) / np.linalg.norm(exact)) for name, mean in found.items()}
 
 
-# What `--only masked` trains: `make run` as it is, and a size of CIFAR-10 for a night on two cores.
+# What `--only masked` trains: `make run` as it is, and CIFAR-10 at a size for hours, not days, on two cores.
 _MASKED: dict[str, dict[str, Any]] = {
     "digits": {"model": "lenet5", "data": "mnist-sample", "evaluate_every": 80},
     "cifar10": {
