@@ -90,6 +90,10 @@ def test_failures_hold_up_to_some_rate_for_each_way_to_count(tmp_path):
     fill(tmp_path, "figure-dropout", figures)
     says = verdict(tmp_path, "drop out").verdict
     assert says == "holds under rates up to 50 % (not made up for), rates up to 70 % (made up for)"
+    fill(tmp_path, "figure-dropout", lambda cell: {"accuracy": {"value": 0.9 - 0.3 * (cell.point > 0)}})
+    assert verdict(tmp_path, "drop out").verdict == "refuted"
+    fill(tmp_path, "figure-links", lambda cell: {"accuracy": {"value": 0.9}} if cell.point == 0 else None)
+    assert verdict(tmp_path, "links").verdict == UNDECIDED
 
 
 @pytest.mark.parametrize(("alone", "says"), [(0.99, "refuted"), (0.6, "holds")])

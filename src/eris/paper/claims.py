@@ -194,19 +194,22 @@ def _robust(name: str, says: str) -> Callable[[Results], Claim]:
     def rule(results: Results) -> Claim:
         panel = results.of(name).experiment.sizes[results.size][0]
         rates, fine, parts = [float(point.value) for point in panel.points], dict[str, list[float]](), []
+        fallen = list[str]()  # those that the lowest rate harms already
         for arm in panel.arms:
             base = results.figure(name, panel.label, arm.label, rates[0], "accuracy")
             for rate in rates[1:]:
                 away = difference(results.figure(name, panel.label, arm.label, rate, "accuracy"), base)
                 if away is not None and away[1] > -_NEAR:
                     fine.setdefault(arm.label, []).append(rate)
-            shown = [
-                _shown(f"{rate:g} %:", results.figure(name, panel.label, arm.label, rate, "accuracy")) for rate in rates
-            ]
-            parts.append(f"{arm.label}: {', '.join(shown)}")
+                if away is not None and away[2] < -_NEAR and rate == rates[1]:
+                    fallen.append(arm.label)
+            measured = {rate: results.figure(name, panel.label, arm.label, rate, "accuracy") for rate in rates}
+            shown = [_shown(f"{rate:g} %:", figure) for rate, figure in measured.items() if figure is not None]
+            if shown:
+                parts.append(f"{arm.label}: {', '.join(shown)}")
         limits = [f"rates up to {max(good):g} % ({arm.removeprefix('ERIS, ')})" for arm, good in fine.items()]
-        measured = results.of(name).done
-        verdict = f"holds under {', '.join(limits)}" if limits else "refuted" if measured else UNDECIDED
+        refuted = len(fallen) == len(panel.arms)
+        verdict = f"holds under {', '.join(limits)}" if limits else "refuted" if refuted else UNDECIDED
         return _about(results, name, says, verdict, "; ".join(parts))
 
     return rule
