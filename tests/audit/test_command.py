@@ -172,7 +172,7 @@ def test_a_sweep_draws_its_axis(invoke, tmp_path):
     done = invoke("audit", "sweep", "collusion", *FAST, "--out", "swept", "--views", "1")
     assert done.exit_code == 0
     written = json.loads((tmp_path / "swept" / "sweep-collusion.json").read_text())
-    assert [point["label"] for point in written["points"]] == ["1", "2", "3", "4", "5"]
+    assert [point["label"] for point in written["points"]] == ["1", "2", "3", "5"]  # fewer and fewer
     seen = [point["results"][0]["visible_share"] for point in written["points"]]
     assert seen == sorted(seen)
     assert seen[0] == pytest.approx(0.2, abs=0.02)

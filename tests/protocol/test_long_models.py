@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,9 +64,9 @@ def in_blocks(vector: Vector) -> Iterator[Vector]:
 
 
 class BlockMember(Member):
-    def contribute(self, result: LocalResult) -> list[Upload]:
+    def contribute(self, result: LocalResult, scores: Mapping[str, tuple[float, float]] | None = None) -> list[Upload]:
         assert np.array_equal(self.look(), self.start())
-        return super().contribute(BlockResult(in_blocks(result.update), result.samples, result.steps))
+        return super().contribute(BlockResult(in_blocks(result.update), result.samples, result.steps), scores)
 
 
 @dataclass

@@ -22,11 +22,13 @@ SMALL = ["members=4", "rounds=3", "workers=1", "data.name=synthetic-quadratic"]
 
 
 class Stubborn(QuadraticTask):
-    """Trains only the models that the first method came to: compressed ones are others."""
+    """Trains only the models that the first method came to from the same start: compressed ones are others."""
 
     def train(self, member: int, model: Any, memory: Any, *, round: int, seed: Any) -> Any:
         seen = self.__dict__.setdefault("seen", {})
-        if seen.setdefault(round, model.tobytes()) != model.tobytes():
+        if round == 0:  # a fold of its own has a start of its own
+            self.start = model.tobytes()
+        if seen.setdefault((self.start, round), model.tobytes()) != model.tobytes():
             raise ValueError("what model is this?")
         return super().train(member, model, memory, round=round, seed=seed)
 
