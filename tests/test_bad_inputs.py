@@ -301,8 +301,9 @@ class Forgetful(nn.Module):
     "data: an array alone": Case(
         "linear(3)",
         "(x, classes)",
-        "data are two pairs of arrays, to train and to test on: give ((inputs, targets), (test inputs, test targets)), "
-        "two datasets to train and to test on, or a function of the member; ids may come third in the first pair",
+        "data must be two pairs of arrays, one to train and one to test on: "
+        "give ((inputs, targets), (test inputs, test targets)), two datasets to train and to test on, "
+        "or a function of the member; ids may come third in the first pair",
         kind=eris.InputError,
     ),
     "data: samples that cannot be read": Case(

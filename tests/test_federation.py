@@ -49,7 +49,7 @@ def test_what_is_not_two_pairs_of_arrays_is_refused(halves):
 
 def test_a_network_in_the_place_of_what_makes_it_is_refused(halves):
     model, inputs, labels, _ = halves
-    with pytest.raises(InputError, match=r"give what makes it: lambda: Linear"):
+    with pytest.raises(InputError, match=r"give a function that makes it: lambda: Linear"):
         eris.Federation(model(), ((inputs, labels), (inputs, labels)))
 
 
@@ -79,7 +79,7 @@ def test_a_run_with_objects_of_its_own_is_gone_on_with_in_python(own, halves, tm
     else:
         given = {"model": lambda: model_by_name("mlp", hidden=(2,)), "local": {"steps": 1}}
     eris.Federation(**given, members=4, rounds=1).run(tmp_path / "run", report=False)
-    with pytest.raises(ConfigError, match=r"go on with it there: Federation\(…\).resume"):
+    with pytest.raises(ConfigError, match=r"resume it there: Federation\(…\).resume"):
         resume(tmp_path / "run")
     assert eris.Federation(**given, members=4, rounds=1).resume(tmp_path / "run", report=False).finished
 

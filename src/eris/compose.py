@@ -151,7 +151,7 @@ def _check(config: Config, method: Method, members: int) -> None:
     """Refuse what the settings of one method show by themselves."""
     if config.stop == "fedavg-best":
         raise ConfigError(
-            "only beside FedAvg is it known where its validation loss is lowest",
+            "where FedAvg's validation loss is lowest is known only if FedAvg is run too",
             fix="use `eris compare`, or give rounds as a number",
             key="stop",
         )
@@ -226,19 +226,19 @@ def _check_figures(config: Config, method: Method) -> None:
         raise ConfigError(f"figures are {list(names)}", fix=f"name each once, {MOST_FIGURES} at most", key="figures")
     if method.exchange is not None:
         raise ConfigError(
-            f"members of {method.name} have models of their own: there is no one model to score together",
+            f"members of {method.name} have their own models: there is no shared model to score",
             fix="leave figures, keep and stop at their defaults",
             key=key,
         )
     if multiplier(config):
         raise ConfigError(
-            "members would share what they scored without noise, and no ε covers that",
+            "members would share their scores without noise, and no ε covers that",
             fix="leave figures, keep and stop at their defaults, or train without noise",
             key=key,
         )
     if config.keep == "best" and config.rounds < 2:
         raise ConfigError(
-            "members score the model that a round begins with: of one round that is the untrained one",
+            "members score the model that a round begins with: if there is only one round, that is the untrained model",
             fix="use rounds = 2 or more, or keep = 'last'",
             key="keep",
         )
@@ -254,7 +254,7 @@ def _check_replicas(config: Config) -> None:
     faults = config.faults
     if config.shards.replicas > 1 and (faults.aggregator_dropout or faults.link_failure):
         raise ConfigError(
-            "faults on purpose know one aggregator a shard",
+            "simulated faults work with one aggregator per shard only",
             fix="leave faults.aggregator_dropout and faults.link_failure out, or use shards.replicas = 1",
             key="shards.replicas",
         )
@@ -273,7 +273,7 @@ def _check_slow_members(config: Config) -> None:
 def _check_buffers(config: Config, spec: ModelSpec) -> None:
     if spec.n_buffer:
         raise ConfigError(
-            f"members of {config.methods[0]} have models of their own, which running statistics do not go with",
+            f"members of {config.methods[0]} have their own models, which does not work with running statistics",
             fix="set local.buffers = 'local', or use a model without them",
             key="model",
         )
@@ -293,7 +293,7 @@ def _check_own_models(config: Config) -> None:
     }
     for key in (key for key, found in impossible.items() if found):
         raise ConfigError(
-            f"members of {config.methods[0]} have models of their own, which {key} does not go with",
+            f"members of {config.methods[0]} have their own models, which does not work with {key}",
             fix="leave it at its default",
             key=key,
         )

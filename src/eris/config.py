@@ -98,7 +98,7 @@ class Data(_Table):
     partition: str = Field(
         default="iid", description="how samples are divided: iid, dirichlet, label-skew, quantity-skew, natural"
     )
-    partition_options: Options = Field(default_factory=dict, description="arguments of a partition of one's own")
+    partition_options: Options = Field(default_factory=dict, description="arguments of your own partition")
     alpha: Positive = Field(default=0.5, description="Dirichlet parameter: small is uneven")
     classes_per_member: Count = Field(default=2, description="for label-skew")
     samples: Annotated[int, Field(ge=0)] = Field(
@@ -122,13 +122,15 @@ class Local(_Table):
     """What a member does with its data in a round."""
 
     epochs: Count = Field(default=1, description="passes over the member's samples")
-    steps: Annotated[int, Field(ge=0)] = Field(default=6, description="so many batches instead of epochs; 0: epochs")
+    steps: Annotated[int, Field(ge=0)] = Field(
+        default=6, description="number of batches instead of epochs; 0: use epochs"
+    )
     batch: Literal["full"] | Count = Field(default=32, description="samples in a batch, or full")
     micro_batch: Annotated[int, Field(ge=0)] = Field(
         default=0, description="samples of a batch computed at once, for large models; 0: all"
     )
-    optimizer: Literal["sgd", "adam", "adamw"] = Field(default="sgd", description="of local training")
-    lr: Positive = Field(default=0.05, description="step of the local optimizer")
+    optimizer: Literal["sgd", "adam", "adamw"] = Field(default="sgd", description="optimizer of local training")
+    lr: Positive = Field(default=0.05, description="learning rate of the local optimizer")
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="for sgd")
     betas: tuple[float, float] = Field(default=(0.9, 0.999), description="for adam and adamw")
     eps: Positive = Field(default=1e-8, description="for adam and adamw")
@@ -152,7 +154,7 @@ class Local(_Table):
         default="cross-entropy",
         description="cross-entropy, mse, bce, tokens, next-token, model, or package.module:function",
     )
-    metrics: tuple[str, ...] = Field(default=(), description="further figures, each as package.module:function")
+    metrics: tuple[str, ...] = Field(default=(), description="more metrics, each as package.module:function")
     keep: tuple[str, ...] = Field(
         default=(), description='tensors that stay with their member, by pattern: ["head.*", "*.bn*"]'
     )
@@ -160,7 +162,7 @@ class Local(_Table):
         default="cpu", description="where this machine trains: auto, cpu, cuda, cuda:1, mps"
     )
     precision: Literal["float32", "bf16", "fp16"] = Field(
-        default="float32", description="of what is computed in training; weights stay float32"
+        default="float32", description="what training computes in; weights stay float32"
     )
     cohort: Count = Field(
         default=1, description="members trained in one vectorised call: faster, but not the bits of a real peer"
@@ -204,7 +206,7 @@ class Compression(_Table):
         default=0.2, description="kept share p of a sparsifier (ω = 1/p − 1)"
     )
     masks: Literal["shared", "independent"] = Field(
-        default="shared", description="one mask a round, or one for each member"
+        default="shared", description="one mask per round, or one for each member"
     )
     options: Options = Field(default_factory=dict, description="further arguments of the compressor")
     gamma: Literal["paper", "diana"] | Annotated[float, Field(gt=0, le=1)] = Field(
@@ -226,7 +228,7 @@ class Privacy(_Table):
     )
     epsilon: Literal["auto", "none"] | Positive = Field(
         default="auto",
-        description="noise by its ε instead; auto: 10 over all rounds where noise makes the method; none: no noise",
+        description="set noise by its ε instead; auto: 10 over all rounds for methods made of noise; none: no noise",
     )
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(default=1e-5, description="δ of ε")
     accounting: Literal["all-rounds", "per-round"] = Field(
@@ -237,7 +239,7 @@ class Privacy(_Table):
     )
     noise: Literal["own", "shares"] = Field(
         default="own",
-        description="own: each member's noise is enough by itself; shares: that of a masked sum is, which takes less",
+        description="own: each member's noise is enough by itself; shares: only that of a masked sum is",
     )
     colluders: Annotated[int, Field(ge=0)] = Field(
         default=1, description="for noise = shares: members that may tell an observer their own noise"
@@ -251,7 +253,8 @@ class Privacy(_Table):
         default=1, description="for masking: peers that must collude with an aggregator to see a member's values"
     )
     per_sample: Literal["auto", "vmap", "hooks", "ghost", "loop"] = Field(
-        default="auto", description="how DP-SGD takes gradients of single samples; auto: by the network's layers"
+        default="auto",
+        description="how DP-SGD computes gradients of single samples; auto: depends on the network's layers",
     )
 
 
@@ -260,7 +263,7 @@ class Server(_Table):
 
     rule: str = Field(default="mean", description="mean, median, trimmed_mean, or another (`eris list rules`)")
     rule_options: Options = Field(default_factory=dict, description="arguments of the rule")
-    weights: Literal["samples", "uniform"] = Field(default="samples", description="what a member counts")
+    weights: Literal["samples", "uniform"] = Field(default="samples", description="how much a member counts")
     optimizer: str = Field(default="fedavg", description="a server optimizer by name")
     optimizer_options: Options = Field(default_factory=dict, description="arguments of the optimizer")
     schedule: str = Field(
@@ -270,14 +273,14 @@ class Server(_Table):
     normalisation: Literal["contributors", "participation", "none"] = Field(
         default="contributors", description="how a mean treats missing members"
     )
-    min_contributors: Count = Field(default=3, description="a shard with fewer is not published")
+    min_contributors: Count = Field(default=3, description="a shard with fewer contributors is not published")
     encoding: Literal["float", "fixed"] = Field(
         default="float",
         description="what members send: floats, or whole numbers whose sum does not depend on the order",
     )
     max_step: Literal["auto", "off"] | Positive = Field(
         default="auto",
-        description="length of a mean that peers take at most; auto: ten times the usual one; off: any",
+        description="longest mean that peers accept; auto: ten times the usual length; off: any",
     )
     limit: Literal["auto"] | Positive = Field(
         default="auto",
@@ -301,17 +304,15 @@ class Faults(_Table):
 class Network(_Table):
     """The links of the virtual clock; nothing is sent in a simulation. A list has one number for each member."""
 
-    up: Positive | tuple[Positive, ...] = Field(default=20e6, description="bytes a second a peer can send")
-    down: Positive | tuple[Positive, ...] = Field(default=20e6, description="bytes a second a peer can receive")
+    up: Positive | tuple[Positive, ...] = Field(default=20e6, description="bytes per second a peer can send")
+    down: Positive | tuple[Positive, ...] = Field(default=20e6, description="bytes per second a peer can receive")
     compute: NotNegative | tuple[NotNegative, ...] = Field(default=0.0, description="virtual seconds of local training")
     deadline: NotNegative = Field(
         default=0.0, description="virtual seconds until an aggregator cuts its shard; 0: never"
     )
     ray: str = Field(default="", description="address of a Ray cluster for engine = ray; empty: a local one")
     ray_gpus: NotNegative = Field(default=0.0, description="GPUs for each worker on Ray; 0.5: two workers share one")
-    ray_folder: str = Field(
-        default="", description="folder with code and data of one's own, sent to all of Ray's nodes"
-    )
+    ray_folder: str = Field(default="", description="folder with your own code and data, sent to all Ray nodes")
 
     def of_each(self, key: Literal["up", "down", "compute"], members: int) -> tuple[float, ...]:
         """Return a setting of every member: its own, or the one of all."""
@@ -346,7 +347,7 @@ class Config(_Table):
     rounds: Count = Field(default=80, description="rounds to train; fedavg-best (for compare): see stop")
     stop: Annotated[str, Field(pattern=r"^(rounds|fedavg-best|patience:[1-9][0-9]{0,8})$")] = Field(
         default="rounds",
-        description="rounds: after so many; patience:N: when N evaluations in a row were no better than the best; "
+        description="rounds: after that many; patience:N: when N evaluations in a row were no better than the best; "
         "fedavg-best (for compare): where FedAvg's validation loss is lowest",
     )
     keep: Literal["last", "best"] = Field(
@@ -358,11 +359,13 @@ class Config(_Table):
     )
     members: Count = Field(default=10, description="peers that train")
     aggregators: Count = Field(
-        default=10, description="peers that aggregate; as many as members unless said, 50 at most"
+        default=10, description="peers that aggregate; by default as many as members, at most 50"
     )
     participation: Annotated[float, Field(gt=0, le=1)] = Field(default=1.0, description="share of members in a round")
     workers: Annotated[int, Field(ge=0)] = Field(default=0, description="processes that train; 0: one for each core")
-    engine: Literal["local", "ray"] = Field(default="local", description="who does the work")
+    engine: Literal["local", "ray"] = Field(
+        default="local", description="what runs the jobs: processes of this machine, or a Ray cluster"
+    )
     evaluate_every: Count = Field(default=1, description="rounds between two evaluations")
     gradient_norm: bool = Field(default=False, description="measure ‖∇f‖² over all training data at every evaluation")
 

@@ -190,8 +190,8 @@ def _require_maker(model: Any) -> None:
         from eris.errors import InputError
 
         raise InputError(
-            f"the model is a {type(model).__name__} that is made already",
-            fix=f"give what makes it: lambda: {type(model).__name__}(…)",
+            f"the model is a {type(model).__name__} that is already built",
+            fix=f"give a function that makes it: lambda: {type(model).__name__}(…)",
         )
 
 

@@ -224,7 +224,7 @@ class Registry(MutableMapping[str, T], Generic[T]):
 
 @dataclass(frozen=True)
 class Ready:
-    """A thing that is made already, where something that makes it is looked for."""
+    """A thing that is already built, where something that makes it is looked for."""
 
     thing: Any
 

@@ -109,12 +109,12 @@ def check_task(config: Config) -> None:
     named = {"data.name": name, "model.name": config.model.name, "local.loss": config.local.loss}
     if own := [key for key, value in named.items() if value == OWN]:
         raise ConfigError(
-            "this run has a model, data, a loss or a task of its own, which were given in Python",
-            fix="go on with it there: Federation(…).resume(folder), with the same arguments; or give --task again",
+            "this run uses a model, data, a loss or a task that was given in Python",
+            fix="resume it there: Federation(…).resume(folder), with the same arguments; or give --task again",
             key=own[0],
         )
     if name == FLOWER:
-        raise ConfigError("this run is of a Flower app", fix="give its folder again: --flower DIR", key="data.name")
+        raise ConfigError("this run trains a Flower app", fix="give its folder again: --flower DIR", key="data.name")
     with concerning("data.name"):
         DATASETS.find(name)
     with concerning("data.partition"):
@@ -142,7 +142,7 @@ def own_task(
     """
     _require_torch()
     if data is None and config.data.name in _UNUSED:
-        raise ConfigError(f"{config.data.name} has a model of its own", fix="name no model", key="data.name")
+        raise ConfigError(f"{config.data.name} comes with its own model", fix="leave the model out", key="data.name")
     objective = _objective(config, loss, metrics)
     if data is None:
         data = _data_elsewhere(config)
@@ -169,7 +169,7 @@ def task_at_home(
 
     from eris.local.torch_task import TorchTask
 
-    _require_no_sample_noise(config, "a task of one's own is trained as it is")
+    _require_no_sample_noise(config, "your own task takes its local steps itself")
     examples, tests = _examples(train, collate), None if test is None else _examples(test, collate)
     task = TorchTask(
         model,
@@ -217,7 +217,7 @@ def _examples(part: Any, collate: Callable[[list[Any]], Any] | None) -> Any:
         arrays = [array_of(what, each) for what, each in zip(("inputs", "targets"), part, strict=False)]
         return ArrayExamples(*arrays, *(_ids(part[2]) if len(part) == 3 else ()))
     if not is_items(part) or isinstance(part, tuple) or hasattr(part, "dtype"):
-        raise InputError("data are two pairs of arrays, to train and to test on", fix=_PAIRS)
+        raise InputError("data must be two pairs of arrays, one to train and one to test on", fix=_PAIRS)
     return Items(part, collate)
 
 
@@ -284,7 +284,7 @@ def _divided(config: Config, given: Any, collate: Callable[[list[Any]], Any] | N
         dataset = given
     else:
         if not isinstance(given, tuple | list) or len(given) != 2 or _are_arrays(given):
-            raise InputError("data are two pairs of arrays, to train and to test on", fix=_PAIRS)
+            raise InputError("data must be two pairs of arrays, one to train and one to test on", fix=_PAIRS)
         train, test = _examples(given[0], collate), None if given[1] is None else _examples(given[1], collate)
         dataset = Dataset(OWN, "given", (), train, test)
     return dataset, divide(dataset, config.members, _data_seed(config), **_division(config))
@@ -304,7 +304,7 @@ def _of_members(config: Config, make: Callable[[int], Any], collate: Any) -> tup
 
     if config.data.partition != "iid":
         raise ConfigError(
-            f"data.partition is {config.data.partition!r}, but every member has data of its own",
+            f"data.partition is {config.data.partition!r}, but every member has its own data",
             fix="leave it out",
             key="data.partition",
         )
@@ -364,7 +364,7 @@ def _split(made: Any, member: int) -> tuple[Any, Any]:
     if made is None or isinstance(made, int | float | str):
         raise InputError(
             f"the data of member {member} are {made!r}",
-            fix="return inputs and targets, a dataset, or a pair of what to train and to test on",
+            fix="return inputs and targets, a dataset, or a pair of training and test data",
         )
     return made, None
 
@@ -427,13 +427,13 @@ def _require_used(config: Config, unused: tuple[str, ...]) -> None:
         value, kept = (getattr(getattr(each, table), name) for each in (config, default))
         if value not in (kept, *_TRUE_ANYWAY.get(key, ())):
             raise ConfigError(
-                f"{key} is {value!r}, which {config.data.name} makes nothing of",
+                f"{key} is {value!r}, which {config.data.name} does not use",
                 fix="leave it out, or use a data set that a network is trained on",
                 key=key,
             )
     if not config.local.keep_state and config.local.momentum not in (0.0, default.local.momentum):
         raise ConfigError(
-            f"momentum is {config.local.momentum}, but {config.data.name} has momentum only if it is kept over rounds",
+            f"momentum is {config.local.momentum}, but {config.data.name} has it only if it is kept between rounds",
             fix="set local.keep_state = true",
             key="local.momentum",
         )

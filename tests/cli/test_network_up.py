@@ -115,7 +115,7 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_model(tmp_path: Path) ->
     outcome = json.loads(eris("up", "--resume", "up", "--json", cwd=tmp_path))
     assert [peer["rounds"] for peer in outcome["peers"]] == [40, 40]
     assert outcome["model_digest"] == simulated(tmp_path / "run", *changes)
-    assert "--resume goes on with the folder's own settings" in eris(
+    assert "--resume continues with the folder's own settings" in eris(
         "up", "--resume", "up", "--peers", 2, cwd=tmp_path, code=2
     )
 

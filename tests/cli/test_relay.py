@@ -77,7 +77,7 @@ def test_what_a_relay_and_its_peers_refuse(grove: Path, tmp_path: Path) -> None:
     eris("certs", "init", "other", "--federation", "other", cwd=grove)
     eris("certs", "issue", "other", "relay", cwd=grove)
     words = ("relay", "--certs", "other/peers/relay", "--federation", "FEDERATION.toml")
-    assert "the certificate is of federation 'other'" in eris(*words, cwd=grove, code=2)
+    assert "the certificate belongs to federation 'other'" in eris(*words, cwd=grove, code=2)
     joining = ("join", "FEDERATION.toml", "--peer", "amber")
     both = eris(*joining, "--relay", "localhost:1", "--no-listen", cwd=grove, code=2)
     assert "--relay and --no-listen contradict each other" in both

@@ -128,7 +128,7 @@ def test_replay_finds_the_configuration_beside_the_verdicts(invoke):
     [
         (['method=["eris", "nonsense"]'], "method", "no method 'nonsense'"),
         (['method=["eris", "fedavg", "eris"]'], "method", "'eris' is named twice"),
-        (['method=["eris", "shatter"]', "faults.link_failure=0.1"], "faults", "models of their own"),
+        (['method=["eris", "shatter"]', "faults.link_failure=0.1"], "faults", "their own models"),
         (['method=["eris", "fedavg-dpsgd"]'], "privacy.unit", "no gradients of single samples"),
         (["members=2"], "server.min_contributors", "2 of 2 members"),
         (["server.schedule=cosine"], "server.schedule", "needs the option 'rounds'"),

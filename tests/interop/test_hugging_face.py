@@ -204,7 +204,7 @@ def test_bad_inputs_are_explained():
     long = [{"input_ids": [3] * 12}, {"input_ids": [3] * 40}]
     with pytest.raises(DataError, match="member 0's sample 1 has 40 tokens, the model has 12 positions"):
         fine_tuning(base, [long], tokenizer=tokenizer())
-    with pytest.raises(InputError, match="made already"):
+    with pytest.raises(InputError, match="already built"):
         fine_tuning(base(), [stories(0)])
     with pytest.raises(InputError, match="not a model of transformers or PEFT"):
         fine_tuning(lambda: torch.nn.Linear(2, 2), [stories(0)])

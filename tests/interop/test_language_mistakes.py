@@ -145,7 +145,7 @@ MISTAKES = {
     ),
     "made_already": Mistake(
         eris.InputError,
-        "the model is a GPT2LMHeadModel that is made already: give the function that makes it, as a Trainer's "
+        "the model is a GPT2LMHeadModel that is already built: give the function that makes it, as a Trainer's "
         "model_init",
     ),
     "no_model": Mistake(
@@ -225,8 +225,8 @@ def test_refused_before_the_first_round(name: str, module: str, tmp_path: Path) 
 
 def test_noise_on_samples_of_a_task_that_trains_itself(module: str, tmp_path: Path) -> None:
     said = (
-        "a task of one's own is trained as it is: DP-SGD cannot be put into it [key=privacy.unit]: use privacy.unit = "
-        "'member', or name model and data"
+        "your own task takes its local steps itself: DP-SGD cannot be put into it [key=privacy.unit]: use "
+        "privacy.unit = 'member', or name model and data"
     )
     changes = ["members=3", "method=eris+ldp", 'privacy={unit = "sample", epsilon = 8.0, clip = 1.0}']
     words = ["--task", f"{module}:sound", "--out", "folder", *(w for change in changes for w in ("--set", change))]

@@ -112,4 +112,4 @@ def test_what_cannot_be_is_said_in_a_sentence(module, data, sentence):
 def test_a_module_that_is_made_already():
     with pytest.raises(ErisError) as told:
         lightning_task(Net(), loader(0))
-    assert str(told.value) == "the module is a Net that is made already: give what makes it: Net"
+    assert str(told.value) == "the module is a Net that is already built: give what makes it: Net"

@@ -148,7 +148,7 @@ def test_members_with_data_of_their_own(tmp_path):
     assert [task.samples(member) for member in range(2)] == [4, 4]
     for member in range(2):
         assert set(task.examples(member)[0][:, 0].tolist()) <= set(X[member::2, 0].tolist())
-    with pytest.raises(eris.ConfigError, match="every member has data of its own"):
+    with pytest.raises(eris.ConfigError, match="every member has its own data"):
         federation(own, changes=["data.partition=dirichlet"])
 
 

@@ -110,10 +110,10 @@ def test_settling_twice_changes_nothing(name):
         ("eris", ["privacy.epsilon=3.0"], "not clipped"),
         ("shater", [], "did you mean shatter"),
         ("shatter", ["baselines.virtual_nodes=1", "baselines.virtual_degree=3"], "no graph of 5 nodes has 3"),
-        ("shatter", ["participation=0.8"], "models of their own"),
-        ("ako", ["faults.link_failure=0.1"], "models of their own"),
-        ("gossip", ["server.rule=median"], "models of their own"),
-        ("qdpsgd", ["server.optimizer=fedadam"], "models of their own"),
+        ("shatter", ["participation=0.8"], "their own models"),
+        ("ako", ["faults.link_failure=0.1"], "their own models"),
+        ("gossip", ["server.rule=median"], "their own models"),
+        ("qdpsgd", ["server.optimizer=fedadam"], "their own models"),
     ],
 )
 def test_refused(method, changes, says):

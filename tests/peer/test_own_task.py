@@ -181,4 +181,4 @@ def test_options_that_do_not_go_together(module: str, words: list[str], sentence
 def test_a_run_of_a_flower_app_says_so_where_flower_is_not_named() -> None:
     with pytest.raises(ConfigError) as told:
         check(settings("data.name=flower", "model.name=quickstart@0123456789abcdef"))
-    assert str(told.value) == "this run is of a Flower app [key=data.name]: give its folder again: --flower DIR"
+    assert str(told.value) == "this run trains a Flower app [key=data.name]: give its folder again: --flower DIR"

@@ -117,5 +117,5 @@ def test_one_aggregator_cannot_be_compared() -> None:
 def test_faults_on_purpose_know_one_aggregator_a_shard() -> None:
     config = settings("members=3", "shards.replicas=2", "faults.link_failure=0.1")
     spec = build_task(config.model_dump(mode="json")).spec
-    with pytest.raises(ConfigError, match="faults on purpose"):
+    with pytest.raises(ConfigError, match="simulated faults"):
         compose(config, spec, [1, 1, 1])

@@ -161,8 +161,8 @@ def test_partial_participation(eris):
         (("--participation", "0"), "share is '0'"),
         (("vgg",), "no model is named 'vgg'"),
         (("--panel", "svhn"), "no panel is named 'svhn': .*main-text"),
-        (("--rate", "20"), "rate is '20', which would be bytes a second: write 20MB/s"),
-        (("--omega", "19", "--keep", "5%"), "--keep and --omega say the same"),
+        (("--rate", "20"), "rate is '20', which would be bytes per second: write 20MB/s"),
+        (("--omega", "19", "--keep", "5%"), "--keep and --omega set the same thing"),
         (("--degree", 100), "no graph of 100 nodes has 100 neighbours"),
         (("--advise", "--collude", 80), "80 of 50 aggregators collude"),
         (("--collude", 2), "--collude 2 is for advice"),
@@ -172,8 +172,8 @@ def test_partial_participation(eris):
         (("--replicas", 2, "--shards", "capacity"), "are for one aggregator a shard"),
         (("--replicas", 2, "--advise"), "are for one aggregator a shard"),
         (("--replicas", 2, "--panel", "mnist"), "two replicas are neither drawn"),
-        (("--relay-rate", "1MB/s", "--panel", "mnist"), "the paper's tables know no relay"),
-        (("--relay-rate", "20"), "rate is '20', which would be bytes a second"),
+        (("--relay-rate", "1MB/s", "--panel", "mnist"), "the paper's tables have no relay"),
+        (("--relay-rate", "20"), "rate is '20', which would be bytes per second"),
     ],
 )
 def test_impossible_plans_are_refused(eris, arguments, message):
@@ -388,7 +388,7 @@ def test_an_empty_run_is_honest(eris, run, tmp_path):
     [(("--masks", "public"), "masks are 'public'"), (("--shards", "a,b"), "--shards is 'a,b'"),
      (("--collude", 99), "99 of 50 aggregators"), (("--beta", 0), "beta is 0"),
      (("--step", -1), "step λ is -1"), (("--aggregators", 0), "--aggregators is 0"),
-     (("--omega", 19, "--keep", "5%"), "say the same"), (("--batch", 99), "batch is 99")],
+     (("--omega", 19, "--keep", "5%"), "set the same thing"), (("--batch", 99), "batch is 99")],
 )  # fmt: skip
 def test_bad_questions_are_refused(eris, arguments, message):
     with pytest.raises(ConfigError, match=message):

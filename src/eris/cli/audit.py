@@ -17,7 +17,7 @@ __all__ = ["register"]
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    audit = typer.Typer(help="Attack a training as a good attacker would, and say what that came to.")
+    audit = typer.Typer(help="Attack a training run as a good attacker would, and report the result.")
     audit.callback(no_args_is_help=True)(_audit)
     audit.command()(malicious)
     audit.command()(membership)
@@ -31,4 +31,4 @@ def register(app: typer.Typer) -> None:
 
 
 def _audit() -> None:
-    """Attack a training as a good attacker would, and say what that came to."""
+    """Attack a training run as a good attacker would, and report the result."""

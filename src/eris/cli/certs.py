@@ -18,8 +18,8 @@ _Hosts = Annotated[
     list[str] | None,
     typer.Option("--host", help="Also list this DNS name or address (only the coordinator may need it). Repeatable."),
 ]
-_Days = Annotated[int, typer.Option(min=1, max=3650, help="How long the certificate holds.")]
-_Replace = Annotated[bool, typer.Option("--replace", help="Take a fresh key; withdraw what the name had before.")]
+_Days = Annotated[int, typer.Option(min=1, max=3650, help="How long the certificate is valid.")]
+_Replace = Annotated[bool, typer.Option("--replace", help="Use a new key; withdraw the name's old certificate.")]
 
 _PEER_DAYS = 397
 
@@ -113,7 +113,7 @@ def renew(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Peers (default: all).")] = None,
     days: _Days = _PEER_DAYS,
     within: Annotated[
-        int | None, typer.Option(min=0, metavar="DAYS", help="Only those that expire within so many days.")
+        int | None, typer.Option(min=0, metavar="DAYS", help="Only those that expire within this many days.")
     ] = None,
 ) -> None:
     """Issue new certificates for the keys that peers have; running peers take them up without a restart."""
@@ -138,7 +138,9 @@ def renew(
 @certs.command()
 def rotate(
     folder: _Folder,
-    finish: Annotated[bool, typer.Option("--finish", help="Believe the new CA alone, once all have renewed.")] = False,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Trust only the new CA, once everybody has renewed.")
+    ] = False,
 ) -> None:
     """Replace the CA itself, with a time in which both are believed."""
     from eris.transport.authority import Authority

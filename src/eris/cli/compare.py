@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
             list[str] | None,
             typer.Argument(
                 metavar="METHOD... [CONFIG]",
-                help="Methods by name, each perhaps with settings: eris:server.optimizer=fedadam. A TOML file last.",
+                help="Methods by name, optionally with settings: eris:server.optimizer=fedadam. A TOML file last.",
             ),
         ] = None,
         named: Annotated[
@@ -65,7 +65,9 @@ def register(app: typer.Typer) -> None:
             str,
             typer.Option(help="paper: ε of each round, folds keep the initial model, canaries split equally; or eris."),
         ] = "eris",
-        out: Annotated[Path | None, typer.Option(help="The folder of results; the same again goes on there.")] = None,
+        out: Annotated[
+            Path | None, typer.Option(help="Folder of the results; the same command again continues there.")
+        ] = None,
         rounds: Annotated[
             str, typer.Option(help="A number; or fedavg-best: stop all where FedAvg's validation loss is lowest.")
         ] = "",
@@ -78,9 +80,9 @@ def register(app: typer.Typer) -> None:
         attack: Annotated[
             str, typer.Option(help="For --audit: best, paper, adaptive, …; the paper's is always made too.")
         ] = "best",
-        views: Annotated[int, typer.Option(min=1, help="For --audit: most places to look at a member from.")] = 8,
+        views: Annotated[int, typer.Option(min=1, help="For --audit: most viewpoints on each member.")] = 8,
         canaries: Annotated[
-            int, typer.Option(min=4, help="For --audit: most canaries a member (half of its samples at most).")
+            int, typer.Option(min=4, help="For --audit: most canaries per member (at most half of its samples).")
         ] = 64,
         losses_only: Annotated[
             bool, typer.Option("--losses-only", help="For --audit: build no gradient of a sample, for large models.")

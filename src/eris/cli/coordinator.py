@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
         ] = 86_400.0,
         patience: Annotated[
             float,
-            typer.Option(min=0.0, metavar="SECONDS", help="Wait this long for members without whom no round counts."),
+            typer.Option(min=0.0, metavar="SECONDS", help="Wait this long for members without which no round counts."),
         ] = 3600.0,
         linger: Annotated[
             float,

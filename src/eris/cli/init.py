@@ -41,10 +41,10 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def init(
         path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("eris.toml"),
-        force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+        force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
         peers: Annotated[
             str,
-            typer.Option(metavar="A,B,…", help="Write a federation's file for these instead, masked if it can be."),
+            typer.Option(metavar="A,B,…", help="Write a FEDERATION.toml for these peers instead, masked if possible."),
         ] = "",
         federation: Annotated[
             str, typer.Option(metavar="NAME", help="Its name, as on its certificates.")
@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
             _write_federation(path, peers.split(","), federation, coordinator, force=force)
             return
         if path.exists() and not force:
-            raise ConfigError("there is such a file already", fix="choose another name, or use --force", path=path)
+            raise ConfigError("the file already exists", fix="choose another name, or use --force", path=path)
         path.write_text(commented_config() + commented_options(), encoding="utf-8")
         typer.echo(f"wrote {path}; run it with: eris run {path}")
 
@@ -73,7 +73,7 @@ def _write_federation(path: Path, peers: list[str], name: str, coordinator: str,
     from eris.peer.federation_file import load_federation
 
     if path.exists() and not force:
-        raise ConfigError("there is such a file already", fix="choose another name, or use --force", path=path)
+        raise ConfigError("the file already exists", fix="choose another name, or use --force", path=path)
     masked, listed = len(peers) >= MASKED_FROM, ", ".join(f'"{peer.strip()}"' for peer in peers)
     masking = _MASKED if masked else _PLAIN
     load = 1 / len(peers)

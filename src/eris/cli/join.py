@@ -70,9 +70,11 @@ def register(app: typer.Typer) -> None:
         relay: RelayOption = None,
         proxy: ProxyOption = None,
         advertise: Annotated[
-            str, typer.Option(metavar="HOST", help="Host under which others reach this peer, if it is another one.")
+            str, typer.Option(metavar="HOST", help="Host under which others reach this peer, if it differs.")
         ] = "",
-        organisation: Annotated[str, typer.Option(metavar="ORG", help="Whom this peer belongs to.")] = "",
+        organisation: Annotated[
+            str, typer.Option(metavar="ORG", help="The organisation that this peer belongs to.")
+        ] = "",
         min_aggregators: Annotated[
             int | None, typer.Option(min=1, help="Send nothing if fewer peers share the work (default: the file's).")
         ] = None,
@@ -96,8 +98,8 @@ def register(app: typer.Typer) -> None:
             bool,
             typer.Option(
                 "--share-figures",
-                help="Allow sums of what we score to leave: all learn the mean over members, one aggregator ours "
-                "(nobody, if masked).",
+                help="Share sums of our scores: all learn the mean over members, one aggregator learns ours "
+                "(none, if masked).",
             ),
         ] = False,
         require: Annotated[
@@ -108,7 +110,7 @@ def register(app: typer.Typer) -> None:
         ] = None,
         spill_above: Annotated[
             float,
-            typer.Option(metavar="GIB", min=0.0, help="Vectors longer than this (GiB) lie in files of that folder."),
+            typer.Option(metavar="GIB", min=0.0, help="Keep vectors longer than this (GiB) in files of that folder."),
         ] = 1.0,
         reproducible: Annotated[
             bool, typer.Option("--reproducible", help="Derive all randomness from the seed: no privacy claim.")
@@ -118,7 +120,7 @@ def register(app: typer.Typer) -> None:
             bool, typer.Option(envvar="ERIS_REPORT", help="Write report.html at the end (extra `report`).")
         ] = True,
         wait: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for the coordinator to come up.")] = 60.0,
-        patience: Annotated[float, typer.Option(min=1.0, help="Seconds to go on without a word from it.")] = 300.0,
+        patience: Annotated[float, typer.Option(min=1.0, help="Seconds to carry on without hearing from it.")] = 300.0,
         budget: Annotated[
             str | None,
             typer.Option(
@@ -135,7 +137,7 @@ def register(app: typer.Typer) -> None:
         web_at: WebPlace = None,
         track: Annotated[
             list[str] | None,
-            typer.Option(help="Show this peer's figures elsewhere too: tensorboard, mlflow, wandb, or module:name."),
+            typer.Option(help="Send this peer's figures elsewhere too: tensorboard, mlflow, wandb, or module:name."),
         ] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Write what happens as JSON lines.")] = False,
         log_json: JsonLogs = False,

@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option(metavar="NAME", help="Who leaves (default: the only peer with credentials here).")
         ] = None,
         credentials: CredentialsOption = None,
-        yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether what will come of it is wanted.")] = False,
+        yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     ) -> None:
         """Leave a run for good, after saying what becomes of it. (Ctrl-C only interrupts `eris join`.)"""
         from eris.cli.networking.options import known_caller

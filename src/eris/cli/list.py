@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command("list")
     def list_(
-        kind: Annotated[str, typer.Argument(help=f"What: {', '.join(KINDS)}; all of them unless said.")] = "",
+        kind: Annotated[str, typer.Argument(help=f"What: {', '.join(KINDS)} (default: all).")] = "",
         options: Annotated[bool, typer.Option("--options", help="Say what options each takes.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     ) -> None:

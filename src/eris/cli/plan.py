@@ -75,7 +75,7 @@ def register(app: typer.Typer) -> None:
             str, typer.Option(help="DSC masks: shared, independent (secret), public [shared].", rich_help_panel=_METHOD)
         ] = "",
         method: Annotated[
-            list[str] | None, typer.Option(help="Only this method (again for more).", rich_help_panel=_METHOD)
+            list[str] | None, typer.Option(help="Only this method (repeatable).", rich_help_panel=_METHOD)
         ] = None,
         prune: Annotated[
             float | None, typer.Option(help="PriPrune: share withheld [1%].", rich_help_panel=_METHOD)
@@ -89,7 +89,7 @@ def register(app: typer.Typer) -> None:
             bool, typer.Option("--advise", help="Choose aggregators, shards and compression.", rich_help_panel=_TARGET)
         ] = False,
         round_time: Annotated[
-            float | None, typer.Option(help="Target: seconds a round.", rich_help_panel=_TARGET)
+            float | None, typer.Option(help="Target: seconds per round.", rich_help_panel=_TARGET)
         ] = None,
         exposure: Annotated[
             str, typer.Option(help="Target: largest share of an update that may be seen.", rich_help_panel=_TARGET)
@@ -105,7 +105,7 @@ def register(app: typer.Typer) -> None:
             typer.Option(help="Largest share of the model for one aggregator [10%].", rich_help_panel=_TARGET),
         ] = "",
         least_keep: Annotated[
-            str, typer.Option(help="Strongest compression you are ready for.", rich_help_panel=_TARGET)
+            str, typer.Option(help="Strongest compression to allow.", rich_help_panel=_TARGET)
         ] = "1%",
         as_printed: Annotated[
             bool, typer.Option("--as-printed", help="By the rules of the paper's tables.", rich_help_panel=_OUTPUT)
@@ -145,7 +145,7 @@ def register(app: typer.Typer) -> None:
             relay_rate,
         )  # fmt: skip
         if relay_rate and (as_printed or panel):
-            raise ConfigError("the paper's tables know no relay", fix="leave --as-printed and --panel out")
+            raise ConfigError("the paper's tables have no relay", fix="leave --as-printed and --panel out")
         if replicas > 1 and (plot is not None or as_printed or panel):
             raise ConfigError(
                 "two replicas are neither drawn nor in the paper's tables", fix="leave --plot and --as-printed out"

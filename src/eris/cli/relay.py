@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
             Path, typer.Option(metavar="DIR", help="Credentials of the relay, made by `eris certs issue DIR relay`.")
         ],
         federation: Annotated[
-            Path, typer.Option(metavar="FEDERATION.toml", help="Whose peers are carried: those listed, nobody else.")
+            Path, typer.Option(metavar="FEDERATION.toml", help="The federation whose listed peers may use the relay.")
         ],
         listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where peers dial in.")] = ":7445",
         as_json: Annotated[bool, typer.Option("--json", help="Write what happens as JSON lines.")] = False,
@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
         shared, own = load_federation(federation), Credentials(certs)
         if own.federation != shared.name:
             raise ConfigError(
-                f"the certificate is of federation {own.federation!r}, the file of {shared.name!r}",
+                f"the certificate belongs to federation {own.federation!r}, the file to {shared.name!r}",
                 fix="use the credentials and the file of the same federation",
                 folder=certs,
             )

@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
             str, typer.Option(help="paper: as it made its numbers; eris: as they mean something (docs/paper).")
         ] = "paper",
         workers: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
-        ray: Annotated[bool, typer.Option("--ray", help="Do the cells on a Ray cluster instead.")] = False,
+        ray: Annotated[bool, typer.Option("--ray", help="Run the cells on a Ray cluster instead.")] = False,
         tables_only: Annotated[
             bool, typer.Option("--tables-only", help="Run nothing: write the tables of what is there.")
         ] = False,
@@ -104,7 +104,7 @@ def _asked(cells: Sequence[Cell], words: Sequence[str]) -> list[Cell]:
     """Return the cells whose name holds all the words."""
     found = [cell for cell in cells if all(word.casefold() in cell.label.casefold() for word in words)]
     if not found:
-        raise ConfigError(f"no cell is named with {' and '.join(words)}", fix="see the names in a result's table")
+        raise ConfigError(f"no cell has a name with {' and '.join(words)}", fix="see the names in a result's table")
     return found
 
 

@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def run(
-        config: Annotated[Path | None, typer.Argument(help="A TOML file; without one the defaults are run.")] = None,
+        config: Annotated[Path | None, typer.Argument(help="A TOML file (default: every setting's default).")] = None,
         changes: Annotated[
             list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. data.alpha=0.2.")
         ] = None,
@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
         show_config: Annotated[
             bool, typer.Option("--show-config", help="Print the resolved settings, run nothing.")
         ] = False,
-        resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with a run that was stopped.")] = None,
+        resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Continue a run that was stopped.")] = None,
         replay: Annotated[
             Path | None, typer.Option(metavar="VERDICTS", help="Run again with the losses of a verdicts.jsonl.")
         ] = None,
@@ -52,7 +52,7 @@ def register(app: typer.Typer) -> None:
         flower: FlowerOption = None,
         track: Annotated[
             list[str] | None,
-            typer.Option(help="Show the figures elsewhere too: tensorboard, mlflow, wandb, or module:name."),
+            typer.Option(help="Send the figures elsewhere too: tensorboard, mlflow, wandb, or module:name."),
         ] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON, nothing else.")] = False,
         quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
@@ -63,7 +63,7 @@ def register(app: typer.Typer) -> None:
 
         sys.path.insert(0, str(Path.cwd()))  # a model of the user's own, by import path
         if resume is not None and (config or changes or out or replay):
-            raise ConfigError("--resume goes on with the folder's own settings", fix="give --resume DIR alone")
+            raise ConfigError("--resume continues with the folder's own settings", fix="give --resume DIR alone")
         resolved, source = _problem(config, changes or [], resume, replay, task, flower)
         check(resolved, task=source)  # before a progress display of what will not be
         if show_config:

@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option(metavar="NAME", help="Who asks (default: the coordinator, or the only peer here).")
         ] = None,
         credentials: CredentialsOption = None,
-        yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether what will come of it is wanted.")] = False,
+        yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     ) -> None:
         """End the run; who asked is on record. Started again in the same folders, it goes on where it was."""
         from eris.cli.networking.options import known_caller

@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
             int | None, typer.Option(min=1, help="Peers, a process each (default: the file's members, or 5).")
         ] = None,
         out: Annotated[Path | None, typer.Option(help="The run's folder (default: runs/TIME-up-METHOD).")] = None,
-        resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with a run that was stopped.")] = None,
+        resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Continue a run that was stopped.")] = None,
         task: TaskOption = None,
         flower: FlowerOption = None,
         report: Annotated[
@@ -63,7 +63,7 @@ def register(app: typer.Typer) -> None:
             _check(resolved, own)
             local = LocalFederation.create(out or _folder(resolved), resolved)
         elif config or changes or peers or out:
-            raise ConfigError("--resume goes on with the folder's own settings", fix="give --resume DIR without them")
+            raise ConfigError("--resume continues with the folder's own settings", fix="give --resume DIR without them")
         else:
             local = LocalFederation.open(resume)
         _run(local, own, Console(quiet=as_json), as_json=as_json, report=report)

@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
         ],
         web: Annotated[bool, typer.Option(help="Serve the live page too; its address is printed.")] = True,
         at: WebPlace = None,
-        once: Annotated[bool, typer.Option("--once", help="Print the table once, and end.")] = False,
+        once: Annotated[bool, typer.Option("--once", help="Print the table once and exit.")] = False,
         credentials: CredentialsOption = None,
     ) -> None:
         """See a run while it goes on: state, rounds, peers, lost shards, bytes, seconds, loss, exposure."""

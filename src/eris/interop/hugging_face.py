@@ -228,7 +228,7 @@ def _first(model: Callable[[], Any]) -> nn.Module:
     """Return a model to look at; it is made again, under the run's seed, to be trained."""
     if isinstance(model, nn.Module):
         raise InputError(
-            f"the model is a {type(model).__name__} that is made already",
+            f"the model is a {type(model).__name__} that is already built",
             fix="give the function that makes it, as a Trainer's model_init",
         )
     return _made(model, "", False)

@@ -124,7 +124,7 @@ def _checked_module(make: Callable[[], Any]) -> Any:
         raise MissingExtra("lightning", "lightning", "a LightningModule") from error
     if isinstance(make, lightning.LightningModule):
         name = type(make).__name__
-        raise InputError(f"the module is a {name} that is made already", fix=f"give what makes it: {name}")
+        raise InputError(f"the module is a {name} that is already built", fix=f"give what makes it: {name}")
     module = make()
     if not isinstance(module, lightning.LightningModule):
         raise InputError(f"{type(module).__name__} is not a LightningModule", fix="give what makes one")

@@ -268,7 +268,9 @@ class CoordinatorService:
                     coordinator.accused(request)
                 case Withheld():
                     if request.aggregator != number:
-                        raise Refused(Reason.NOT_A_MEMBER, "only the aggregator itself withholds", peer=caller.name)
+                        raise Refused(
+                            Reason.NOT_A_MEMBER, "only the aggregator itself can withhold its shard", peer=caller.name
+                        )
                     coordinator.withheld(request)
                 case Idle():
                     self._run.sit_out(number, request.plan)
@@ -287,7 +289,7 @@ class CoordinatorService:
                 if address is not None and not _is_at(address[0], caller.address):
                     raise Refused(
                         Reason.NOT_A_MEMBER,
-                        f"{caller.name} calls from {caller.address}, and nobody is dialled for it elsewhere",
+                        f"{caller.name} calls from {caller.address}: the coordinator dials no other address for it",
                         fix="name this machine's own address with --advertise",
                     )
                 return DialAnswer(can_be_reached(caller.name, address, relays, self._credentials))
@@ -344,7 +346,7 @@ class CoordinatorService:
             )
         signature = bytes.fromhex(request.signature)
         if not verify_message(caller.certificate, STOP_PURPOSE, encode(claim), signature):
-            raise Refused(Reason.BAD_SIGNATURE, f"{caller.name} did not sign that the run is to end")
+            raise Refused(Reason.BAD_SIGNATURE, f"{caller.name} did not sign the request to end the run")
         with self._deciding():
             self._journal.append(Stopped(claim, caller.name, request.signature, caller.certificate))
         self._run.end(f"stopped by {caller.name}")
@@ -424,15 +426,15 @@ class CoordinatorService:
         if request.weight > most or (uniform and request.weight != 1):
             raise Refused(
                 Reason.MALFORMED,
-                f"{caller.name} wants the weight {request.weight:g}, agreed is at most {1 if uniform else most:g}",
+                f"{caller.name} asks for weight {request.weight:g}, but at most {1 if uniform else most:g} was agreed",
                 fix="raise federation.max_weight, in everybody's file, or count fewer samples",
             )
         agreed = self.federation.organisations
         if agreed and request.organisation != agreed.get(number, ""):
             raise Refused(
                 Reason.MALFORMED,
-                f"{caller.name} is of {request.organisation or 'none'}: federation.organisations says otherwise",
-                fix="leave --organisation out, or change the file, everybody's",
+                f"{caller.name} claims {request.organisation or 'none'}, but federation.organisations says otherwise",
+                fix="leave --organisation out, or change everybody's file",
             )
         entry = RosterEntry(
             peer=number,

@@ -55,23 +55,23 @@ class _Settings(BaseModel):
     )
     connect: Seconds = Field(default=10.0, description="seconds to reach a peer")
     idle: Seconds = Field(default=30.0, description="seconds in which at least 64 KiB must move")
-    round: Seconds = Field(default=120.0, description="seconds from a round's plan to its verdict, at most")
+    round: Seconds = Field(default=120.0, description="most seconds from a round's plan to its verdict")
     quorum: Annotated[int, Field(ge=0)] = Field(
         default=0, description="peers that must hold a shard for it to count; 0: more than half"
     )
     max_share: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None,
-        description="share of an update one peer may come to see, also when it stands in for another; "
-        "without it two shards' worth, but never everything",
+        description="largest share of an update that one peer may see, also when it stands in for another; "
+        "by default two shards' worth, but never everything",
     )
     min_aggregators: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="peers among whom an update is divided at least; without it 2, or all if fewer"
+        default=None, description="fewest peers an update is divided among; by default 2, or all if fewer"
     )
     max_weight: Annotated[float, Field(gt=0, le=2.0**53)] = Field(
         default=2.0**53, description="most samples that a member may count for"
     )
     organisations: dict[str, tuple[str, ...]] = Field(
-        default_factory=dict, description="organisation → its peers; with it, nobody may say otherwise"
+        default_factory=dict, description="organisation → its peers; if given, peers cannot claim another one"
     )
     checkpoint_every: Annotated[int, Field(ge=1)] = Field(default=10, description="rounds between checkpoints")
 
@@ -101,13 +101,13 @@ class FederationFile:
             )
         if config.faults != Faults():
             raise ConfigError(
-                "faults on purpose are for `eris run`; a real network has its own",
+                "simulated faults are for `eris run`; a real network has its own",
                 fix="leave [faults] out",
                 key="faults",
             )
         if config.local.cohort > 1:
             raise ConfigError(
-                "a peer trains alone: cohorts are for `eris run`, and have other bits",
+                "a peer trains alone: cohorts are for `eris run`, and give other bits",
                 fix="leave local.cohort out",
                 key="local.cohort",
             )
@@ -125,20 +125,20 @@ class FederationFile:
                     raise ConfigError(error.what, fix=error.fix, key=f"federation.{key}") from None
         if COORDINATOR in (*settings.peers, *settings.operators) or set(settings.peers) & set(settings.operators):
             raise ConfigError(
-                "a peer, an operator and the coordinator are three different ones",
-                fix=f"call none of them {COORDINATOR!r}, and no operator as a peer",
+                "peers, operators and the coordinator must have different names",
+                fix=f"call none of them {COORDINATOR!r}, and give no operator a peer's name",
                 key="federation.peers",
             )
         named = [name for names in settings.organisations.values() for name in names]
         if len(set(named)) != len(named) or not set(named) <= set(settings.peers):
             raise ConfigError(
-                "an organisation has somebody who is no peer, or two have the same",
+                "an organisation lists a name that is not a peer, or two list the same peer",
                 fix="list peers, each once",
                 key="federation.organisations",
             )
         if strangers := set(settings.aggregators) - set(settings.peers):
             raise ConfigError(
-                f"{', '.join(sorted(strangers))} may aggregate, but is no peer", key="federation.aggregators"
+                f"{', '.join(sorted(strangers))} may aggregate, but is not a peer", key="federation.aggregators"
             )
 
     @property
@@ -266,7 +266,7 @@ def load_federation(path: Path) -> FederationFile:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", fix="give the path of FEDERATION.toml") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {error}", fix="mend that line") from None
+        raise ConfigError(f"{path} is not TOML: {error}", fix="fix that line") from None
     settings = data.pop("federation", None)
     if not isinstance(settings, dict):
         raise ConfigError("there is no table [federation]", fix="see docs/first-hour.md for an example", path=path)

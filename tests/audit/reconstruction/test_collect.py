@@ -112,7 +112,7 @@ def test_a_run_can_be_gone_on_from():
 
 
 def test_what_the_attacks_have_no_model_of_is_refused():
-    with pytest.raises(ConfigError, match="models of their own"):
+    with pytest.raises(ConfigError, match="their own models"):
         seen_by("wire", "method=gossip")
     with pytest.raises(ConfigError, match="gradient steps"):
         seen_by("aggregator", "method=eris", "local.optimizer=adam")

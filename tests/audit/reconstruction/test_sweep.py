@@ -124,7 +124,7 @@ def test_ctrl_c_is_clean_and_the_same_command_goes_on(tmp_path, command):
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=120)[1]
     assert process.returncode == 130
-    assert f"--out {out} goes on" in said.replace("\n", "")
+    assert f"--out {out} continues" in said.replace("\n", "")
     assert "Traceback" not in said
     finished = list(out.rglob("*.npz"))
     assert finished

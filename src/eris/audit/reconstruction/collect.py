@@ -247,7 +247,7 @@ def check_attackable(config: Config, observers: Sequence[Observer], rounds: int)
     local, method = config.local, method_by_name(config.methods[0])
     if method.exchange is not None:
         raise ConfigError(
-            f"members of {method.name} have models of their own, which inversion does not follow",
+            f"members of {method.name} have their own models, which inversion does not follow",
             fix="audit a method that moves one common model",
             key="method",
         )

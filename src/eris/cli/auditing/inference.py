@@ -20,10 +20,10 @@ __all__ = ["property_inference", "source_inference"]
 
 _Source = Annotated[
     Path | None,
-    typer.Argument(metavar="[CONFIG or RUN DIR]", help="Settings to train with; without: a small preset."),
+    typer.Argument(metavar="[CONFIG or RUN DIR]", help="Settings to train with (default: a small preset)."),
 ]
 _Observer = Annotated[str, typer.Option(help="aggregator (default), pair (with masks), coalition:C, server or wire.")]
-_Seeds = Annotated[int, typer.Option(min=1, help="Trainings with as many seeds; a statement takes ten.")]
+_Seeds = Annotated[int, typer.Option(min=1, help="Number of trainings, each with its own seed; a claim needs ten.")]
 
 
 def property_inference(

@@ -21,6 +21,6 @@ def resumable(folder: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         Console(stderr=True).print(
-            f"interrupted: the same command with --out {folder} goes on", soft_wrap=True, markup=False
+            f"interrupted: the same command with --out {folder} continues", soft_wrap=True, markup=False
         )
         raise typer.Exit(ExitCode.INTERRUPTED) from None

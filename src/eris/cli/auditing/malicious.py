@@ -19,7 +19,9 @@ __all__ = ["malicious"]
 def malicious(
     changes: Changes = None,
     aggregators: Annotated[int, typer.Option(min=2, help="Shards; one aggregator lies.")] = 8,
-    seeds: Annotated[int, typer.Option(min=1, help="Batches with as many seeds; a statement takes ten.")] = 5,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Number of batches, each with its own seed; a claim needs ten.")
+    ] = 5,
     out: Out = None,
     as_json: Json = False,
 ) -> None:

@@ -41,13 +41,13 @@ _MasksKnown = Annotated[
 def membership(
     source: Annotated[
         Path | None,
-        typer.Argument(metavar="[CONFIG or RUN DIR]", help="Settings to train with; without: a small preset."),
+        typer.Argument(metavar="[CONFIG or RUN DIR]", help="Settings to train with (default: a small preset)."),
     ] = None,
     changes: Changes = None,
     observer: Annotated[
         list[str] | None,
         typer.Option(
-            help="aggregator (default), pair (masked), coalition:C, server, neighbour, broadcast, wire; several may be."
+            help="aggregator (default), pair (masked), coalition:C, server, neighbour, broadcast, wire; repeatable."
         ),
     ] = None,
     attack: AttackName = "best",
@@ -56,7 +56,7 @@ def membership(
         typer.Option(
             min=1,
             show_default="5",
-            help="Trainings with as many seeds that nothing was chosen on; a statement takes ten.",
+            help="Number of trainings, each with a seed that nothing was tuned on; a claim needs ten.",
         ),
     ] = None,
     canaries: Canaries = 64,
@@ -75,10 +75,10 @@ def membership(
     ] = False,
     all_attacks: Annotated[
         bool,
-        typer.Option("--all-attacks", help="Let every attack listen: another can then be asked without training."),
+        typer.Option("--all-attacks", help="Let every attack listen, to ask for another one later without training."),
     ] = False,
     processes: Annotated[
-        int | None, typer.Option(min=1, show_default="cores", help="Trainings that are under way at once.")
+        int | None, typer.Option(min=1, show_default="cores", help="Trainings to run at once.")
     ] = None,
     out: Out = None,
     as_json: Json = False,

@@ -29,8 +29,8 @@ AttackName = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON, nothing else.")]
-Canaries = Annotated[int, typer.Option(min=4, help="Most canaries a member (half of its samples at most).")]
-Views = Annotated[int, typer.Option(min=1, help="Most places to look at a member from.")]
+Canaries = Annotated[int, typer.Option(min=4, help="Most canaries per member (at most half of its samples).")]
+Views = Annotated[int, typer.Option(min=1, help="Most viewpoints on each member.")]
 _FEDERATION = "FEDERATION.toml"
 Out = Annotated[Path | None, typer.Option(help="Folder of the results (default: audits/TIME).")]
 

@@ -21,7 +21,7 @@ __all__ = ["poisoning"]
 def poisoning(
     source: Annotated[
         Path | None,
-        typer.Argument(metavar="[CONFIG or RUN DIR]", help="Settings to train with; without: a small preset."),
+        typer.Argument(metavar="[CONFIG or RUN DIR]", help="Settings to train with (default: a small preset)."),
     ] = None,
     changes: Changes = None,
     attack: Annotated[
@@ -34,7 +34,7 @@ def poisoning(
     ] = None,
     attackers: Annotated[int, typer.Option(min=1, help="Members that do harm; fewer than half.")] = 2,
     target: Annotated[int, typer.Option(min=0, help="The class that a backdoor opens to.")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each pair; a statement takes ten.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each pair; a claim needs ten.")] = 3,
     out: Out = None,
     as_json: Json = False,
 ) -> None:

@@ -29,7 +29,7 @@ def reconstruction(
         Path | None,
         typer.Argument(
             metavar="[CONFIG or RUN DIR]",
-            help="Settings to train with, or a finished run whose model is gone on from; without: a small preset.",
+            help="Settings to train with, or a finished run to continue from (default: a small preset).",
         ),
     ] = None,
     changes: Changes = None,
@@ -48,7 +48,7 @@ def reconstruction(
     mode: Annotated[str, typer.Option(help="mask-aware, zero-filled (the published attacks), or both.")] = "both",
     images: Annotated[int, typer.Option(min=1, help="Pictures to recover for each defence.")] = 3,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Give every member so many pictures and one step on all of them.")
+        int | None, typer.Option(min=1, help="Give every member this many pictures and one step on all of them.")
     ] = None,
     round: Annotated[int, typer.Option(min=1, help="Attack this round, counted from where the training begins.")] = 1,
     together: Annotated[

@@ -24,7 +24,7 @@ def text(
     lora: Annotated[int, typer.Option(min=0, help="Train adapters of this rank instead of all weights.")] = 0,
     attack: Annotated[
         list[str] | None,
-        typer.Option(help="span (default: DAGER's check) or search (in the manner of LAMP, seconds a text)."),
+        typer.Option(help="span (default: DAGER's check) or search (in the manner of LAMP, seconds per text)."),
     ] = None,
     aggregators: Annotated[str, typer.Option(help="Numbers of aggregators; 1 is a server.")] = "1,8,32",
     tokens: Annotated[str, typer.Option(help="Lengths of texts.")] = "8,32",

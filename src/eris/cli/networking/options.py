@@ -71,7 +71,7 @@ RelayOption = Annotated[
     typer.Option(
         "--relay",
         metavar="HOST:PORT",
-        help="Open no port; be reached by this `eris relay`. Repeatable: others stand by.",
+        help="Open no port; be reached through this `eris relay`. Repeatable, for spares.",
     ),
 ]
 ProxyOption = Annotated[
@@ -165,7 +165,7 @@ def known_caller(
     found = [] if given else list(_beside(file, names))
     if len(found) > 1 and found[0] != COORDINATOR:
         raise ConfigError(
-            f"there are credentials of {', '.join(found)} beside {file}, and who asks goes on record",
+            f"there are credentials of {', '.join(found)} beside {file}, and the request is recorded under a name",
             fix="say who you are with --peer NAME",
         )
     credentials = find_credentials(file, federation, given, *names)
@@ -198,7 +198,7 @@ def find_credentials(file: Path, federation: FederationFile, given: Path | None,
     credentials = Credentials(found)
     if credentials.federation != federation.name:
         raise ConfigError(
-            f"the certificate is of federation {credentials.federation!r}, the file of {federation.name!r}",
+            f"the certificate belongs to federation {credentials.federation!r}, the file to {federation.name!r}",
             fix="use the credentials and the file of the same federation",
             folder=found,
         )

@@ -23,7 +23,7 @@ def if_one_leaves(status: Overview, name: str, least: int) -> str:
     if status.ended:
         return f"the run has ended already ({status.ended}); {name} is taken out of it"
     if not status.started:
-        return f"the run has not begun; it goes on waiting for all who are listed, and {name} may still come"
+        return f"the run has not begun; it keeps waiting for all listed peers, and {name} may still come"
     if len(others) < least:
         left = f"{len(others)} members are left, and means of fewer than {least} are not published"
         return f"the run ends for everybody after {status.round} of {status.rounds} rounds (exit code 14): {left}"
@@ -39,7 +39,7 @@ def if_stopped(status: Overview) -> str:
     here = [peer.name for peer in status.peers if peer.here]
     done = f"after {status.round} of {status.rounds} rounds" if status.started else "before its first round"
     whom = f"for {_named(here)}" if here else "and nobody is here"
-    return f"the run ends {done} {whom} (exit code 24); the same commands in the same folders go on with it"
+    return f"the run ends {done} {whom} (exit code 24); the same commands in the same folders continue it"
 
 
 def ask(outlook: str, *, yes: bool) -> None:
@@ -48,8 +48,8 @@ def ask(outlook: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigError("nobody can be asked here whether that is wanted", fix="give --yes if it is")
-    typer.confirm("go on?", abort=True)
+        raise ConfigError("there is no terminal here to ask for confirmation", fix="give --yes to confirm")
+    typer.confirm("continue?", abort=True)
 
 
 def _named(names: Sequence[str]) -> str:

@@ -64,7 +64,7 @@ class BoundsQuestion:
         if not self.keep:
             return self
         if "omega" in self.given:
-            raise ConfigError("--keep and --omega say the same", fix="give one of the two")
+            raise ConfigError("--keep and --omega set the same thing", fix="give one of the two")
         return replace(self, omega=1 / parse_share(self.keep) - 1)
 
 

@@ -63,11 +63,11 @@ class Asked:
 def completed(asked: Asked) -> Asked:
     """Return what was asked, with a configuration file's settings or the defaults where nothing was said."""
     if asked.omega is not None and asked.keep:
-        raise ConfigError("--keep and --omega say the same", fix="give one of the two")
+        raise ConfigError("--keep and --omega set the same thing", fix="give one of the two")
     for rate in (asked.rate, asked.server_rate, asked.relay_rate):
         if rate.isdigit() and 0 < int(rate) < _SMALL_RATE:
             fix = f"write {rate}MB/s or {rate}Mbit/s"
-            raise ConfigError(f"rate is {rate!r}, which would be bytes a second", fix=fix)
+            raise ConfigError(f"rate is {rate!r}, which would be bytes per second", fix=fix)
     if not asked.model.endswith(".toml"):
         return _filled(asked, participation="100%", keep="5%", masks="shared")
     config = load_config(asked.model)
