@@ -44,7 +44,7 @@ class Federation:
     `loss` is a name (``"mse"``) or a function of what the model answers and the targets; `metrics` are further figures,
     by name ``{"recall": function}`` or just the functions.
 
-    Instead of all these, `task` may be a learning problem of one's own (`eris.Task`), or a function of the
+    Instead of all these, `task` may be your own learning problem (`eris.Task`), or a function of the
     configuration and a member's number that returns one, as for ``eris join --task``. All other settings are those of a
     configuration file, tables as dictionaries (``local={"lr": 0.1}``) or as `changes` in the words of
     ``eris run --set`` (``["data.alpha=0.2"]``).
@@ -52,7 +52,7 @@ class Federation:
     Whatever has a name may be an object: a method (`eris.Method`), and in the tables a compressor, rule, optimizer,
     schedule, partition or correction (``server={"rule": MyRule()}``).
 
-    Names are trained in worker processes; objects of one's own in this process.
+    Names are trained in worker processes; your own objects in this process.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ def _require_maker(model: Any) -> None:
 
 
 def with_names_of_its_own(config: Config) -> Config:
-    """Let a run with a task of one's own not claim the data and the model that are defaults."""
+    """Let a run with your own task not claim the data and the model that are defaults."""
     from eris.config import Config
     from eris.tasks import OWN
 
@@ -222,7 +222,7 @@ def _reported(result: RunResult) -> RunResult:
 
 
 def require_nothing_else(config: Config, *, heard: Set[str] = frozenset()) -> None:
-    """Refuse settings that a task of one's own never hears of, but those (`model.options`) that it does hear."""
+    """Refuse settings that your own task never hears of, but those (`model.options`) that it does hear."""
     from eris.config import Config
     from eris.errors import ConfigError
 

@@ -134,7 +134,7 @@ def own_task(
     metrics: Metrics | None = None,
     collate: Callable[[list[Any]], Any] | None = None,
 ) -> Task:
-    """Build a task with a model, data or a loss of one's own in place of what the configuration names.
+    """Build a task with your own model, data or loss in place of what the configuration names.
 
     Data are what to train and what to test on (None: nothing): each a pair of arrays (inputs, targets), with ids as a
     third for a natural partition; a dictionary of columns; or anything that has samples by number. Or they are a
@@ -205,7 +205,7 @@ def _require_torch() -> None:
 
 
 def _examples(part: Any, collate: Callable[[list[Any]], Any] | None) -> Any:
-    """Return one split of data of one's own as what a task takes."""
+    """Return one split of your own data as what a task takes."""
     from eris.data import ArrayExamples
     from eris.local.own_examples import Columns, Items, array_of, is_items
 

@@ -398,7 +398,7 @@ def _train(audited: AuditedRun, config: Config, listeners: Sequence[Listener], s
     options: dict[str, Any] = {"task": audited.task, "listeners": [audited, *listeners], "stopped": stopped}
     result = resume(audited.folder, **options) if audited.begun else run(config, audited.folder, **options)
     if not result.finished:
-        raise RunStopped("the training was stopped: nothing is reported yet", fix="run the audit again: it goes on")
+        raise RunStopped("the training was stopped: nothing is reported yet", fix="run the audit again: it continues")
 
 
 def _pass_over(audited: AuditedRun, listeners: Sequence[Listener]) -> None:

@@ -155,7 +155,7 @@ def _trained(
     options: dict[str, Any] = {"task": poisoned, "listeners": listeners, "stopped": stopped}
     result = resume(folder, **options) if (folder / "config.toml").exists() else run(config, folder, **options)
     if not result.finished:
-        raise RunStopped("a training was stopped: nothing is reported yet", fix="run the audit again: it goes on")
+        raise RunStopped("a training was stopped: nothing is reported yet", fix="run the audit again: it continues")
     found = _figures(poisoned, folder)
     write_json(mark, {"key": key, **found})
     return found

@@ -48,7 +48,7 @@ def init(
 def issue(
     folder: _Folder, name: _Name, host: _Hosts = None, days: _Days = _PEER_DAYS, replace: _Replace = False
 ) -> None:
-    """Make key and certificate for one peer; again for the same name: renew it with the same key."""
+    """Make a key and certificate for one peer; for a name that has one, renew it with the same key."""
     from eris.transport.authority import Authority
 
     made = Authority(folder).issue(name, hosts=host or (), days=days, replace=replace)
@@ -99,7 +99,7 @@ def sign(
     days: _Days = _PEER_DAYS,
     replace: _Replace = False,
 ) -> None:
-    """Sign a peer's request, after comparing its fingerprint with the peer by another way."""
+    """Sign a peer's request, after comparing its fingerprint with the peer over another channel."""
     from eris.transport.authority import Authority
 
     made = Authority(folder).sign(request, hosts=host or (), days=days, replace=replace)
@@ -116,7 +116,7 @@ def renew(
         int | None, typer.Option(min=0, metavar="DAYS", help="Only those that expire within this many days.")
     ] = None,
 ) -> None:
-    """Issue new certificates for the keys that peers have; running peers take them up without a restart."""
+    """Issue new certificates for the peers' existing keys; running peers pick them up without a restart."""
     import time
 
     from eris.transport.authority import Authority
@@ -142,7 +142,7 @@ def rotate(
         bool, typer.Option("--finish", help="Trust only the new CA, once everybody has renewed.")
     ] = False,
 ) -> None:
-    """Replace the CA itself, with a time in which both are believed."""
+    """Replace the CA itself, with a period in which both are trusted."""
     from eris.transport.authority import Authority
 
     authority = Authority(folder)

@@ -97,7 +97,7 @@ def register(app: typer.Typer) -> None:
         as_json: Annotated[bool, typer.Option("--json", help="Print compare.json, nothing else.")] = False,
         quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     ) -> None:
-        """Run several methods on the same data, seeds and rounds, and set what they reach beside what they cost."""
+        """Run several methods on the same data, seeds and rounds, and compare what they reach with what they cost."""
         if names_only:
             _list(as_json=as_json)
             return

@@ -72,7 +72,7 @@ def register(app: typer.Typer) -> None:
         log_json: JsonLogs = False,
         with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
     ) -> None:
-        """Take peers in, keep the clock, write verdicts; on any machine that all peers can reach."""
+        """Admit peers, keep the clock, write verdicts; on any machine that all peers can reach."""
         from eris.cli.networking.allocator import keep_few_arenas
         from eris.cli.networking.logs import start_logging
         from eris.cli.networking.options import address_option, find_credentials, web_place

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
         credentials: CredentialsOption = None,
         yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     ) -> None:
-        """Leave a run for good, after saying what becomes of it. (Ctrl-C only interrupts `eris join`.)"""
+        """Leave a run for good, after saying what that does to it. (Ctrl-C only interrupts `eris join`.)"""
         from eris.cli.networking.options import known_caller
         from eris.cli.networking.outlook import ask, if_one_leaves
         from eris.peer.federation_file import load_federation

@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
         options: Annotated[bool, typer.Option("--options", help="Say what options each takes.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     ) -> None:
-        """List what has a name: built in, or of an installed package.
+        """List everything with a name: built in, or from an installed package.
 
         Each can also be given as module:name, or as an object in Python (docs/extend.md).
 

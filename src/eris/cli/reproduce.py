@@ -53,10 +53,10 @@ def register(app: typer.Typer) -> None:
         ] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, nothing else.")] = False,
     ) -> None:
-        """Run a table or figure of the paper and set what comes out beside what is printed.
+        """Run a table or figure of the paper and show the results beside the printed numbers.
 
-        Cells are kept one by one: the same command goes on where it was interrupted, and what one experiment did
-        another need not do again.
+        Cells are saved one by one: the same command continues where it was interrupted, and experiments share
+        the cells they have in common.
 
         **Examples**
 

@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
         wait: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for a coordinator to come up.")] = 0.0,
         as_json: Annotated[bool, typer.Option("--json", help="Print what the coordinator says, as JSON.")] = False,
     ) -> None:
-        """Ask the coordinator who is there and how far the run is."""
+        """Ask the coordinator who is there and how far the run has got."""
         from eris.cli.networking.options import caller
 
         with caller(file, credentials) as client:

@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
         once: Annotated[bool, typer.Option("--once", help="Print the table once and exit.")] = False,
         credentials: CredentialsOption = None,
     ) -> None:
-        """See a run while it goes on: state, rounds, peers, lost shards, bytes, seconds, loss, exposure."""
+        """Watch a run in progress: state, rounds, peers, lost shards, bytes, seconds, loss, exposure."""
         with _source(place, credentials) as (facts, look, ended):
             if once:
                 look()

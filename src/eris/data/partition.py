@@ -34,7 +34,7 @@ Parts = list[Indices]
 class Undivided:
     """A train split before anybody has a part of it: what a way of dividing may look at.
 
-    Ways of one's own read `members`, `count`, `labels` and `ids`, and draw from `seed`, which all peers share.
+    Your own partitions read `members`, `count`, `labels` and `ids`, and draw from `seed`, which all peers share.
     """
 
     count: int

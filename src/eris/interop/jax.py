@@ -1,4 +1,4 @@
-"""JAX: a model that is a pytree, trained by a function of one's own.
+"""JAX: a model that is a pytree, trained by your own function.
 
     def task(config, peer):
         return jax_task(init, train, my_rows(peer), evaluate=score)

@@ -10,7 +10,7 @@
 | ``model`` | has a `.loss` | handed to the network as `labels` | none |
 | a function | whatever it takes | whatever it takes | none |
 
-The label −100 counts nowhere. Whatever else is to be reported is a metric of one's own.
+The label −100 counts nowhere. To report anything else, write your own metric.
 """
 
 from __future__ import annotations

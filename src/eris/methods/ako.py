@@ -36,7 +36,7 @@ class Ako:
     accumulated: Models = field(repr=False)
 
     def play(self, round: int, models: Models, updates: Models, send: Send) -> None:
-        """Accumulate, send the partition whose turn it is, apply one's own gradient and the partitions of others."""
+        """Accumulate, send the partition whose turn it is, apply its own gradient and the others' partitions."""
         chunk = round % self.chunks.shards
         places = self.chunks.coordinates(chunk)
         for sum_so_far, update in zip(self.accumulated, updates, strict=True):

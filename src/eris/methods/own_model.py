@@ -46,5 +46,5 @@ class OwnModel(Transform):
 
 
 def own_model() -> OwnModel:
-    """Train from a model of one's own."""
+    """Train from the member's own model."""
     return OwnModel()

@@ -1,4 +1,4 @@
-"""SCAFFOLD: every local gradient is corrected by c − c_k, what all members' gradients are like less what one's own are.
+"""SCAFFOLD: every local gradient is corrected by c − c_k, all members' mean gradient minus the member's own.
 
 c_k is the mean of a member's last local gradients, c the members' weighted mean of them. Both follow from updates: with
 gradient steps of size η, τ_k of them, u_k/(τ_k η) is the mean corrected gradient (weighted as momentum weighs them).

@@ -107,7 +107,7 @@ def _summariser(dataset: Dataset[Texts], model: str | ModelFactory, options: dic
 
 
 def _tokenizer(model: str | ModelFactory, options: dict[str, Any]) -> Any:
-    """Return the tokenizer of the model's source; a module of one's own names one as the option `tokenizer`."""
+    """Return the tokenizer of the model's source; your own module names one as the option `tokenizer`."""
     from eris.models.text import tokenizer_of
 
     source = options.pop("tokenizer", None) or options.get("source") or (model if model in PRETRAINED_KINDS else None)

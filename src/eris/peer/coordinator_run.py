@@ -175,7 +175,7 @@ class CoordinatorRun:
             self._gone(self.coordinator, peer)
 
     def sit_out(self, peer: int, plan: str) -> None:
-        """Let nobody wait for who sends nothing in the round in flight; however often it says so, all hear it once."""
+        """Tell all, once, not to wait for a member that sends nothing in this round, however often it says so."""
         said, in_flight = (plan, peer), self.running.in_flight
         if said in self._idle or in_flight is None or in_flight.digest != plan:
             return
@@ -188,7 +188,7 @@ class CoordinatorRun:
         self._post(PeerGone(peer))
 
     def _excuse(self, peer: int, *, moved: bool, contributes: bool) -> None:
-        """Let nobody wait in this round for who came back into its middle, before it was missed.
+        """Tell all not to wait in this round for a peer that came back in the middle of it, before it was missed.
 
         Who has moved cannot be dialled before the next plan; who lost its reference sends nothing.
         """

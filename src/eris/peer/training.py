@@ -60,7 +60,7 @@ class Training:
         self._forget()
 
     def begin_anew(self) -> None:
-        """Stand at the very beginning of the run, with nothing of one's own."""
+        """Stand at the very beginning of the run, with no state."""
         start = Replica.start(self._member.recipe, initial_model(self.task, self._seed), pool=self._pool)
         self._member.begin_anew(start.state())
         self._forget()

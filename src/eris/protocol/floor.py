@@ -124,7 +124,7 @@ class Floor:
 
 
 def usual_share(policy: ShardPolicy, round: int) -> float:
-    """Return the limit of who names none: one's own shard and one that is stood in for, but never the whole update.
+    """Return the default limit: a peer's own shard and one it stands in for, but never the whole update.
 
     By the real sizes of the shards, so that it is never less than a peer's own load; with equal ones, 2·replicas/A.
     """

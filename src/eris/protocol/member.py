@@ -187,7 +187,7 @@ class Member:
             self.forget_reference()
 
     def start(self) -> Vector:
-        """Return the model to begin local training with, as a copy of one's own."""
+        """Return the model to begin local training with, as the member's own copy."""
         model = self._pool.vector(self.replica.model.size)
         copy_over(self.look(), model)
         return model
@@ -441,7 +441,7 @@ class Member:
         self.plan, self._outgoing, self._held, self._last_held = None, None, {}, {}
 
     def begin_anew(self, state: Mapping[str, Vector]) -> None:
-        """Stand before the first round with nothing of one's own: no reference, nothing that was withheld."""
+        """Stand before the first round with no state: no reference, nothing that was withheld."""
         self.restore(Snapshot(0, GENESIS, dict(state)))
         self.private = initial_state(self.recipe.chain.private_state, self.recipe.spec.n_trainable, self._pool)
         self.forget_reference()

@@ -87,7 +87,7 @@ def _named(result: MethodResult, table: str) -> str:
     part = result.config.get(table)
     name = part.get("name") if isinstance(part, dict) else part
     if name == "own":  # given as an object in Python
-        return f"{'a model' if table == 'model' else table} of one's own"
+        return f"custom {table}"
     return name if isinstance(name, str) else ""
 
 

@@ -219,7 +219,7 @@ def _task_key(config: Config) -> str:
 
 
 def open_engine(config: Config, task: Task | TaskSource | None = None) -> Engine:
-    """Start what does the work: this process for one worker or a task of one's own, else worker processes or Ray."""
+    """Start what does the work: this process for one worker or your own task, else worker processes or Ray."""
     from eris.tasks import as_asked
 
     if task is not None:
@@ -241,7 +241,7 @@ def open_engine(config: Config, task: Task | TaskSource | None = None) -> Engine
 
 
 def _require_noise(config: Config, task: Task | TaskSource) -> None:
-    """Refuse to account for noise in local steps that a task of one's own does not add."""
+    """Refuse to account for noise in local steps that your own task does not add."""
     samples = [1]  # of a source nobody knows yet
     if not isinstance(task, TaskSource):
         samples = [task.samples(member) for member in range(task.members)]

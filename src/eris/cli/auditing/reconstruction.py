@@ -64,7 +64,7 @@ def reconstruction(
 ) -> None:
     """Recover members' pictures from what an observer saw of their updates, and show them beside the originals.
 
-    Results are written picture by picture: the same command with the same --out goes on where it was interrupted.
+    Results are written picture by picture: the same command with the same --out continues where it was interrupted.
 
     **Examples**
 
