@@ -165,7 +165,7 @@ def test_whoever_interrupts_is_told_how_to_go_on(invoke, monkeypatch, what):
         monkeypatch.setattr(place, interrupted)
     done = invoke("audit", *what, *(ONE if what == ("membership",) else FAST), "--out", "here")
     assert done.exit_code == 130
-    assert "the same command with --out here goes on" in done.output
+    assert "the same command with --out here continues" in done.output
 
 
 def test_a_sweep_draws_its_axis(invoke, tmp_path):

@@ -103,7 +103,7 @@ def test_ctrl_c_says_how_to_go_on(invoke, monkeypatch):
     monkeypatch.setattr("eris.simulate.comparison.Comparison.run", interrupted)
     done = invoke("compare", "fedavg", *FAST)
     assert done.exit_code == 130
-    assert re.search(r"the same command with --out runs/\S+-compare goes on", done.output)
+    assert re.search(r"the same command with --out runs/\S+-compare continues", done.output)
 
 
 def test_the_list_for_programs(invoke):

@@ -110,7 +110,7 @@ def test_ctrl_c_says_how_to_go_on(invoke, monkeypatch):
     monkeypatch.setattr("eris.audit.reconstruction.run.audit_reconstruction", interrupted)
     done = invoke("audit", "reconstruction", *CHANGES, "--out", "found")
     assert done.exit_code == 130
-    assert "--out found goes on" in done.output
+    assert "--out found continues" in done.output
 
 
 @pytest.mark.parametrize(
