@@ -6,8 +6,9 @@
     python benchmarks/attackers.py pads HASH [--out FOLDER] [--seeds 12]
     python benchmarks/attackers.py sweeps HASH [--out FOLDER] [--seeds 3]
 
-`gate` derives its seeds from a hash, so that nobody has chosen anything on them. Both attacks listen to the same
-trainings, from one place for each member that is chosen beforehand. What is seen there is
+`gate` derives its seeds from the hash of a commit of this history, the one that froze what is measured, so that nobody
+has chosen anything on them: seed i is 10,000 + the first six bytes of SHA-256("HASH i"), i = 0 … 9. Both attacks listen
+to the same trainings, from one place for each member that is chosen beforehand. What is seen there is
 
     server          the whole update; ERIS sends what FedAvg would, to the bit, so it is taken of the same training as
     1 of 8          one shard of eight
@@ -18,7 +19,7 @@ trainings, from one place for each member that is chosen beforehand. What is see
 all on the small preset of `eris audit membership` (one step: with those changes). The digest of all settings is frozen
 below: with others the figures would be about something else. Prints one JSON object with the paired mean difference of
 the AUC and its 95 % t-interval over seeds; the gate is passed if on every view the mean is ≥ 0 and the lower limit
-≥ −0.02.
+≥ −0.02. What it printed is kept in benchmarks/gate.json, which tests/audit/attacks/test_gate.py checks.
 
 `tune` is where choices are made: every registered attack, and the reference, on seeds 2 to 8 of the first two
 federations, broadcasts included. What it prints, the mean AUC of each attack, is in the package and says
@@ -44,6 +45,7 @@ import json
 import math
 import multiprocessing
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -202,6 +204,13 @@ def digest() -> str:
     return sha256(json.dumps([SMALL, trainings]).encode()).hexdigest()[:16]
 
 
+def require_commit(text: str) -> None:
+    """Refuse a hash that is not the full one of a commit of this history: who may choose it chooses seeds."""
+    asked = ["git", "-C", str(ROOT), "merge-base", "--is-ancestor", text, "HEAD"]
+    if len(text) != 40 or subprocess.run(asked, capture_output=True, check=False).returncode:
+        sys.exit(f"{text} is not the full hash of a commit of this history")
+
+
 def seeds_from(text: str, count: int) -> list[int]:
     """Return seeds that follow from a hash; all are far above those that anybody tuned on."""
     digests = (sha256(f"{text} {number}".encode()).digest() for number in range(count))
@@ -313,7 +322,7 @@ class Remembering:
 
 def measured(name: str, seed: int, lookers: Sequence[Looker]) -> dict[str, Any]:
     """Train once and return the AUC and the one-run ε of each attack on each view."""
-    config, began = settings(name, seed), time.monotonic()
+    config, began = settings(name, seed), time.process_time()
     task: AuditableTask = build_task(config.model_dump(mode="json", exclude_none=True))
     planted = plant_in(task, config.seed, most=64)
     composition = compose(config, planted.task.spec, [planted.task.samples(m) for m in range(config.members)])
@@ -332,7 +341,7 @@ def measured(name: str, seed: int, lookers: Sequence[Looker]) -> dict[str, Any]:
     found: Figures = {}
     for looker, audit in zip(lookers, audits, strict=True):
         found |= looker.figures(audit)
-    seconds = round(time.monotonic() - began, 1)
+    seconds = round(time.process_time() - began, 1)  # of the processor
     return {"seed": seed, "training": name, "accuracy": accuracy, "views": found, "seconds": seconds}
 
 
@@ -527,6 +536,8 @@ def main() -> None:
     if chosen.what == "digest":
         print(digest())
         return
+    if chosen.what == "gate":
+        require_commit(chosen.hash)
     chosen.out.mkdir(parents=True, exist_ok=True)
     global ENDS
     ENDS = time.monotonic() + 60 * chosen.minutes
