@@ -47,7 +47,8 @@ def test_a_killed_unmasker_costs_at_most_what_it_was_to_unmask(tmp_path: Path, m
 def test_a_member_that_comes_back_has_another_key_and_sends_nothing_until_a_plan_shows_it(
     tmp_path: Path, moment: str
 ) -> None:
-    with fleet(tmp_path, "masked") as made:
+    # Rounds enough for a peer that takes its time to come back: on a busy machine six were over before it was here.
+    with fleet(tmp_path, "masked", changes=["rounds=24"]) as made:
         made.start_all(elder=Fault(moment))
         made.wait_dead("elder")
         made.start("elder")
