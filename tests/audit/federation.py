@@ -23,7 +23,7 @@ from eris.simulate.decentralised import DecentralisedSimulation
 from eris.simulate.inline_engine import InlineEngine
 from eris.simulate.script import LiveScript
 from eris.simulate.simulation import Simulation
-from eris.simulate.state_store import StateStore
+from eris.storage.state_store import StateStore
 
 MEMBERS = 5
 

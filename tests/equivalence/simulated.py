@@ -19,8 +19,8 @@ from eris.simulate.faults import Outages
 from eris.simulate.inline_engine import InlineEngine
 from eris.simulate.script import LiveScript
 from eris.simulate.simulation import Simulation
-from eris.simulate.state_store import StateStore
 from eris.simulate.work import StateLayout
+from eris.storage.state_store import StateStore
 from eris.transforms import Transform
 from tests.equivalence.case import Case
 from tests.equivalence.federation import outcome_of, recipe_of, roster_of, rules_of

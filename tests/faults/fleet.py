@@ -23,7 +23,7 @@ from eris.peer.federation_file import FederationFile
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
 from eris.simulate.run import run
-from eris.simulate.state_store import StateStore
+from eris.storage.state_store import StateStore
 from eris.transport.authority import Authority
 from eris.wire.schema import read_plain
 from tests.faults.process import Fault, Job, main

@@ -16,7 +16,7 @@ from eris.simulate.faults import slow_members
 from eris.simulate.inline_engine import InlineEngine
 from eris.simulate.script import LiveScript
 from eris.simulate.simulation import Simulation
-from eris.simulate.state_store import StateStore
+from eris.storage.state_store import StateStore
 from eris.tasks import build_task
 
 BATCHES = "local.batch=5"

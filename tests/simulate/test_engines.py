@@ -22,9 +22,9 @@ from eris.simulate.job_memory import JobMemoryPlan
 from eris.simulate.process_engine import ProcessEngine
 from eris.simulate.run import open_engine, run
 from eris.simulate.shared_memory import SharedBytes
-from eris.simulate.state_store import StateStore
 from eris.simulate.work import Job, do_jobs
 from eris.simulate.worker_process import TaskSource, worker_environment
+from eris.storage.state_store import StateStore
 from tests.simulate.setting import SMALL, NoStates, play, prepare, settings
 
 

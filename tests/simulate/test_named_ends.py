@@ -25,8 +25,8 @@ from eris.simulate.process_engine import ProcessEngine
 from eris.simulate.run import resume, run
 from eris.simulate.run_folder import RunFolder
 from eris.simulate.shared_memory import SharedBytes
-from eris.simulate.state_store import StateStore
 from eris.simulate.worker_process import TaskSource
+from eris.storage.state_store import StateStore
 from tests.simulate.setting import play, prepare, settings
 
 

@@ -29,9 +29,9 @@ from eris.protocol.verdict import GENESIS
 from eris.simulate.clock import Links
 from eris.simulate.engine import Engine, Pending
 from eris.simulate.simulation import StoppedByHand
-from eris.simulate.state_store import StateStore
 from eris.simulate.traffic import framed
 from eris.simulate.work import Job
+from eris.storage.state_store import StateStore
 
 __all__ = ["DecentralisedSimulation", "ManyModels"]
 

@@ -25,8 +25,8 @@ from eris.simulate.peer_exposure import PeerExposure
 from eris.simulate.run_folder import RunFolder, versions
 from eris.simulate.script import LiveScript, Replay, Rounds, Script
 from eris.simulate.simulation import Simulation, StoppedByHand
-from eris.simulate.state_store import StateStore
 from eris.simulate.summary import notes_of, summarise
+from eris.storage.state_store import StateStore
 
 __all__ = ["MethodRun"]
 

@@ -39,8 +39,8 @@ from eris.simulate.clock import Links
 from eris.simulate.engine import Engine, Pending
 from eris.simulate.intake import Intake, jobs_of
 from eris.simulate.script import Script
-from eris.simulate.state_store import StateStore
 from eris.simulate.work import Job, Work
+from eris.storage.state_store import StateStore
 
 __all__ = ["Simulation", "StoppedByHand"]
 

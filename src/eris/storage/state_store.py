@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from eris.atomic_file import writing
 from eris.errors import CheckpointError
-from eris.local.spec import Vector
 
 __all__ = ["NONE", "Slots", "StateStore"]
 
@@ -25,6 +24,7 @@ NONE = -1  # no file yet
 BUDGET = 1 << 26  # bytes of states held in memory
 
 Slots = NDArray[np.int8]
+Vector = NDArray[np.float32]
 
 
 class StateStore:

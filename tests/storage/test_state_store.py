@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from eris.errors import CheckpointError
-from eris.simulate.state_store import StateStore
+from eris.storage.state_store import StateStore
 
 MEMBERS = 3
 
