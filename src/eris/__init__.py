@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from eris.local.spec import ModelSpec, TensorSpec
     from eris.local.task import BlockResult, BlockTask, LocalResult, Task
     from eris.methods import Method, MethodFacts, MethodOptions
+    from eris.privacy import clip_by_norm
     from eris.seeds import Seed, private_root, private_root_from_os, public_root
     from eris.shards.plan import ShardPlan
     from eris.shards.policy import ShardPolicy
     from eris.step import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedNova, FedYogi, ServerOptimizer
-    from eris.transforms import Transform, chain, clip_by_norm, identity, rand_k, shift
+    from eris.transforms import Transform, chain, identity, rand_k, shift
 
 __all__ = [
     "BlockResult",
@@ -92,6 +93,7 @@ _HOMES = (
     "eris.local.spec",
     "eris.local.task",
     "eris.methods",
+    "eris.privacy",
     "eris.seeds",
     "eris.shards.plan",
     "eris.shards.policy",

@@ -24,6 +24,8 @@ from eris.methods import Method, check_options, method_by_name, with_defaults
 from eris.methods.masked import MASKED_FROM, check_masked, is_masked, smallest_sum
 from eris.methods.noise_budget import SampleNoise, multiplier, on_steps, on_sums, on_update
 from eris.methods.own_model import own_model
+from eris.privacy import noise_of
+from eris.privacy.noise import GaussianNoise
 from eris.privacy.ring_noise import RingNoise
 from eris.protocol.crowd import Crowd
 from eris.protocol.recipe import Recipe
@@ -33,8 +35,7 @@ from eris.shards.policy import ShardPolicy
 from eris.step.choose import optimizer_by_name
 from eris.step.optimizer import ServerOptimizer
 from eris.step.schedule import Schedule, schedule_by_name
-from eris.transforms import Chain, Transform, chain, noise_of, normalise_steps
-from eris.transforms.noise import GaussianNoise
+from eris.transforms import Chain, Transform, chain, normalise_steps
 
 _MOST_LISTED = 2000  # members that every plan lists, whether they take part or not
 

@@ -409,7 +409,7 @@ def _gradient(config: Config, samples: list[int]) -> LocalGradient | None:
     noise = on_steps(config, samples)
     if noise is None:
         return None
-    from eris.local.torch_private import PrivateGradient
+    from eris.privacy.torch_private import PrivateGradient
 
     return PrivateGradient(noise.bound, noise.multiplier, config.privacy.per_sample, config.local.micro_batch or None)
 

@@ -11,6 +11,7 @@ from eris.aggregate.encoding import FixedPoint
 from eris.aggregate.mean import WeightedMean
 from eris.local.spec import ModelSpec, Vector
 from eris.local.task import LocalResult
+from eris.privacy import clip_by_norm, gaussian_noise
 from eris.privacy.ring_noise import RingNoise
 from eris.protocol.floor import Floor
 from eris.protocol.member import Member
@@ -21,7 +22,7 @@ from eris.protocol.shown import RELEASED, Releases
 from eris.seeds import private_root, public_root
 from eris.shards.policy import ShardPolicy
 from eris.step.plain import FedAvgM
-from eris.transforms import Transform, chain, clip_by_norm, gaussian_noise
+from eris.transforms import Transform, chain
 from eris.transforms.natural import natural
 
 SPEC, PEERS = ModelSpec.flat(600), 6

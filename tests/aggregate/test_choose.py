@@ -5,7 +5,8 @@ import pytest
 from eris.aggregate import RULES, Contribution, TrimmedMean, WeightedMean, check_rule, rule_by_name
 from eris.errors import ConfigError
 from eris.local.spec import Vector
-from eris.transforms import chain, clip_by_norm, rand_k, shift
+from eris.privacy import clip_by_norm
+from eris.transforms import chain, rand_k, shift
 
 PLAIN, SPARSE, SHIFTED = chain(clip_by_norm(1.0)), chain(rand_k(0.1)), chain(shift(rand_k(0.1)))
 

@@ -5,24 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from eris.methods.named_transforms import TRANSFORMS
 from eris.methods.own_model import own_model
+from eris.privacy import clip_by_norm, gaussian_noise
 from eris.seeds import public_root
 from eris.shards.plan import scattered
-from eris.transforms import (
-    Accepted,
-    Chain,
-    MeanStretch,
-    chain,
-    clip_by_norm,
-    gaussian_noise,
-    normalise_steps,
-    prune,
-    qsgd,
-    rand_k,
-    shift,
-    top_k,
-)
-from eris.transforms.named import TRANSFORMS
+from eris.transforms import Accepted, Chain, MeanStretch, chain, normalise_steps, prune, qsgd, rand_k, shift, top_k
 from tests.transforms.scenes import context, normal
 
 N = 60

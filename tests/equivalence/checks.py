@@ -9,10 +9,11 @@ from eris.errors import InputError
 from eris.events import Event, RoundStarted
 from eris.local.spec import Vector
 from eris.local.task import LocalResult
+from eris.privacy import clip_by_norm
+from eris.privacy.noise import gaussian_noise
 from eris.seeds import private_root, public_root
 from eris.shards.plan import contiguous
-from eris.transforms import SendContext, State, Transform, chain, clip_by_norm
-from eris.transforms.noise import gaussian_noise
+from eris.transforms import SendContext, State, Transform, chain
 from tests.equivalence.case import Case
 from tests.equivalence.federation import Federation
 from tests.equivalence.reference import centrally

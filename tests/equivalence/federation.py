@@ -12,6 +12,7 @@ import numpy as np
 from eris.aggregate import rule_by_name
 from eris.local.spec import Vector
 from eris.local.task import LocalResult
+from eris.privacy import clip_by_norm
 from eris.protocol.floor import Floor
 from eris.protocol.in_process import InProcess
 from eris.protocol.member import Member
@@ -23,7 +24,7 @@ from eris.protocol.round_plan import RoundPlan
 from eris.protocol.rules import Rules
 from eris.seeds import private_root
 from eris.step import optimizer_by_name
-from eris.transforms import State, Transform, bernoulli, chain, clip_by_norm, identity, rand_k, shift
+from eris.transforms import State, Transform, bernoulli, chain, identity, rand_k, shift
 from eris.transforms.compress import Compress, Compressor
 from eris.transforms.normalise import normalise_steps
 from tests.equivalence.case import HYPER, Case

@@ -10,9 +10,9 @@ from torch import nn
 from eris.data import ArrayExamples
 from eris.local.own_examples import Columns
 from eris.local.torch_losses import objective_of
-from eris.local.torch_private import PrivateGradient
 from eris.local.torch_task import TorchTask
 from eris.local.torch_work import LocalWork
+from eris.privacy.torch_private import PrivateGradient
 from eris.seeds import private_root, public_root
 
 X = (np.arange(40 * 4, dtype=np.float32).reshape(40, 4) % 7) / 7

@@ -13,10 +13,10 @@ import eris
 from eris.data import ArrayExamples
 from eris.errors import ConfigError, ModelError
 from eris.local.torch_module import FlatModule, spec_of
-from eris.local.torch_private import PrivateGradient
 from eris.local.torch_task import TorchTask
 from eris.local.torch_work import LocalWork
 from eris.methods import METHODS
+from eris.privacy.torch_private import PrivateGradient
 from eris.seeds import private_root, public_root
 from tests.cli.processes import eris as command
 

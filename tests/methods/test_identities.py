@@ -11,7 +11,7 @@ from eris.errors import ConfigError
 from eris.events import Sent
 from eris.local.spec import ModelSpec
 from eris.methods import METHODS, with_defaults
-from eris.transforms import noise_of
+from eris.privacy import noise_of
 from tests.simulate.setting import play, settings
 
 QUADRATIC = ["data.name=synthetic-quadratic", "model.options={n=300}", "rounds=6", "server.weights=uniform"]

@@ -11,7 +11,7 @@ from eris.config import load_config
 from eris.errors import ConfigError, InputError
 from eris.local.torch_losses import Classification
 from eris.local.torch_module import FlatModule
-from eris.local.torch_private import PrivateGradient
+from eris.privacy.torch_private import PrivateGradient
 from eris.seeds import private_root, public_root
 from eris.tasks import build_task
 
@@ -49,7 +49,7 @@ def test_every_sample_is_clipped(scene):
 def test_without_clipping_and_noise_it_is_the_gradient(scene, monkeypatch):
     flat, batch = scene
     values = {"vmap": 4 * flat.spec.n_trainable}  # in three parts
-    monkeypatch.setattr("eris.local.torch_sample_gradients._VALUES_AT_ONCE", values)
+    monkeypatch.setattr("eris.privacy.torch_sample_gradients._VALUES_AT_ONCE", values)
     PrivateGradient(1e9, 0.0)(flat, Classification(), batch, SEED, 0)
     private = flat.gradient.copy()
     flat.differentiate(Classification(), *batch)

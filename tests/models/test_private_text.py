@@ -13,10 +13,10 @@ from eris.data import Dataset, Texts, load
 from eris.data.cache import manifest_of
 from eris.local.torch_losses import Classification
 from eris.local.torch_module import FlatModule
-from eris.local.torch_sample_gradients import _without_chance, clipped_sum, way_of
 from eris.models import model_by_name
 from eris.models.text import tokenizer_of
 from eris.models.tokens import LabelledTokens
+from eris.privacy.torch_sample_gradients import _without_chance, clipped_sum, way_of
 
 pytest.importorskip("transformers")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from eris.errors import ConfigError
 from eris.peer.budget import MemberBudget, RunSpent, TotalSpent, budget_folder
-from eris.transforms import Accountant
+from eris.privacy import Accountant
 
 RUN = RunSpent("grove", rounds=20, sent=10, largest_share=0.25, multiplier=4.0)
 

@@ -13,12 +13,13 @@ from eris.aggregate.encoding import FixedPoint, Ring32
 from eris.aggregate.fixed_point import RingScale
 from eris.errors import ConfigError, InputError
 from eris.local.task import LocalResult
+from eris.privacy import Accountant, clip_by_norm
 from eris.privacy.discrete_gaussian import TAIL, add_discrete_gaussian, discrete_gaussian
+from eris.privacy.privacy_loss import exact_epsilon, rdp_epsilon
 from eris.privacy.ring_noise import NOISE_ROOM, Kept, RingNoise, Sum, Worth, observers, sum_correction
 from eris.protocol import steps
 from eris.seeds import private_root, public_root
-from eris.transforms import Accountant, chain, clip_by_norm
-from eris.transforms.privacy_loss import exact_epsilon, rdp_epsilon
+from eris.transforms import chain
 from tests.equivalence.case import Case
 from tests.equivalence.federation import Federation
 

@@ -13,6 +13,7 @@ from eris.aggregate.mean import WeightedMean
 from eris.errors import SpecError, TaskError
 from eris.local.spec import Vector
 from eris.local.task import BlockResult, LocalResult
+from eris.privacy import clip_by_norm
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.block_update import BlockUpdate
 from eris.protocol.member import Member
@@ -25,17 +26,7 @@ from eris.step.adaptive import FedAdam
 from eris.step.plain import FedAvgM
 from eris.storage.buffer_pool import BufferPool
 from eris.storage.mapped import is_mapped
-from eris.transforms import (
-    Chain,
-    bernoulli,
-    chain,
-    clip_by_norm,
-    prune,
-    qsgd,
-    rand_k,
-    shift,
-    stratified_rand_k,
-)
+from eris.transforms import Chain, bernoulli, chain, prune, qsgd, rand_k, shift, stratified_rand_k
 from tests.protocol.test_rounds import SPEC, world
 from tests.protocol.world import Peer, World, sign_as, verify
 

@@ -8,6 +8,7 @@ import pytest
 from eris.errors import ConfigError
 from eris.methods.own_model import own_model
 from eris.methods.scaffold import ControlVariates
+from eris.privacy import clip_by_norm, gaussian_noise
 from eris.transforms import (
     AddsNoise,
     BeginsEpochs,
@@ -27,8 +28,6 @@ from eris.transforms import (
     Transform,
     capabilities,
     chain,
-    clip_by_norm,
-    gaussian_noise,
     identity,
     normalise_steps,
     prune,

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from eris.errors import ConfigError, InputError, PlanError
+from eris.privacy import clip_by_norm, gaussian_noise
 from eris.seeds import public_root
 from eris.shards.plan import contiguous, scattered
 from eris.transforms import (
@@ -13,9 +14,7 @@ from eris.transforms import (
     MeanStretch,
     Transform,
     chain,
-    clip_by_norm,
     fp16,
-    gaussian_noise,
     identity,
     normalise_steps,
     prune,

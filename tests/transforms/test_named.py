@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from eris.errors import ConfigError
-from eris.transforms import Compress, Shift, compressor_by_name, identity, rand_k, transform_by_name
-from eris.transforms.named import COMPRESSORS, TRANSFORMS
+from eris.methods.named_transforms import TRANSFORMS, transform_by_name
+from eris.transforms import Compress, Shift, compressor_by_name, identity, rand_k
+from eris.transforms.named import COMPRESSORS
 
 PARAMETERS = {
     "bernoulli": {"p": 0.1}, "magnitude_prune": {"p": 0.1}, "qsgd": {"levels": 4}, "qsgd_max": {"levels": 4},

@@ -10,7 +10,8 @@ import pytest
 import eris
 import eris.transforms
 from eris.methods import METHODS, Method
-from eris.transforms import Accepted, MeanStretch, Transform, chain, clip_by_norm, rand_k
+from eris.privacy import clip_by_norm
+from eris.transforms import Accepted, MeanStretch, Transform, chain, rand_k
 from tests.transforms.scenes import context, normal
 
 

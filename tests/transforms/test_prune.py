@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from eris.errors import ConfigError, InputError
+from eris.privacy import clip_by_norm
 from eris.seeds import public_root
 from eris.shards.plan import contiguous, scattered
-from eris.transforms import Accepted, chain, clip_by_norm, normalise_steps, prune
+from eris.transforms import Accepted, chain, normalise_steps, prune
 from tests.transforms.scenes import context, normal
 
 VALUES = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 2.0]), st.floats(-8, 8, width=32))

@@ -9,6 +9,7 @@ import pytest
 
 from eris.aggregate.mean import WeightedMean
 from eris.local.spec import ModelSpec, TensorSpec
+from eris.privacy import clip_by_norm, gaussian_noise
 from eris.protocol.floor import Floor
 from eris.protocol.in_process import InProcess
 from eris.protocol.recipe import Recipe
@@ -22,9 +23,7 @@ from eris.transforms import (
     bernoulli,
     bf16,
     chain,
-    clip_by_norm,
     fp16,
-    gaussian_noise,
     natural,
     normalise_steps,
     prune,

@@ -22,11 +22,11 @@ from eris.errors import ConfigError
 from eris.local.spec import Vector
 from eris.methods.own_model import OwnModel
 from eris.methods.scaffold import ControlVariates
+from eris.privacy.clip import ClipByNorm
+from eris.privacy.noise import GaussianNoise
 from eris.protocol.recipe import Recipe
 from eris.shards.plan import Coordinates, ShardPlan
 from eris.transforms import Compress, Compressor, Shift, Transform
-from eris.transforms.clip import ClipByNorm
-from eris.transforms.noise import GaussianNoise
 from eris.transforms.normalise import NormaliseSteps
 from eris.transforms.sparsify import Sparsifier, StratifiedRandK, share_of
 from eris.view import View

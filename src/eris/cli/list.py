@@ -18,7 +18,7 @@ __all__ = ["KINDS", "register"]
 KINDS = {  # kind → where its registry is; imported when it is asked for
     "methods": "eris.methods:METHODS",
     "compressors": "eris.transforms.named:COMPRESSORS",
-    "transforms": "eris.transforms.named:TRANSFORMS",
+    "transforms": "eris.methods.named_transforms:TRANSFORMS",
     "corrections": "eris.local.correction:CORRECTIONS",
     "rules": "eris.aggregate.choose:RULES",
     "optimizers": "eris.step.choose:OPTIMIZERS",

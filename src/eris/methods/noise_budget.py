@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from eris.config import Config
 from eris.errors import ConfigError
+from eris.privacy import Accountant, Epsilon, clip_by_norm, gaussian_noise, noise_multiplier
 from eris.privacy.ring_noise import RingNoise
-from eris.transforms import Accountant, Epsilon, Transform, clip_by_norm, gaussian_noise, noise_multiplier
+from eris.transforms import Transform
 
 __all__ = ["SampleNoise", "local_steps", "multiplier", "on_steps", "on_sums", "on_update", "with_noise"]
 

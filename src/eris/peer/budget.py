@@ -27,9 +27,9 @@ from eris.errors import CheckpointError, ConfigError, FloorError
 from eris.events import Event, RoundEnded, RoundStarted, RunEnded
 from eris.methods.masked import smallest_sum
 from eris.peer.node import Node
+from eris.privacy import Accountant, Epsilon
+from eris.privacy.accountant import Adjacency, Release, Unit
 from eris.privacy.ring_noise import RingNoise
-from eris.transforms import Accountant, Epsilon
-from eris.transforms.accountant import Adjacency, Release, Unit
 
 __all__ = ["MemberBudget", "RunBudget", "RunSpent", "TotalSpent", "budget_folder"]
 

@@ -27,8 +27,8 @@ from typing import Any
 
 from eris.aggregate.fixed_point import RingScale
 from eris.errors import ConfigError
+from eris.privacy.accountant import Accountant, Epsilon
 from eris.privacy.discrete_gaussian import TAIL
-from eris.transforms.accountant import Accountant, Epsilon
 from eris.transforms.capabilities import BoundsNorm
 from eris.transforms.chain import Chain
 

@@ -5,6 +5,7 @@ leaves instead of an update, `incoming` corrects the direction that every peer f
 square roots, so that a few large values do not drown the others, and squares the mean:
 
 >>> import numpy as np
+>>> from eris.privacy import clip_by_norm
 >>> class SquareRoots(Transform):
 ...     def __repr__(self):
 ...         return "square_roots()"
@@ -41,10 +42,10 @@ the capability:
 | `spent` | it adds noise, and says what that is worth |
 
 `needs_linear_rule = True` refuses a median of what it sends. Most that is called compression is no transform but a
-`Compressor` (`eris.transforms.compress`), which `chain` accepts in the place of the last transform.
+`Compressor` (`eris.transforms.compress`), which `chain` accepts in the place of the last transform. Clipping and noise
+are transforms too; they are in `eris.privacy`, with the accountants.
 """
 
-from eris.transforms.accountant import Accountant, Epsilon, noise_multiplier
 from eris.transforms.capabilities import (
     AddsNoise,
     BeginsEpochs,
@@ -61,13 +62,11 @@ from eris.transforms.capabilities import (
     SettlesUpdate,
 )
 from eris.transforms.chain import Chain, chain
-from eris.transforms.clip import clip_by_norm
 from eris.transforms.compress import Compress, Compressor
 from eris.transforms.exact import identity
 from eris.transforms.half import bf16, fp16
-from eris.transforms.named import compressor_by_name, transform_by_name
+from eris.transforms.named import compressor_by_name
 from eris.transforms.natural import natural
-from eris.transforms.noise import gaussian_noise, noise_of
 from eris.transforms.normalise import normalise_steps
 from eris.transforms.prune import magnitude_prune, prune
 from eris.transforms.quantize import qsgd, qsgd_max, terngrad, uniform
@@ -79,7 +78,6 @@ from eris.transforms.transform import Accepted, MeanStretch, Outgoing, SendConte
 
 __all__ = [
     "Accepted",
-    "Accountant",
     "AddsNoise",
     "BeginsEpochs",
     "BoundsNorm",
@@ -90,7 +88,6 @@ __all__ = [
     "Compress",
     "Compressor",
     "Drifts",
-    "Epsilon",
     "KeepsPrivateState",
     "KeepsPublicState",
     "MeanStretch",
@@ -106,17 +103,13 @@ __all__ = [
     "bernoulli",
     "bf16",
     "chain",
-    "clip_by_norm",
     "compressor_by_name",
     "fp16",
     "gamma_diana",
     "gamma_paper",
-    "gaussian_noise",
     "identity",
     "magnitude_prune",
     "natural",
-    "noise_multiplier",
-    "noise_of",
     "normalise_steps",
     "prune",
     "qsgd",
@@ -127,6 +120,5 @@ __all__ = [
     "stratified_rand_k",
     "terngrad",
     "top_k",
-    "transform_by_name",
     "uniform",
 ]

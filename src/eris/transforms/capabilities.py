@@ -12,14 +12,16 @@ a transform finds its states in the context, on the way back in the mean. Nothin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from eris.local.spec import Vector
-from eris.transforms.accountant import Epsilon
 from eris.transforms.compress import Compressor
 from eris.transforms.kept import Blocks
 from eris.transforms.packed import Packed
 from eris.transforms.transform import Accepted, SendContext, State, Transform
+
+if TYPE_CHECKING:
+    from eris.privacy.accountant import Epsilon  # a word for the type checker; nothing here needs to know what it is
 
 __all__ = [
     "AddsNoise",

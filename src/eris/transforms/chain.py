@@ -1,6 +1,7 @@
 """Transforms in a row: the way out in order, the way back in reverse.
 
->>> from eris.transforms import chain, clip_by_norm, rand_k, shift
+>>> from eris.privacy import clip_by_norm
+>>> from eris.transforms import chain, rand_k, shift
 >>> chain(clip_by_norm(1.0), shift(rand_k(0.5))).describe()
 'clip_by_norm(1.0) → shift(rand_k(0.5), gamma=paper)'
 """

@@ -1,9 +1,7 @@
-"""Compressors and transforms by name, as configurations write them.
+"""Compressors by name, as configurations write them.
 
 >>> compressor_by_name("rand_k", p=0.01)
 rand_k(0.01)
->>> transform_by_name("shift", compressor={"name": "rand_k", "p": 0.01}, gamma="diana")
-shift(rand_k(0.01), gamma=diana)
 >>> compressor_by_name("rand_j", p=0.01)
 Traceback (most recent call last):
     ...
@@ -16,30 +14,25 @@ eris.errors.ConfigError: rand_k takes no parameter 'k': use p (a number), indepe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from eris.errors import ConfigError
 from eris.registry import Registry, call_with_options, described_options
-from eris.transforms.clip import clip_by_norm
-from eris.transforms.compress import Compress, Compressor, require_compressor
+from eris.transforms.compress import Compressor, require_compressor
 from eris.transforms.exact import identity
 from eris.transforms.half import bf16, fp16
 from eris.transforms.natural import natural
-from eris.transforms.noise import gaussian_noise
-from eris.transforms.normalise import normalise_steps
-from eris.transforms.prune import magnitude_prune, prune
+from eris.transforms.prune import magnitude_prune
 from eris.transforms.quantize import qsgd, qsgd_max, terngrad, uniform
-from eris.transforms.shift import shift
 from eris.transforms.sign import sign
 from eris.transforms.sparsify import bernoulli, rand_k, stratified_rand_k
 from eris.transforms.topk import top_k
-from eris.transforms.transform import Transform
 
-__all__ = ["COMPRESSORS", "TRANSFORMS", "compressor_by_name", "transform_by_name"]
+__all__ = ["COMPRESSORS", "compressor_by_name", "not_callable"]
 
 
-def _not_callable(thing: object) -> str:
+def not_callable(thing: object) -> str:
+    """Say why this cannot make anything: "" where it can be called with options."""
     return "" if callable(thing) else "it cannot be called with options"
 
 
@@ -65,21 +58,7 @@ COMPRESSORS: Registry[Callable[..., Compressor]] = Registry(
             uniform,
         )
     },
-    refuses=_not_callable,
-    options=described_options,
-)
-
-
-def compress(compressor: Compressor) -> Compress:
-    """Compress without a shift."""
-    return Compress(compressor)
-
-
-TRANSFORMS: Registry[Callable[..., Transform]] = Registry(
-    "transform",
-    "eris.transforms",
-    {make.__name__: make for make in (clip_by_norm, compress, gaussian_noise, normalise_steps, prune, shift)},
-    refuses=_not_callable,
+    refuses=not_callable,
     options=described_options,
 )
 
@@ -87,22 +66,3 @@ TRANSFORMS: Registry[Callable[..., Transform]] = Registry(
 def compressor_by_name(name: str, **parameters: Any) -> Compressor:
     """Return the compressor of that name, or of a path `module:name`; what it names is called with the parameters."""
     return require_compressor(call_with_options(name, COMPRESSORS.find(name), parameters))
-
-
-def transform_by_name(name: str, **parameters: Any) -> Transform:
-    """Return the transform of that name; a compressor inside it may be given by name too."""
-    if "compressor" in parameters:
-        parameters = parameters | {"compressor": _inner(parameters["compressor"])}
-    made = call_with_options(name, TRANSFORMS.find(name), parameters)
-    if not isinstance(made, Transform):
-        raise ConfigError(f"{name} made a {type(made).__name__}", fix="return an eris.transforms.Transform")
-    return made
-
-
-def _inner(given: Any) -> Any:
-    if isinstance(given, str):
-        return compressor_by_name(given)
-    if isinstance(given, Mapping):
-        parameters = dict(given)
-        return compressor_by_name(str(parameters.pop("name", "")), **parameters)
-    return given

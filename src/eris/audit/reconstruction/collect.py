@@ -32,11 +32,11 @@ from eris.local.task import Task
 from eris.methods import method_by_name, with_defaults
 from eris.methods.masked import smallest_sum
 from eris.methods.noise_budget import local_steps
+from eris.privacy.clip import ClipByNorm
+from eris.privacy.noise import noise_of
 from eris.seeds import Seed, public_root
 from eris.simulate.run import run
 from eris.tasks import build_task
-from eris.transforms.clip import ClipByNorm
-from eris.transforms.noise import noise_of
 from eris.transforms.normalise import NormaliseSteps
 from eris.transforms.prune import MagnitudePrune
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from eris.errors import ConfigError
 from eris.local.spec import Vector
-from eris.transforms.accountant import Accountant, Epsilon
+from eris.privacy.accountant import Accountant, Epsilon
 from eris.transforms.capabilities import BoundsNorm
 from eris.transforms.chain import Chain
 from eris.transforms.transform import SendContext, Transform

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from eris.errors import ConfigError, InputError, MissingExtra
-from eris.transforms.privacy_loss import exact_epsilon, rdp_epsilon
+from eris.privacy.privacy_loss import exact_epsilon, rdp_epsilon
 
 __all__ = ["Accountant", "Adjacency", "Epsilon", "Method", "Release", "Unit", "noise_multiplier"]
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from eris.errors import ConfigError, InputError
-from eris.transforms import chain, clip_by_norm, gaussian_noise, noise_of, normalise_steps, rand_k, shift
+from eris.privacy import clip_by_norm, gaussian_noise, noise_of
+from eris.transforms import chain, normalise_steps, rand_k, shift
 from eris.transforms.norm import norm
 from tests.transforms.scenes import context, normal
 

@@ -9,8 +9,8 @@ from torch import nn
 from eris.errors import ConfigError, ModelError
 from eris.local.torch_losses import Classification, ModelLoss, NextToken
 from eris.local.torch_module import FlatModule
-from eris.local.torch_private import PrivateGradient
-from eris.local.torch_sample_gradients import _without_chance, clipped_sum, require_equal_norms, way_of
+from eris.privacy.torch_private import PrivateGradient
+from eris.privacy.torch_sample_gradients import _without_chance, clipped_sum, require_equal_norms, way_of
 from eris.seeds import private_root
 
 transformers = pytest.importorskip("transformers")
@@ -114,7 +114,7 @@ def test_the_way_is_chosen_by_what_the_model_is_made_of(monkeypatch):
     assert way_of(flat, objective) == "hooks"
     assert way_of(flat, ModelLoss()) == "loop"  # no losses of single samples
     tied, next_token, _ = scene(gpt_neo)
-    monkeypatch.setattr("eris.local.torch_sample_gradients._VALUES_AT_ONCE", {"hooks": 100})
+    monkeypatch.setattr("eris.privacy.torch_sample_gradients._VALUES_AT_ONCE", {"hooks": 100})
     assert way_of(flat, objective) == "ghost"
     assert way_of(tied, next_token) == "loop"
     flat.module.gradient_checkpointing_enable()

@@ -1,6 +1,6 @@
 """DP-SGD: every sample's gradient is clipped, their sum gets noise.
 
-How gradients of single samples are taken depends on the network (`eris.local.torch_sample_gradients`). The noise is
+How gradients of single samples are taken depends on the network (`eris.privacy.torch_sample_gradients`). The noise is
 drawn in float64 from the member's private seed, once for every step, and divided by the size of the batch with the sum.
 """
 
@@ -14,7 +14,7 @@ from eris.errors import ConfigError
 from eris.local.torch_examples import Batch, count_of, mapped
 from eris.local.torch_module import FlatModule
 from eris.local.torch_objective import Objective
-from eris.local.torch_sample_gradients import clipped_sum, require_equal_norms, way_of
+from eris.privacy.torch_sample_gradients import clipped_sum, require_equal_norms, way_of
 from eris.seeds import Seed
 
 __all__ = ["PrivateGradient"]

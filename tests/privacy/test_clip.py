@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from eris.errors import ConfigError, InputError
-from eris.transforms import clip_by_norm
+from eris.privacy import clip_by_norm
 from eris.transforms.norm import max_norm, norm
 from tests.transforms.scenes import context, normal
 

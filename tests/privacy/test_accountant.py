@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eris.errors import ConfigError, InputError, MissingExtra
-from eris.transforms import Accountant, Epsilon, noise_multiplier
-from eris.transforms.privacy_loss import ORDERS, exact_epsilon, rdp_epsilon
+from eris.privacy import Accountant, Epsilon, noise_multiplier
+from eris.privacy.privacy_loss import ORDERS, exact_epsilon, rdp_epsilon
 
 
 def spent(multiplier, rounds, *, delta=1e-5, method="rdp", sample_rate=1.0):
