@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eris.errors import ConfigError
+from eris.paper.flaws import FLAWS, flaws_of
 from eris.planner import SgdVariance, Theorem, beta_limit, potential, rates
-from eris.planner.flaws import FLAWS, flaws_of
 
 positive = st.floats(1e-4, 1e4)
 omegas = st.floats(0, 1e4)

@@ -5,9 +5,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from eris.config import load_config
-from eris.planner import METHODS, Fleet, Peer, bottlenecks, differences, distribution_time, scenario
+from eris.paper.difference import differences
+from eris.paper.panels import PANELS
+from eris.planner import METHODS, Fleet, Peer, bottlenecks, distribution_time, scenario
 from eris.planner.costs import cost, finite
-from eris.planner.panels import PANELS
 
 FIVE = load_config(changes=["options.shatter.virtual_degree=2"])
 rates = st.floats(1e3, 1e9)

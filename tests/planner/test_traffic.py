@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from eris.config import load_config
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec
-from eris.planner import METHODS, BaselineSettings, Fleet, ModelSize, Peer, scenario, traffic
+from eris.paper.table_rules import BaselineSettings
+from eris.planner import METHODS, Fleet, ModelSize, Peer, scenario, traffic
 from eris.planner.traffic import payload
 from eris.seeds import private_root, public_root
 from eris.shards.plan import scattered

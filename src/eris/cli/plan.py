@@ -180,8 +180,8 @@ def _plot(asked: Asked, path: Path) -> None:
     from dataclasses import replace
 
     from eris.cli.planning.request import config_of, kept_of, printed_settings
+    from eris.paper.duration_figures import FigureRequest, draw
     from eris.planner import model_size
-    from eris.planner.figures import FigureRequest, draw
     from eris.planner.quantity import parse_rate
 
     if asked.as_printed:

@@ -2,6 +2,13 @@
 
 An *experiment* is plain data in one file of `eris.paper.experiments`: arms × points of an axis × folds, which make
 cells. A cell is one training, attack or calculation; it is done by a worker process and kept in a small file.
+
+    experiments, catalogue          what is run; experiment, cell, run, worker, result: how
+    printed_tables                  what the paper printed, as values
+    table_rules, panels             the rules that its communication tables follow
+    difference, flaws               where the honest forms differ from them; what is wrong with the statements
+    duration_figures                its plots of distribution time
+    claims, page, table, picture    verdicts, and how they are shown
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def planned_figures(settings: Mapping[str, str], options: Mapping[str, Any]) -> 
 
 
 def _communication(settings: Mapping[str, str]) -> dict[str, Any]:
-    from eris.planner.panels import panel, rows
+    from eris.paper.panels import panel, rows
 
     line = rows(panel(settings["panel"]))[int(settings["row"])]
     row = line.row
@@ -32,9 +32,9 @@ def _communication(settings: Mapping[str, str]) -> dict[str, Any]:
 
 def _speed_up(settings: Mapping[str, str]) -> dict[str, Any]:
     """Return how many times faster ERIS+DSC distributes than others: by the text's formula, and with both roles."""
+    from eris.paper.table_rules import formula_time
     from eris.planner.duration import distribution_time
     from eris.planner.fleet import Fleet
-    from eris.planner.printed import formula_time
     from eris.planner.scenario import scenario
 
     members, aggregators = int(settings["members"]), int(settings["aggregators"])
@@ -62,7 +62,7 @@ def _rate(settings: Mapping[str, str]) -> dict[str, Any]:
 
 def draw_planned(name: str, path: Path) -> bool:
     """Draw the paper's figures on distribution time; other calculations have none."""
-    from eris.planner.figures import FigureRequest, draw
+    from eris.paper.duration_figures import FigureRequest, draw
 
     kinds = {"figure-distribution-time": ("clients", "size"), "figure-rate": ("rate",)}
     if name not in kinds:

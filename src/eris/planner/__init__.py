@@ -3,11 +3,11 @@
     fleet, model_size, scenario     what is planned
     traffic, duration, memory,      bytes, seconds, memory and exposure of every method
     exposure
-    printed, panels, difference     the paper's own arithmetic, and where the honest one differs
     allocation, advice              shard sizes by capacity; what to choose for a target
-    convergence, leakage, rates,    the theory as calculators, each number with what is known against it
-    flaws, evidence
-    figures                         the paper's plots
+    convergence, leakage, rates,    the theory as calculators
+    lemmas, evidence
+
+The paper's own arithmetic, its plots and what is wrong with its statements are in `eris.paper`.
 
 >>> from eris import planner
 >>> round = planner.scenario(n=11_700_000, fleet=planner.Fleet.uniform(10, rate=20e6))
@@ -21,26 +21,21 @@ from eris.methods import METHODS
 from eris.planner.advice import Advice, Target, advise
 from eris.planner.allocation import Allocation, allocate
 from eris.planner.convergence import SgdVariance, Theorem, beta_limit, potential
-from eris.planner.difference import Difference, differences
 from eris.planner.duration import Bottleneck, bottlenecks, distribution_time
 from eris.planner.exposure import Exposure, exposure
 from eris.planner.fleet import Fleet, Peer, read_fleet
 from eris.planner.leakage import Leakage, capacity_from_transcripts, gaussian_capacity, leakage
 from eris.planner.memory import aggregator_memory, memory_of_aggregators, require_memory
 from eris.planner.model_size import ModelSize, model_size
-from eris.planner.printed import PRINTED, BaselineSettings, PrintedRow, formula_time, table_row
 from eris.planner.rates import Rate, rates
 from eris.planner.scenario import Scenario, scenario
 from eris.planner.traffic import Phase, PlannedTraffic, phases, traffic
 
 __all__ = [
     "METHODS",
-    "PRINTED",
     "Advice",
     "Allocation",
-    "BaselineSettings",
     "Bottleneck",
-    "Difference",
     "Exposure",
     "Fleet",
     "Leakage",
@@ -48,7 +43,6 @@ __all__ = [
     "Peer",
     "Phase",
     "PlannedTraffic",
-    "PrintedRow",
     "Rate",
     "Scenario",
     "SgdVariance",
@@ -60,10 +54,8 @@ __all__ = [
     "beta_limit",
     "bottlenecks",
     "capacity_from_transcripts",
-    "differences",
     "distribution_time",
     "exposure",
-    "formula_time",
     "gaussian_capacity",
     "leakage",
     "memory_of_aggregators",
@@ -74,6 +66,5 @@ __all__ = [
     "read_fleet",
     "require_memory",
     "scenario",
-    "table_row",
     "traffic",
 ]

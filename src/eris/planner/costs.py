@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from eris.methods import method_by_name
-from eris.planner.difference import Difference, differences
 from eris.planner.duration import Bottleneck, bottlenecks
 from eris.planner.exposure import Exposure, exposure
 from eris.planner.memory import aggregator_memory, memory_of_aggregators
@@ -37,7 +36,6 @@ class Cost:
     memory: float
     memory_fits: bool
     exposure: Exposure
-    differences: tuple[Difference, ...]  # to the paper's tables
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, for JSON."""
@@ -62,7 +60,6 @@ def cost(method: str, scenario: Scenario) -> Cost:
         memory=aggregator_memory(method, scenario),
         memory_fits=_fits(method, scenario),
         exposure=exposure(method, scenario),
-        differences=tuple(differences(method, scenario)),
     )
 
 

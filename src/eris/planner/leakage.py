@@ -2,8 +2,8 @@
 
     I(D_k; view) ≤ T · p · (coordinates of the coalition) · C_max        in nats
 
-It rests on assumptions that do not hold in general (see `flaws`); read it as a count of coordinates, times the most
-that one of them could tell.
+It rests on assumptions that do not hold in general (see `eris.paper.flaws`); read it as a count of coordinates, times
+the most that one of them could tell.
 
 >>> leak = leakage(n=61_706, rounds=120, keep=1 / 31, shards=50, capacity=gaussian_capacity(0.01))
 >>> round(leak.coordinates, 2), round(leak.nats, 2)

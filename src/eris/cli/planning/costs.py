@@ -1,4 +1,4 @@
-"""The default table of `eris plan`: every method by the honest forms, with a note wherever the paper differs."""
+"""The default table of `eris plan`: every method by the honest forms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 from eris.cli.planning.notes import Notes, coalitions, make_table
 from eris.cli.planning.request import Asked, describe, headline, scenario_of
 from eris.methods.masked import is_masked
-from eris.planner import METHODS, Bottleneck, Difference, Scenario, exposure, require_memory
+from eris.planner import METHODS, Bottleneck, Scenario, exposure, require_memory
 from eris.planner.costs import Cost, cost, finite, sharded
 from eris.report.figures import label_of
 from eris.report.units import format_bytes, format_percent, format_seconds
@@ -60,25 +60,13 @@ def _print_costs(round: Scenario, costs: list[Cost]) -> None:
 
 
 def _mark(entry: Cost, notes: Notes) -> str:
-    """Return the mark of the method's footnote: what differs from the paper and why, what to know of its exposure."""
+    """Return the mark of the method's footnote: what to know of its exposure and its memory."""
     parts = []
-    for why in dict.fromkeys(difference.why for difference in entry.differences):
-        values = "; ".join(_both(difference) for difference in entry.differences if difference.why == why)
-        parts.append(f"{values[:1].upper()}{values[1:]}: {why}.")
     if entry.exposure.note:
         parts.append(f"Exposure: {entry.exposure.note}.")
     if not entry.memory_fits:
         parts.append("An aggregator lends less memory than it needs.")
     return notes.mark(f"[bold]{label_of(entry.method)}[/] – {' '.join(parts)}") if parts else ""
-
-
-_QUANTITIES = {"node": "upload of a node", "formula": "time (by the formula in the text)"}
-
-
-def _both(difference: Difference) -> str:
-    write = format_seconds if difference.quantity in ("time", "formula") else format_bytes
-    name = _QUANTITIES.get(difference.quantity, difference.quantity)
-    return f"{name} {write(difference.honest)}, in the paper {write(difference.printed)}"
 
 
 def _bytes_table(costs: list[Cost], marks: dict[str, str]) -> Table:

@@ -10,7 +10,8 @@ from typing import Any
 from eris.config import Config, load_config
 from eris.errors import ConfigError
 from eris.methods import check_options
-from eris.planner import BaselineSettings, Fleet, Scenario, allocate, model_size, read_fleet, scenario
+from eris.paper.table_rules import BaselineSettings
+from eris.planner import Fleet, Scenario, allocate, model_size, read_fleet, scenario
 from eris.planner.quantity import parse_rate, parse_share
 from eris.planner.scenario import participants_of
 from eris.report.units import format_bytes, format_count, format_percent

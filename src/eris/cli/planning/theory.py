@@ -13,9 +13,9 @@ from eris.cli.planning.leakage import leakage_section, rates_section
 from eris.cli.planning.notes import Notes, make_table
 from eris.cli.planning.question import BoundsQuestion, Section, evidence_of, with_evidence
 from eris.cli.planning.utility import utility_section
+from eris.paper.flaws import flaws_of
 from eris.planner.costs import finite
 from eris.planner.evidence import Evidence
-from eris.planner.flaws import flaws_of
 
 __all__ = ["show_bounds"]
 

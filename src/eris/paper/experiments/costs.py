@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eris.paper.experiment import Experiment, Measure, Metric, Panel, Point, Treatment
-from eris.planner.panels import PANELS, rows
+from eris.paper.panels import PANELS, rows
 from eris.planner.rates import rates
 
 __all__ = ["EXPERIMENTS", "PLACE"]

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eris.errors import ConfigError
+from eris.paper.duration_figures import AGGREGATORS, FigureRequest, _spread, curves, draw
 from eris.planner import Fleet, distribution_time, scenario
-from eris.planner.figures import AGGREGATORS, FigureRequest, _spread, curves, draw
 
 
 def named(kind, question):

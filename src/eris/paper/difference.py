@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eris.paper.table_rules import PRINTED, formula_time, settings_of, table_row
 from eris.planner.duration import distribution_time
-from eris.planner.printed import PRINTED, formula_time, settings_of, table_row
 from eris.planner.scenario import Scenario
 from eris.planner.traffic import traffic
 

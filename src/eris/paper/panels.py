@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from eris.errors import ConfigError
-from eris.planner.printed import BaselineSettings, PrintedRow, share_text, size_text, table_row, time_text
+from eris.paper.table_rules import BaselineSettings, PrintedRow, share_text, size_text, table_row, time_text
 
 __all__ = ["MAIN_TEXT", "PANELS", "RATE", "PrintedLine", "PrintedPanel", "main_text", "panel", "rows"]
 

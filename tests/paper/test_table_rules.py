@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from eris.errors import ConfigError
-from eris.planner import BaselineSettings, Fleet, formula_time, scenario, table_row
-from eris.planner.panels import PANELS, main_text, panel, rows
-from eris.planner.printed import share_text, size_text, time_text
+from eris.paper.panels import PANELS, main_text, panel, rows
+from eris.paper.table_rules import BaselineSettings, formula_time, share_text, size_text, table_row, time_text
+from eris.planner import Fleet, scenario
 
 PAPER = json.loads((Path(__file__).parent / "fixtures" / "communication.json").read_text(encoding="utf-8"))
 CELLS = ("compression", "upload", "download", "total", "time")

@@ -15,9 +15,9 @@ import numpy as np
 
 from eris.config import Config
 from eris.errors import ConfigError, MissingExtra
+from eris.paper.table_rules import formula_time
 from eris.planner.duration import distribution_time
 from eris.planner.fleet import Fleet
-from eris.planner.printed import formula_time
 from eris.planner.scenario import Masks, Scenario, scenario
 
 if TYPE_CHECKING:
