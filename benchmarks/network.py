@@ -498,22 +498,29 @@ def say_nothing(pipe: Connection, folder: Path, name: str, port: int) -> None:
 def flower_server(case: Case, authority: Authority, seconds: float) -> dict[str, Any]:
     """Let Flower's server do the same rounds."""
     certificates = authority.issue("flower", hosts=["localhost"])
-    program = str(Path(__file__).with_name("flower_server.py"))
-    numbers = [str(number) for number in (case.peers, case.n, min(case.rounds, 6))]
-    command = [flower_python(), program, str(certificates), *numbers]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=True)
-    spent = [float(number) for number in done.stdout.rpartition("seconds:")[2].split()]
-    return {"seconds": round(statistics.median(spent), 4), "version": FLOWER}
+    return flower("flower_server.py", case, min(case.rounds, 6), seconds, str(certificates))
 
 
 def flower_secagg(case: Case, seconds: float) -> dict[str, Any]:
     """Let Flower's SecAgg+ sum as many vectors; without a network, so it takes less than it would in a deployment."""
-    program = str(Path(__file__).with_name("flower_secagg.py"))
-    numbers = [str(number) for number in (case.peers, case.n, min(case.rounds, 3))]
-    command = [flower_python(), program, *numbers]
+    return flower("flower_secagg.py", case, min(case.rounds, 3), seconds)
+
+
+def flower(program: str, case: Case, rounds: int, seconds: float, *arguments: str) -> dict[str, Any]:
+    """Run one of Flower's programs in its own environment and return what its rounds cost."""
+    numbers = [str(number) for number in (case.peers, case.n, rounds)]
+    command = [flower_python(), str(Path(__file__).with_name(program)), *arguments, *numbers]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=True)
-    spent = [float(number) for number in done.stdout.rpartition("seconds:")[2].split()]
-    return {"seconds": round(statistics.median(spent), 4), "version": FLOWER}
+    seconds_of, processor_of = (
+        [float(number) for number in done.stdout.rpartition(f"{what}:")[2].splitlines()[0].split()]
+        for what in ("seconds", "processor")
+    )
+    median = statistics.median
+    return {
+        "seconds": round(median(seconds_of), 4),
+        "processor seconds": round(median(processor_of), 3),
+        "version": FLOWER,
+    }
 
 
 @cache

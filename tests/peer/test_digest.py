@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.peer.town import settings, simulated, town
@@ -81,6 +82,32 @@ def test_masked_shards_end_with_the_bits_of_plain_fixed_point(changes: list[str]
     method = "method=eris+dsc" if "method=eris+dsc+masked" in changes else "method=eris"
     rest = [change for change in changes if change not in dropped]
     plain = settings("members=4", "rounds=3", method, "server.encoding=fixed", *rest)
+    assert {node.model_digest() for node in nodes} == {simulated(plain, tmp_path / "run")}
+
+
+BATCH_NORM = ["model.name=tiny-batchnorm", "data.name=mnist-sample", "data.samples=8", "data.test_samples=20"]
+
+
+@pytest.mark.parametrize("method", ["eris", pytest.param("eris+dsc", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("aggregators", [7, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 2, 8))])
+def test_running_statistics_under_masks_are_those_of_plain_fixed_point(
+    method: str, aggregators: int, tmp_path: Path
+) -> None:
+    """Buffers travel in a ring of 64 bits, under the same pads: half of eight peers in each round, FedAdam."""
+    changes = ["members=8", "rounds=3", f"aggregators={aggregators}", "participation=0.5", *FEDADAM, *BATCH_NORM]
+    config = settings(*changes, method=f"{method}+masked")
+    with town(tmp_path, config) as place:
+        nodes = [place.node(name) for name in place.names]
+        for node in nodes:
+            place.start(node.settings.name, node.run)
+        place.wait()
+        assert place.coordinator.wait(5.0) == "finished"
+        assert place.coordinator.coordinator.lost_reasons == {}
+    member = nodes[0].member
+    statistics = member.replica.model[member.recipe.spec.n_trainable :]
+    assert statistics.size == 8
+    assert not np.isin(statistics, (0.0, 1.0)).any()  # as a mean and a variance begin
+    plain = settings(*changes, "server.encoding=fixed", method=method)
     assert {node.model_digest() for node in nodes} == {simulated(plain, tmp_path / "run")}
 
 
