@@ -3,8 +3,8 @@
     python flower_secagg.py PEERS N ROUNDS
 
 Every client is a process of its own with Flower's `secaggplus_mod`, and returns the same vector in every round; the
-server runs Flower's `SecAggPlusWorkflow` with as many shares as clients (odd, as it wants them, and at most 9), of which
-more than half reconstruct. Messages are Flower's own, serialised as it does, but go over pipes: without TLS, gRPC and a
+server runs Flower's `SecAggPlusWorkflow` with as many shares as clients (odd, as it wants it, at most 9), of which more
+than half reconstruct. Messages are Flower's own, serialised as it does, but go over pipes: without TLS, gRPC and a
 SuperLink between them, so what is measured is the protocol, and less than a deployment would take. Prints the seconds
 and processor seconds of every round after the first.
 """

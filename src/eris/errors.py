@@ -109,7 +109,8 @@ class Reason(StrEnum):
     RESTARTED = "restarted"  # the aggregator came back in the middle of the round and publishes nothing twice
     EQUIVOCATION = "equivocation"  # two different signed statements where an honest peer signs one
     FALSE_MANIFEST = "false-manifest"  # signed, and against the plan that it names: its author is excluded
-    UNMASK = "unmask"  # the pads of a masked shard were not taken off: nobody answered in time, or not rightly
+    UNMASK = "unmask"  # the pads of a masked shard were not taken off: nobody answered in time
+    WRONG_PADS = "wrong-pads"  # pads came off a masked shard that were not those of its contributions
     SUMMED_BEFORE = "summed-before"  # another sum from the same state would show few members' values
     REPLICAS_DIFFER = "replicas-differ"  # two aggregators of one shard published different means
     BAD_SIGNATURE = "bad-signature"

@@ -133,7 +133,7 @@ def test_q_cannot_have_pads_of_its_own_making_published_where_a_check_or_the_ran
     home.take_off(replace(forged, signature=sign_as(answer.unmasker)(forged.signed_bytes)), answer.unmasker)
     [outcome] = home.tick(0.0)
     assert isinstance(outcome, Withheld)
-    assert outcome.reason in (Reason.UNMASK, Reason.OUT_OF_RANGE)
+    assert outcome.reason in (Reason.WRONG_PADS, Reason.OUT_OF_RANGE)
 
 
 def test_q_alone_holds_nothing_that_depends_on_values() -> None:
@@ -213,7 +213,7 @@ def test_forged_keys_are_noticed_over_the_network(tmp_path: Path, monkeypatch: p
         for node in nodes:
             place.start(node.settings.name, node.run)
         place.wait()
-        assert set(place.coordinator.coordinator.lost_reasons) <= {"too-few", "not published", "unmask"}
+        assert set(place.coordinator.coordinator.lost_reasons) <= {"too-few", "not published", "unmask", "wrong-pads"}
         assert place.coordinator.coordinator.lost_reasons
     for node in nodes:  # no contribution arrived anywhere
         assert all(not shard.staging.complete for shard in node._aggregator._aggregator._shards.values())

@@ -7,6 +7,7 @@ opposite: a run in which it is switched off does not go on.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,9 @@ import pytest
 from eris.errors import Reason, Refused
 from eris.protocol import coordinator as coordinating
 from eris.protocol.agreement import Agreement, sits_out
-from eris.protocol.participation import without_a_third
+from eris.protocol.messages import Upload
+from eris.protocol.participation import is_alarm, without_a_third
+from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict
 from tests.equivalence.federation import Federation
 from tests.protocol.test_masked_rounds import MASKED, PLAIN
@@ -23,14 +26,22 @@ from tests.protocol.test_masked_rounds import MASKED, PLAIN
 CASE = MASKED.change(members=7, shards=3, rounds=8)
 
 
-def spoiled(federation: Federation, liar: int) -> Verdict:
-    """Play a round in which one member leaves the limit by far, wherever it takes part."""
+def beyond_the_limit(upload: Upload) -> None:
+    upload.part.symbols[:1] += np.uint32(1 << 31)
+
+
+def under_another_pad(upload: Upload) -> None:
+    upload.checks[:] += np.uint32(7)
+
+
+def spoiled(federation: Federation, liar: int, how: Callable[[Upload], None] = beyond_the_limit) -> Verdict:
+    """Play a round in which one member leaves the limit by far, or its own pad, wherever it takes part."""
     plan = federation.plan()
     federation.begin(plan)
     uploads = federation.contribute(plan, federation._train)
     for upload in uploads:
         if upload.member == liar:
-            upload.part.symbols[:1] += np.uint32(1 << 31)
+            how(upload)
     federation.upload(plan, uploads)
     federation.publish(plan, federation.cut(plan))
     verdict = federation.decide()
@@ -40,26 +51,46 @@ def spoiled(federation: Federation, liar: int) -> Verdict:
 
 
 def alarms(verdicts: list[Verdict]) -> list[bool]:
-    return [Reason.OUT_OF_RANGE.value in {entry.lost for entry in verdict.shards} for verdict in verdicts]
+    return [is_alarm(entry.lost for entry in verdict.shards) for verdict in verdicts]
 
 
-@pytest.mark.parametrize("case", [CASE, PLAIN.change(members=7, shards=3, rounds=8)], ids=["masked", "fixed point"])
-@pytest.mark.parametrize("liar", [0, 3, 5])
-def test_after_two_alarms_a_rotating_third_sits_out_until_the_liar_is_among_it(case, liar: int) -> None:
+@pytest.mark.parametrize(
+    ("case", "how"),
+    [
+        (CASE, beyond_the_limit),
+        (CASE, under_another_pad),
+        (PLAIN.change(members=7, shards=3, rounds=8), beyond_the_limit),
+    ],
+    ids=["masked", "another pad", "fixed point"],
+)
+@pytest.mark.parametrize("liar", range(7))
+def test_after_two_alarms_a_rotating_third_sits_out_until_the_liar_is_among_it(case, how, liar: int) -> None:
+    """Whichever third it is in: the sum without the last one follows from the others, so nobody refuses it."""
     federation = Federation(case)
-    found = alarms([spoiled(federation, liar) for _ in range(8)])
+    verdicts = [spoiled(federation, liar, how) for _ in range(8)]
+    found = alarms(verdicts)
     assert found[:2] == [True, True]
     assert not all(found)  # the model has moved in spite of it
     for number, who in enumerate(federation.participants):
         resting = number >= 2 and found[number - 2 : number] == [True, True]
         assert len(who) == (7 if not resting else len(without_a_third(range(7), sum(found[:number]))))
-        assert found[number] == (liar in who)
+        assert found[number] == bool(verdicts[number].lost_shards) == (liar in who)
 
 
 def test_without_the_rule_one_liar_stops_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinating, "ALARMS", 10**9)
     federation = Federation(CASE)
     assert all(alarms([spoiled(federation, 3) for _ in range(8)]))
+
+
+def test_wrong_pads_are_an_alarm_and_move_the_pair() -> None:
+    """They may be an aggregator's, an unmasker's or a member's doing: both rules apply."""
+    federation = Federation(CASE)
+    first, second = (spoiled(federation, 3, under_another_pad) for _ in range(2))
+    assert {entry.lost for entry in (*first.shards, *second.shards)} == {Reason.WRONG_PADS.value}
+    plans = [entry for entry in federation.journal if isinstance(entry, RoundPlan)]
+    pairs = [set(zip(plan.assignment, plan.unmaskers, strict=True)) for plan in plans]
+    assert not pairs[0] & pairs[1]
 
 
 def test_a_coordinator_that_comes_back_lets_the_same_third_sit_out() -> None:

@@ -180,7 +180,7 @@ def test_pads_of_another_set_do_not_come_off(shard: int) -> None:
     answer = federation.unmaskers[q].unmask(fewer, federation.now + plan.deadlines.contribute)
     assert answer is not None
     home.take_off(replace(answer, cut=cut.digest), q)  # a liar says that it is for the honest cut
-    assert [o.reason for o in home.tick(federation.now) if isinstance(o, Withheld)] == [Reason.UNMASK]
+    assert [o.reason for o in home.tick(federation.now) if isinstance(o, Withheld)] == [Reason.WRONG_PADS]
 
 
 def test_an_aggregator_takes_one_answer_from_each_unmasker_and_none_from_others() -> None:

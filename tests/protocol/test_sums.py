@@ -70,6 +70,31 @@ def test_after_a_few_sums_there_are_no_more() -> None:
     assert not sums.allows("s", 0, 0, tuple(range(90, 99)), 3)
 
 
+def test_a_sum_that_follows_from_the_others_is_no_further_one() -> None:
+    """Everybody, and everybody without each third: the last of these four is known from the first three."""
+    sums, everybody = Sums(), tuple(range(9))
+    without = [tuple(member for member in everybody if member % 3 != third) for third in range(3)]
+    for members in (everybody, *without[:2]):
+        assert sums.allows("s", 0, 0, members, 3)
+        sums.note("s", 0, 0, members)
+    assert sums.allows("s", 0, 0, without[2], 3)
+    assert not sums.allows("s", 0, 0, (0, 1, 2, 3, 4, 5), 2)
+
+
+def test_few_may_be_shown_by_weight_though_they_are_many_by_heads() -> None:
+    sums, everybody = Sums(), tuple(range(9))
+    weights = {0: 6.0} | dict.fromkeys(range(1, 9), 1.0)
+
+    def hides(members: tuple[int, ...]) -> bool:
+        given = [weights[member] for member in members]
+        return sum(given) ** 2 / sum(each * each for each in given) >= 2
+
+    sums.note("s", 0, 0, everybody)
+    assert sums.allows("s", 0, 0, everybody[3:], 3)
+    assert not sums.allows("s", 0, 0, everybody[3:], 3, hides)  # leaves 0, 1 and 2, and 0 weighs six of eight
+    assert sums.allows("s", 0, 0, everybody[:6], 3, hides)
+
+
 def test_a_line_that_was_torn_was_never_answered(tmp_path: Path) -> None:
     path = tmp_path / "sums.jsonl"
     Sums(path).note("s", 0, 0, (0, 1, 2))

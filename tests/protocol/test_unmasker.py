@@ -11,6 +11,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from eris.aggregate.encoding import FixedPoint
 from eris.aggregate.fixed_point import add
 from eris.errors import Reason, Refused
+from eris.peer.fault_points import FaultPoints
+from eris.peer.shared_unmasker import SharedUnmasker
 from eris.privacy.masking import MaskKey, sum_checks
 from eris.protocol.agreement import effective_contributors
 from eris.protocol.messages import Published, Upload
@@ -170,6 +172,24 @@ def test_after_a_restart_it_abstains() -> None:
     assert scene.refused(scene.cut(scene.plan.participants)) is Reason.RESTARTED
     scene.unmasker.begin(scene.plan, 0.0)  # the same plan again opens nothing
     assert scene.refused(scene.cut(scene.plan.participants)) is Reason.RESTARTED
+
+
+def test_an_earlier_plan_shown_again_makes_nobody_forget_what_was_said() -> None:
+    """An unmasker sits out what it cannot begin; that must not be a way to begin the open round once more."""
+    scene = Scene()
+    scene.open(with_keys(scene.plain, epoch=1))
+    shared, everybody = SharedUnmasker(scene.unmasker, FaultPoints()), scene.plan.participants
+    assert scene.unmasker.unmask(scene.cut(everybody), LATER) is not None
+    for earlier in (with_keys(scene.plain), with_keys(scene.plain, epoch=1, attest=True)):
+        shared.begin(earlier)
+        shared.begin(scene.plan)
+        assert scene.refused(scene.cut(everybody[1:])) in (Reason.CONFLICT, Reason.RESTARTED, Reason.WRONG_PLAN)
+    scene.open(with_keys(scene.plain, epoch=1))
+    scene.unmasker.abstain(scene.plan)
+    shared = SharedUnmasker(scene.unmasker, FaultPoints())
+    for plan in (with_keys(scene.plain), scene.plan):
+        shared.begin(plan)
+    assert scene.refused(scene.cut(everybody)) is Reason.RESTARTED
 
 
 def test_a_forged_cut_is_refused() -> None:

@@ -103,8 +103,13 @@ class Attendance:
         return tuple(sorted({present.reached for present in self.present.values()} - {""})[:_MOST_WAYS])
 
     def show_key(self, number: int, shown: ShownKey) -> None:
-        """Take a peer's next mask key into the book; one that is not newer than the last is refused."""
+        """Take a peer's next mask key into the book; one that is not newer than the last is refused.
+
+        A peer shows its next key until a plan has it, so the last one may come again.
+        """
         present = self.present.get(number)
+        if present is not None and present.mask_key == shown:
+            return
         if present is None or present.mask_key is None or shown.counter <= present.mask_key.counter:
             raise Refused(Reason.DUPLICATE, "this mask key is not newer than the last one", peer=number)
         self.edition += 1

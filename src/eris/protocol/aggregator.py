@@ -428,8 +428,8 @@ class Aggregator:
         lost = Withheld(plan.digest, shard.number, self.peer, Reason.UNMASK, contributors)
         if not wanted <= shard.pads.keys():
             return lost if now >= self._unmask_by or (wanted - shard.pads.keys()) & self._away else None
-        if not sum_checks(shard.total.checks, len(contributors)):
-            return lost
+        if not sum_checks(shard.total.checks, len(contributors)):  # one of the two, or a member, was not honest
+            return replace(lost, reason=Reason.WRONG_PADS)
         fold = partial(self._folded, shard, plan, contributors)
         return self._published(shard, plan, contributors, fold)
 

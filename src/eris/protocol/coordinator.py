@@ -20,7 +20,7 @@ from eris.protocol.journal import Departure, Journal, Membership, Rewind, in_for
 from eris.protocol.messages import BriefReport, Disagreement, Equivocation, Manifest, Report, Wanted, Withheld
 from eris.protocol.open_round import OpenRound
 from eris.protocol.pairs import choose_unmaskers
-from eris.protocol.participation import ALARMS, draw_participants, without_a_third
+from eris.protocol.participation import ALARMS, draw_participants, is_alarm, without_a_third
 from eris.protocol.placement import Placement
 from eris.protocol.recipe import Recipe
 from eris.protocol.roster import Roster, RosterEntry, SignedLeave
@@ -465,7 +465,7 @@ class Coordinator:
         """
         for entry in verdict.shards:
             pair = frozenset({*plan.aggregators_of(entry.shard), *plan.unmaskers_of(entry.shard)})
-            if entry.lost == Reason.UNMASK.value and not pair & self.absent:
+            if entry.lost in (Reason.UNMASK.value, Reason.WRONG_PADS.value) and not pair & self.absent:
                 self._moved[entry.shard] += 1
                 for peer in pair:
                     self._failed.setdefault(peer, set()).add(pair)
@@ -517,7 +517,7 @@ class Coordinator:
         self.lost_reasons.update(lost)
         self.lost_in_a_row = self.lost_in_a_row + 1 if len(lost) == len(verdict.shards) else 0
         self.short_in_a_row = self.short_in_a_row + 1 if lost else 0
-        alarm = self.recipe.encoding is not None and Reason.OUT_OF_RANGE.value in lost
+        alarm = self.recipe.encoding is not None and is_alarm(lost)
         self._alarms += alarm
         self._alarms_in_a_row = self._alarms_in_a_row + 1 if alarm else 0
         self.round, self.chain, self._open = verdict.round + 1, verdict.digest, None

@@ -41,7 +41,7 @@ from eris.protocol.messages import (
     payload_hash,
 )  # fmt: skip
 from eris.protocol.pairs import check_pairs, coalitions
-from eris.protocol.participation import ALARMS, draw_participants
+from eris.protocol.participation import ALARMS, draw_participants, is_alarm
 from eris.protocol.recipe import Recipe
 from eris.protocol.replica import Replica, copy_over, initial_state
 from eris.protocol.round_plan import RoundPlan
@@ -397,7 +397,7 @@ class Member:
         self._settle(verdict)
         self.shown.committed(plan.draw, (entry.shard for entry in verdict.shards if entry.committed))
         self._last_held = {published.manifest.hash: published for published in committed}
-        self._alarms.append(Reason.OUT_OF_RANGE.value in {entry.lost for entry in verdict.shards})
+        self._alarms.append(is_alarm(entry.lost for entry in verdict.shards))
         self.round, self.chain = verdict.round + 1, verdict.digest
         self.plan, self._outgoing, self._held = None, None, {}
         return None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from eris.errors import ConfigError
+from eris.errors import ConfigError, Reason
 from eris.seeds import Seed
 
-__all__ = ["ALARMS", "draw_participants", "without_a_third"]
+__all__ = ["ALARMS", "draw_participants", "is_alarm", "without_a_third"]
 
-ALARMS = 2  # rounds in a row with an impossible sum, after which a third of the participants sits out
+ALARMS = 2  # rounds in a row with a sum that cannot be, after which a third of the participants sits out
 
 
 def draw_participants(peers: Sequence[int], fraction: float, public: Seed, round: int) -> tuple[int, ...]:
@@ -25,6 +25,14 @@ def draw_participants(peers: Sequence[int], fraction: float, public: Seed, round
     count = max(1, int(fraction * len(peers) + 0.5))
     chosen = public.child("round", round, "participants").subset(len(peers), count)
     return tuple(peers[index] for index in chosen)
+
+
+def is_alarm(lost: Iterable[str]) -> bool:
+    """Whether one of these reasons to lose a shard may be the doing of a member that nobody can name.
+
+    A sum out of range has left the limit somewhere; pads that do not fit may have been put on wrongly, by anybody.
+    """
+    return not {Reason.OUT_OF_RANGE.value, Reason.WRONG_PADS.value}.isdisjoint(lost)
 
 
 def without_a_third(drawn: Sequence[int], turn: int) -> tuple[int, ...]:

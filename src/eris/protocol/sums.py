@@ -4,7 +4,7 @@ A round that is lost, or planned again after a rewind, leaves the model where it
 once more, and another sum of them may be unmasked. Sums over sets that differ by one member show that member. To take
 two sets at a time is not enough: of {1,2,3,4}, {4,5,6,7} and {1,…,7} every two differ by three members or more, and the
 first two less the third are member 4 alone. So what counts is the least number of members in *any* combination of the
-sums, each taken any number of times.
+sums, each taken any number of times; and, as in a single sum, what these members weigh.
 
 >>> fewest([{1, 2, 3, 4}, {4, 5, 6, 7}, set(range(1, 8))]), fewest([{1, 2, 3, 4}, {1, 2, 3}]), fewest([{1, 2, 3, 4}])
 (1, 1, 4)
@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -25,13 +25,14 @@ import numpy as np
 
 from eris.errors import DiskError
 
-__all__ = ["MOST_SUMS", "SUMS", "Sums", "fewest"]
+__all__ = ["MOST_SUMS", "SUMS", "Hides", "Sums", "fewest", "shown_by"]
 
-MOST_SUMS = 3  # different ones over the same coordinates from one state
+MOST_SUMS = 3  # over the same coordinates from one state, not counting those that follow from others
 SUMS = "sums.jsonl"  # in a peer's folder
 
 _Place = tuple[int, int]  # draw of the shard plan, and shard
 _Set = tuple[int, ...]
+Hides = Callable[[_Set], bool]
 
 
 def fewest(sets: Sequence[Collection[int]]) -> int:
@@ -40,14 +41,27 @@ def fewest(sets: Sequence[Collection[int]]) -> int:
     Members in the same sets cannot be told apart. A combination leaves out the members of at most r − 1 independent
     patterns of membership, r being the number of sums, and with them all that depend on these.
     """
-    counts = Counter(tuple(member in each for each in sets) for member in set().union(*sets))
+    return min(map(len, shown_by(sets)), default=0)
+
+
+def shown_by(sets: Sequence[Collection[int]]) -> list[tuple[int, ...]]:
+    """Return whose values each combination of sums over these sets is made of."""
+    patterns = defaultdict[tuple[bool, ...], list[int]](list)
+    for member in sorted(set().union(*sets)):
+        patterns[tuple(member in each for each in sets)].append(member)
     found = []
     for size in range(len(sets)):
-        for left_out in combinations(counts, size):
-            kept = [pattern for pattern in counts if _rank((*left_out, pattern)) > _rank(left_out)]
+        for left_out in combinations(patterns, size):
+            kept = [pattern for pattern in patterns if _rank((*left_out, pattern)) > _rank(left_out)]
             if kept:
-                found.append(sum(counts[pattern] for pattern in kept))
-    return min(found, default=0)
+                found.append(tuple(member for pattern in kept for member in patterns[pattern]))
+    return found
+
+
+def _independent(sets: Sequence[Collection[int]]) -> int:
+    """Return how many of some sums do not follow from the others."""
+    members = sorted(set().union(*sets))
+    return _rank([tuple(member in each for member in members) for each in sets])
 
 
 def _rank(patterns: Sequence[tuple[bool, ...]]) -> int:
@@ -63,12 +77,21 @@ class Sums:
         if path is not None and path.exists():
             self._read(path)
 
-    def allows(self, state: str, draw: int, shard: int, contributors: _Set, least: int) -> bool:
-        """Whether a sum over these members may be unmasked, so that no combination is made of fewer than `least`."""
+    def allows(
+        self, state: str, draw: int, shard: int, contributors: _Set, least: int, hides: Hides | None = None
+    ) -> bool:
+        """Whether a sum over these members may be unmasked, so that no combination is made of fewer than `least`.
+
+        `hides` says whether so many heads are enough by their weights too: many of them may weigh next to nothing.
+        """
         known = self._overlapping(state, draw, shard)
         if contributors in known:
             return True
-        return len(known) < MOST_SUMS and fewest([*known, contributors]) >= min(least, len(contributors))
+        sums = [*known, contributors]
+        if _independent(sums) > MOST_SUMS:
+            return False
+        enough = min(least, len(contributors))
+        return all(len(group) >= enough and (hides is None or hides(group)) for group in shown_by(sums))
 
     def note(self, state: str, draw: int, shard: int, contributors: _Set, *, ours: bool = True) -> None:
         """Note a sum; if it is `ours` to answer, durably before anything is said."""

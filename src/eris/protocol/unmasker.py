@@ -40,7 +40,7 @@ from eris.protocol.pairs import check_pairs
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.steps import Sign, Verify, trust_everybody
-from eris.protocol.sums import Sums
+from eris.protocol.sums import Hides, Sums
 from eris.storage.buffer_pool import BufferPool
 from eris.wire.schema import MOST_PEERS, Digest, Number, Peers, Signature, digest_of, document, encode
 
@@ -223,7 +223,12 @@ class Unmasker:
         self._gone |= set(peers)
 
     def abstain(self, plan: RoundPlan) -> None:
-        """Answer nothing in this round, after a restart in its middle: what was said in it is forgotten."""
+        """Answer nothing in this round, after a restart in its middle: what was said in it is forgotten.
+
+        A round before the one that is open stays over: else its plan, shown again, would begin this one anew.
+        """
+        if self.plan is not None and plan.when < self.plan.when:
+            return
         self.plan, self._abstains, self._cuts, self._answers = plan, True, {}, {}
 
     def unmask(self, cut: Cut, now: float) -> Unmasking | None:
@@ -276,10 +281,19 @@ class Unmasker:
     def _check_set(self, contributors: tuple[int, ...], plan: RoundPlan, where: dict[str, Any]) -> None:
         if len(contributors) < (least := plan.least_contributors):
             raise Refused(Reason.TOO_FEW, f"a sum over {len(contributors)} of {least} members needed", **where)
-        number = effective_contributors(plan, contributors)
-        if number < self._least_effective - _ROUNDING:
+        if not self._hides(plan)(contributors):
+            number = effective_contributors(plan, contributors)
             what = f"weights as uneven as these hide as little as {number:.2g} equal ones"
             raise Refused(Reason.TOO_FEW, what, fix="use server.weights = 'uniform'", **where)
+
+    def _hides(self, plan: RoundPlan) -> Hides:
+        """Return what says whether members hide one another by their weights; who has left the roster hides nobody."""
+
+        def hides(members: tuple[int, ...]) -> bool:
+            here = [member for member in members if member in plan.weights]
+            return effective_contributors(plan, here) >= self._least_effective - _ROUNDING
+
+        return hides
 
     def _note_sum(self, cut: Cut, plan: RoundPlan, where: dict[str, Any]) -> None:
         """Write down whose sum will be known; refuse one that shows few members together with earlier ones."""
@@ -287,7 +301,7 @@ class Unmasker:
         least = (
             plan.least_masked if noise is not None and noise.shares else plan.min_contributors
         )  # of whom noise hides
-        if not self._sums.allows(state, plan.draw, cut.shard, members, least):
+        if not self._sums.allows(state, plan.draw, cut.shard, members, least, self._hides(plan)):
             what = "with what was summed from this state before, it would show few members' values"
             raise Refused(Reason.SUMMED_BEFORE, what, fix="let a round commit: the state moves on", **where)
         self._sums.note(state, plan.draw, cut.shard, members)
