@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
 
+from eris.errors import MissingExtra
 from eris.local.torch_objective import Score, accuracy_of
-from eris.models.rouge import rouge1
 from eris.models.text import LanguageModel
 from eris.models.tokens import IGNORED
 
-__all__ = ["Summarisation"]
+__all__ = ["Summarisation", "rouge1"]
 
 
 class Summarisation:
     """Cross-entropy of the summary's tokens; with `generate` > 0 also ROUGE-1 of greedily generated summaries."""
 
     def __init__(self, tokenizer: Any, *, generate: int = 128) -> None:
+        if generate and find_spec("rouge_score") is None:  # now, not after the first round
+            raise MissingExtra("rouge-score", "text", "the ROUGE-1 of summaries")
         self._tokenizer, self._generate = tokenizer, generate
 
     def loss(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -65,3 +69,19 @@ def _trimmed(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Cut off what is padding in every row: short batches need not pay for the longest text there could be."""
     used = int((targets != IGNORED).any(0).nonzero().max()) + 1
     return inputs[:, :used], targets[:, :used]
+
+
+def rouge1(candidate: str, reference: str) -> float:
+    """Return the F1 of the stemmed words that a summary shares with its reference.
+
+    >>> round(rouge1("Police hunted the bikers", "police are hunting a biker"), 3)
+    0.667
+    """
+    return float(_scorer().score(reference, candidate)["rouge1"].fmeasure)
+
+
+@cache
+def _scorer() -> Any:
+    from rouge_score.rouge_scorer import RougeScorer  # seconds of imports: only where something is scored
+
+    return RougeScorer(["rouge1"], use_stemmer=True)
