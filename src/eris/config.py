@@ -17,7 +17,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from eris.allowed_values import DEVICE, STOP, allowed_values
 from eris.errors import ConfigError
 
 __all__ = [
@@ -41,7 +41,6 @@ __all__ = [
     "Privacy",
     "Server",
     "Shards",
-    "allowed_by",
     "commented_config",
     "concerning",
     "dump_config",
@@ -69,20 +68,6 @@ _MOVED: dict[str, tuple[tuple[str, str], ...]] = {
 }
 MOST_AGGREGATORS = 50  # unless more are asked for: a round has members × aggregators messages
 _FOLLOWING = {"aggregators", "momentum"}  # their defaults follow another setting, as long as nobody says them
-_IN_WORDS = (  # pydantic's words, in the order of trying, and ours
-    (r"Input should be a valid dictionary.*", "a table"),
-    (r"Input should be a valid (tuple|list).*", "a list"),
-    (r"Input should be a valid string", "a string"),
-    (r"Input should be a valid boolean", "true or false"),
-    (r"Input should be a valid integer.*", "a whole number"),
-    (r"Input should be a valid number", "a number"),
-    (r"Input should be ((greater|less) than .*)", r"a number \1"),
-    (r"Input should be (.*)", r"\1"),
-    (r"(?:Tuple|List) should have (.*) after validation, not .*", r"a list with \1"),
-    (r"String should match pattern '\^\(auto.*", "auto, cpu, cuda, cuda:1 (or another number) or mps"),
-    (r"String should match pattern '\^\(rounds.*", "rounds, patience:N (a whole number) or fedavg-best"),
-    (r"String should have (.*)", r"a string with \1"),
-)
 
 
 class _Table(BaseModel):
@@ -158,7 +143,7 @@ class Local(_Table):
     keep: tuple[str, ...] = Field(
         default=(), description='tensors that stay with their member, by pattern: ["head.*", "*.bn*"]'
     )
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:[0-9]+)?)$")] = Field(
+    device: Annotated[str, Field(pattern=DEVICE)] = Field(
         default="cpu", description="where this machine trains: auto, cpu, cuda, cuda:1, mps"
     )
     precision: Literal["float32", "bf16", "fp16"] = Field(
@@ -345,7 +330,7 @@ class Config(_Table):
     )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(default=1, description="where all randomness comes from")
     rounds: Count = Field(default=80, description="rounds to train; fedavg-best (for compare): see stop")
-    stop: Annotated[str, Field(pattern=r"^(rounds|fedavg-best|patience:[1-9][0-9]{0,8})$")] = Field(
+    stop: Annotated[str, Field(pattern=STOP)] = Field(
         default="rounds",
         description="rounds: after that many; patience:N: when N evaluations in a row were no better than the best; "
         "fedavg-best (for compare): where FedAvg's validation loss is lowest",
@@ -564,12 +549,13 @@ def _value(text: str) -> Any:
 
 
 def _explained(error: ValidationError, data: Mapping[str, Any]) -> ConfigError:
-    first = error.errors(include_url=False)[0]
-    path = _path(first["loc"])
+    entries = error.errors(include_url=False)
+    first, path = entries[0], _path(entries[0]["loc"])
     key, value = ".".join(path), _looked_up(data, path)
     if first["type"] == "extra_forbidden":
         return ConfigError(f"there is no key {key}", fix=_nearest(path), key=key, value=value)
-    return ConfigError(f"{key} cannot be {value!r}", fix=_allowed(error, path), key=key)
+    fix = allowed_values(entry for entry in entries if _path(entry["loc"]) == path)
+    return ConfigError(f"{key} cannot be {value!r}", fix=fix, key=key)
 
 
 def _path(location: tuple[int | str, ...]) -> list[str]:
@@ -590,30 +576,6 @@ def _looked_up(data: Any, path: list[str]) -> Any:
     for key in path:
         data = data.get(key) if isinstance(data, Mapping) else None
     return data
-
-
-def _allowed(error: ValidationError, path: list[str]) -> str:
-    """Say what pydantic says about this key, all branches of a union together."""
-    messages = [entry["msg"] for entry in error.errors(include_url=False) if _path(entry["loc"]) == path]
-    return "use " + ", or ".join(dict.fromkeys(_in_words(message) for message in messages))
-
-
-def allowed_by(error: ValidationError, name: str) -> str:
-    """Say what pydantic says about one field of a table of options."""
-    messages = [entry["msg"] for entry in error.errors(include_url=False) if entry["loc"][:1] == (name,)]
-    return "use " + ", or ".join(dict.fromkeys(_in_words(message) for message in messages))
-
-
-def _in_words(message: str) -> str:
-    """Say what is allowed in the words of a configuration file.
-
-    >>> _in_words("Input should be greater than or equal to 1"), _in_words("Input should be a valid tuple")
-    ('a number greater than or equal to 1', 'a list')
-    """
-    for theirs, ours in _IN_WORDS:
-        if found := re.fullmatch(theirs, message):
-            return found.expand(ours)
-    return message
 
 
 def _nearest(path: list[str]) -> str:

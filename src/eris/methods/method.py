@@ -13,7 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from eris.config import Config, allowed_by
+from eris.allowed_values import allowed_by
+from eris.config import Config
 from eris.errors import ConfigError
 from eris.methods.exchange import MakeExchange
 from eris.transforms import Transform
