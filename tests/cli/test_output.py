@@ -81,3 +81,37 @@ def test_a_federation_of_processes_has_a_report(tmp_path: Path) -> None:
     assert "exchange" in page  # seconds for each stage
     summary = json.loads((tmp_path / "up" / "peers" / "peer-0" / "summary.json").read_text())
     assert "budget" not in summary  # noise that anybody can reproduce is nobody's budget
+
+
+INTERRUPTED = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Interruption:
+    def find_spec(self, name, *rest):
+        if name == "numpy":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interruption())
+sys.argv = ["eris", "plan", "62K"]
+from eris.__main__ import main
+main()
+"""
+
+
+def test_ctrl_c_while_numpy_is_imported_shows_no_traceback(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_an_extra_in_brackets_is_printed_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    from eris.cli import _say
+    from eris.errors import MissingExtra
+
+    _say(str(MissingExtra("matplotlib", "report", "a picture")))
+    assert "pip install 'eris-fl[report]'" in capsys.readouterr().err
+
+
+def test_a_folder_with_brackets_is_printed_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ERIS_DATA", str(tmp_path / "[data]"))
+    assert "/[data]" in "".join(on_a_terminal_of_80("data", "list", cwd=tmp_path))

@@ -43,7 +43,12 @@ def register(app: typer.Typer) -> None:
         for each in budgets:
             _show(each, console)
         if not budgets:
-            console.print(f"no member has taken part in a run yet (looked in {place})", highlight=False, soft_wrap=True)
+            console.print(
+                f"no member has taken part in a run yet (looked in {place})",
+                highlight=False,
+                soft_wrap=True,
+                markup=False,
+            )
 
 
 def _show(budget: MemberBudget, console: Console) -> None:

@@ -40,7 +40,7 @@ def list_sets(
         console.print(_sources(rows))
     else:
         typer.echo(_table(rows, console.width))
-    console.print(f"cache: {cache_folder()}  (set ERIS_DATA to move it)", style="dim", highlight=False)
+    console.print(f"cache: {cache_folder()}  (set ERIS_DATA to move it)", style="dim", highlight=False, markup=False)
 
 
 def get_set(

@@ -132,7 +132,11 @@ def _freeze(network: nn.Module, prefixes: str) -> None:
     for word in filter(None, (part.strip() for part in prefixes.split(","))):
         matching = [parameter for name, parameter in network.named_parameters() if word in name]
         if not matching:
-            raise ConfigError(f"no parameter's name contains {word!r}", fix="see the names in `eris run --show-model`")
+            known = dict.fromkeys(name.rpartition(".")[0] or name for name, _ in network.named_parameters())
+            raise ConfigError(
+                f"no parameter's name contains {word!r}",
+                fix=f"use part of a name, such as {', '.join(list(known)[:3])} or {list(known)[-1]}",
+            )
         for parameter in matching:
             parameter.requires_grad_(False)
 
