@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from eris.errors import Reason
+from eris.simulate.run import run
 from tests.faults.fleet import NAMES, fleet, lost, missing
 from tests.faults.process import Fault
 
@@ -72,10 +73,59 @@ def test_a_killed_aggregator_costs_at_most_its_shard_and_the_one_it_unmasks(tmp_
 
 
 @slow
-def test_a_killed_coordinator_costs_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("moment", "nth"), [("written", 1), ("planned", 1), ("noted", 1), ("noted", 4)])
+def test_a_killed_coordinator_costs_nothing(tmp_path: Path, moment: str, nth: int) -> None:
     with fleet(tmp_path, "masked") as made:
-        made.start_all(coordinator=Fault("written"))
+        made.start_all(coordinator=Fault(moment, nth=nth))
         made.wait_dead("coordinator")
         made.start("coordinator")
         pairs = made.check(*NAMES)
     assert not lost(pairs)
+
+
+@slow
+@pytest.mark.parametrize("moment", ["shown", "unmasked", "cut"])
+def test_with_two_aggregators_a_shard_a_killed_peer_costs_only_shards_that_it_had_a_duty_for(
+    tmp_path: Path, moment: str
+) -> None:
+    """cedar aggregates two shards, each with another peer, and may unmask a third."""
+    with fleet(tmp_path, "masked", changes=["shards.replicas=2"]) as made:
+        made.start_all(cedar=Fault(moment))
+        pairs = made.check(*others("cedar"))
+    gone = NAMES.index("cedar")
+    for plan, verdict in pairs:
+        mine = {k for k in range(plan.shards) if gone in (*plan.aggregators_of(k), *plan.unmaskers_of(k))}
+        assert set(verdict.lost_shards) <= mine
+    assert lost(pairs).keys() <= {ROUND, ROUND + 1}
+
+
+def test_after_the_death_of_all_the_run_goes_on_under_new_keys_and_ends_as_if_nothing_had_happened(
+    tmp_path: Path,
+) -> None:
+    with fleet(tmp_path, "masked", quorum=len(NAMES)) as made:
+        made.start_all(coordinator=Fault("written", round=4))
+        made.wait_dead("coordinator")
+        made.kill(*NAMES)
+        made.start_all()
+        pairs = made.check(*NAMES)
+        assert not lost(pairs)
+        assert made.undisturbed() == made.events("amber", "end")[0]["model_digest"]
+    keys = [plan.mask_keys for plan, _ in pairs]
+    assert not set(keys[0]) & set(keys[-1])
+
+
+def test_the_bits_are_those_of_plain_fixed_point_whatever_was_lost(tmp_path: Path) -> None:
+    """A replay of what the fleet lived through, without masks, comes to the model of every peer."""
+    with fleet(tmp_path, "masked") as made:
+        made.start_all(dogwood=Fault("shown"))
+        pairs = made.check(*others("dogwood"))
+        assert lost(pairs)
+        plain = made.config.model_copy(
+            update={
+                "method": ("eris+dsc",),
+                "server": made.config.server.model_copy(update={"encoding": "fixed"}),
+                "privacy": made.config.privacy.model_copy(update={"masking": "none"}),
+            }
+        )
+        again = run(plain, tmp_path / "plain", replay=tmp_path / "peers" / "amber" / "verdicts.jsonl")
+        assert again.summaries[0]["model_digest"] == made.events("amber", "end")[-1]["model_digest"]

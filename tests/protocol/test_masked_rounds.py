@@ -256,3 +256,23 @@ def test_two_aggregators_of_a_shard_get_one_sum_of_pads_or_none() -> None:
     lost = [entry.lost for entry in federation.decide().shards]
     assert lost == [Reason.UNMASK.value, *[""] * 6]
     assert not federation.unmaskers[plan.unmaskers_of(0)[0]]._answers.get(0)
+
+
+def test_where_one_of_two_aggregators_is_away_neither_the_other_nor_the_unmasker_waits() -> None:
+    federation, plan, uploads = opened(PLAIN.change(unmaskers=1, replicas=2))
+    federation.upload(plan, uploads)
+    (first, second), [q] = plan.aggregators_of(3), plan.unmaskers_of(3)
+    home, unmasker = federation.aggregators[first], federation.unmaskers[q]
+    home.tick(federation.now)
+    cut = home.cut_of(3)
+    assert cut is not None
+    for role in (home, unmasker):
+        role.without({second}, away=False)  # it sends nothing, but may cut
+    assert unmasker.unmask(cut, federation.now) is None
+    assert not [o for o in home.tick(federation.now) if o.shard == 3]
+    for role in (home, unmasker):
+        role.without({second})
+    with pytest.raises(Refused) as refused:
+        unmasker.unmask(cut, federation.now)
+    assert refused.value.reason is Reason.UNMASK
+    assert [o.reason for o in home.tick(federation.now) if o.shard == 3] == [Reason.UNMASK]

@@ -178,7 +178,7 @@ class NewsReader:
 
     def _go_on_without(self, peers: set[int], *, away: bool = True) -> None:
         if self._unmasker is not None:
-            self._unmasker.without(peers)
+            self._unmasker.without(peers, away=away)
         self._aggregator.without(peers, away=away)
 
     def _learn_addresses(self, plan: RoundPlan, edition: str) -> None:

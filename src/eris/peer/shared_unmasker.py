@@ -37,10 +37,10 @@ class SharedUnmasker:
             self._unmasker.abstain(plan)
             self._changed.notify_all()
 
-    def without(self, peers: Iterable[int]) -> None:
-        """Ask of no aggregator to wait for peers that are gone."""
+    def without(self, peers: Iterable[int], *, away: bool = True) -> None:
+        """Ask of no aggregator to wait for peers that are gone, or only send nothing."""
         with self._changed:
-            self._unmasker.without(peers)
+            self._unmasker.without(peers, away=away)
             self._changed.notify_all()
 
     def unmask(self, cut: Cut, deadline: float) -> Unmasking:

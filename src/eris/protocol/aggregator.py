@@ -426,8 +426,9 @@ class Aggregator:
         assert shard.total is not None
         contributors, wanted = shard.cut.contributors, set(plan.unmaskers_of(shard.number))
         lost = Withheld(plan.digest, shard.number, self.peer, Reason.UNMASK, contributors)
-        if not wanted <= shard.pads.keys():
-            return lost if now >= self._unmask_by or (wanted - shard.pads.keys()) & self._away else None
+        if missing := wanted - shard.pads.keys():
+            needed = {*missing, *plan.aggregators_of(shard.number)} - {self.peer}  # both must have cut, to be answered
+            return lost if now >= self._unmask_by or needed & self._away else None
         if not sum_checks(shard.total.checks, len(contributors)):  # one of the two, or a member, was not honest
             return replace(lost, reason=Reason.WRONG_PADS)
         fold = partial(self._folded, shard, plan, contributors)

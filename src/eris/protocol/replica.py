@@ -129,7 +129,8 @@ class Replica:
             frozen = _frozen(layout, mean.lost, place)
             if self.limit.size:  # what was lost moves nothing, and counts for nothing
                 kept = np.delete(moved, frozen) if frozen.size else moved
-                largest = max(largest, float(np.abs(kept).max(initial=0)) / self.recipe.chain.direction_per_value)
+                farthest = max(float(kept.max(initial=0)), -float(kept.min(initial=0)))  # no copy, as abs() makes
+                largest = max(largest, farthest / self.recipe.chain.direction_per_value)
             apply_except(optimizer, trainable[place], moved, state[1], frozen)
             for vector in (trainable[place], *state[0].values(), *state[1].values()):
                 release(vector)

@@ -200,6 +200,7 @@ class Unmasker:
         self.plan: RoundPlan | None = None
         self.whole_until = math.inf  # until then only the whole set is unmasked
         self._gone: set[int] = set()
+        self._away: set[int] = set()
         self._abstains = False
         self._cuts: dict[int, dict[int, Cut]] = {}  # shard → aggregator → the one cut it may have
         self._answers: dict[int, Pads] = {}
@@ -216,11 +217,15 @@ class Unmasker:
         if plan.keys.get(self.peer) != self._key.public:
             raise Refused(Reason.WRONG_PLAN, "the plan shows another mask key of ours", **where)
         self.plan, self.whole_until = plan, now + plan.deadlines.contribute
-        self._abstains, self._cuts, self._answers, self._gone = False, {}, {}, set()
+        self._abstains, self._cuts, self._answers, self._gone, self._away = False, {}, {}, set(), set()
 
-    def without(self, peers: Iterable[int]) -> None:
-        """Hold nobody's absence against an aggregator in this round that could not be reached by anybody."""
+    def without(self, peers: Iterable[int], *, away: bool = True) -> None:
+        """Hold nobody's absence against an aggregator in this round that could not be reached by anybody.
+
+        Who is not `away` only sends nothing: its own cuts may still come.
+        """
         self._gone |= set(peers)
+        self._away |= set(peers) if away else set()
 
     def abstain(self, plan: RoundPlan) -> None:
         """Answer nothing in this round, after a restart in its middle: what was said in it is forgotten.
@@ -245,7 +250,9 @@ class Unmasker:
         earlier = cuts.setdefault(cut.aggregator, cut)
         if not earlier.agrees(cut):
             raise Refused(Reason.CONFLICT, "another set was cut before; a second one is never unmasked", **where)
-        if len(cuts) < len(plan.aggregators_of(cut.shard)):
+        if missing := set(plan.aggregators_of(cut.shard)) - cuts.keys():
+            if missing & self._away:
+                raise Refused(Reason.UNMASK, "the shard's other aggregator is gone", **where)
             return None
         if not all(cut.agrees(other) for other in cuts.values()):
             raise Refused(Reason.REPLICAS_DIFFER, "the shard's two aggregators cut different sets", **where)
