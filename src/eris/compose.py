@@ -22,7 +22,7 @@ from eris.errors import ConfigError
 from eris.local.spec import ModelSpec
 from eris.methods import Method, check_options, method_by_name, with_defaults
 from eris.methods.masked import MASKED_FROM, check_masked, is_masked, smallest_sum
-from eris.methods.noise_budget import SampleNoise, multiplier, on_steps, on_sums, on_update
+from eris.methods.noise_budget import SampleNoise, common_steps, multiplier, on_steps, on_sums, on_update
 from eris.methods.own_model import own_model
 from eris.privacy import noise_of
 from eris.privacy.noise import GaussianNoise
@@ -182,9 +182,9 @@ def _ingredients(config: Config, method: Method) -> _Ingredients:
     unmaskers = config.privacy.unmaskers if is_masked(config) else 0
     if unmaskers:
         with concerning("privacy.masking"):
-            check_masking(rule, chain, steps=config.local.steps)
+            check_masking(rule, chain, steps=common_steps(config))
     encoding, noise = _encoding(server, rule, chain), on_sums(config)
-    steps = float(config.local.steps) if unmaskers and chain.needs_steps else 0.0
+    steps = float(common_steps(config)) if unmaskers and chain.needs_steps else 0.0
     return _Ingredients(chain, rule, optimizer, schedule, encoding, unmaskers, noise, steps)
 
 

@@ -238,7 +238,7 @@ def test_too_few_for_a_masked_sum_are_withheld_before_anybody_is_asked() -> None
 
 def test_fednova_needs_what_masking_does_not_tell() -> None:
     Federation(PLAIN.change(optimizer="fednova"))
-    with pytest.raises(ConfigError, match="number of local steps"):
+    with pytest.raises(ConfigError, match="mean number of local steps"):
         Federation(PLAIN.change(optimizer="fednova", unmaskers=1))
     with pytest.raises(ConfigError, match="floats cannot be masked"):
         Federation(PLAIN.change(encoding=None, unmaskers=1))

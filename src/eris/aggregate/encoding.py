@@ -135,10 +135,12 @@ def check_masking(rule: Rule, chain: Chain, *, steps: float = 0.0) -> None:
     except ConfigError as error:
         fix = error.fix.replace("server.encoding = 'float'", "privacy.masking = 'none'")
         raise ConfigError(error.what, fix=fix) from None
-    if chain.needs_steps and not steps:
+    if chain.needs_steps and not steps:  # a sum of them would be of little use: see docs/methods.md
         raise ConfigError(
-            f"{chain.describe()} needs every member's number of local steps, which masked shards tell nobody",
-            fix="set local.steps: then all take as many, and it need not be told; or privacy.masking = 'none'",
+            f"{chain.describe()} needs the mean number of local steps: the numbers stay while contributors change, so "
+            "sums of a few rounds would tell each member's",
+            fix="set local.steps (or local.batch = 'full'): then all take as many, and it need not be told; "
+            "or privacy.masking = 'none'",
         )
 
 

@@ -25,7 +25,7 @@ from eris.privacy import Accountant, Epsilon, clip_by_norm, gaussian_noise, nois
 from eris.privacy.ring_noise import RingNoise
 from eris.transforms import Transform
 
-__all__ = ["SampleNoise", "local_steps", "multiplier", "on_steps", "on_sums", "on_update", "with_noise"]
+__all__ = ["SampleNoise", "common_steps", "local_steps", "multiplier", "on_steps", "on_sums", "on_update", "with_noise"]
 
 _EPSILON, _CLIP = 10.0, 1.0  # of the whole run, for a member; the paper's 10 is of each round, for a sample
 
@@ -133,6 +133,12 @@ def local_steps(config: Config, samples: int) -> int:
     local = config.local
     batches = 1 if local.batch == "full" else -(-samples // local.batch)
     return local.steps or local.epochs * max(1, batches)
+
+
+def common_steps(config: Config) -> int:
+    """Return how many steps every member takes in a round, whatever its samples; 0 where they make a difference."""
+    local = config.local
+    return local.steps or (local.epochs if local.batch == "full" else 0)
 
 
 def _checked(config: Config, noise: float) -> tuple[float, float]:

@@ -111,7 +111,7 @@ def contribute(
         raise Refused(
             Reason.WRONG_PLAN,
             f"{result.steps:g} local steps where everybody takes {recipe.steps:g} and nobody tells",
-            fix="let train() take local.steps, or use privacy.masking = 'none'",
+            fix="let train() take as many steps as agreed (local.steps), or use privacy.masking = 'none'",
             peer=member,
             round=round,
         )
