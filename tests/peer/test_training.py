@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from eris.errors import ModelError
 from eris.local.numpy_task import QuadraticTask
 from eris.local.spec import Vector
 from eris.local.task import LocalResult, Memory
@@ -55,6 +56,18 @@ def test_a_task_that_changes_the_model_loses_its_contribution_and_nothing_else(
     assert Training(ChangesTheModel(CENTRES, spec=SPEC), member, private_root(1, 1)).train(plan) is None
     assert np.array_equal(member.replica.model, before)
     assert "read-only" in caplog.text
+
+
+def test_a_model_that_cannot_be_trained_ends_the_peer_instead_of_losing_round_after_round() -> None:
+    class Dead(QuadraticTask):
+        def train(self, member: int, model: Vector, memory: Memory, *, round: int, seed: Seed) -> LocalResult:
+            raise ModelError("tensor B did not move in the first round")
+
+    made = world(2)
+    plan, member = made.coordinator.plan(0.0), made.peers[1].member
+    member.begin(plan)
+    with pytest.raises(ModelError, match="did not move"):
+        Training(Dead(CENTRES, spec=SPEC), member, private_root(1, 1)).train(plan)
 
 
 @pytest.mark.parametrize(("factor", "counts"), [(0.5, True), (1 / 3, False)])

@@ -11,7 +11,7 @@ import numpy as np
 
 from eris.aggregate.staging import all_finite
 from eris.compose import initial_seed, training_seed
-from eris.errors import Refused, TaskError
+from eris.errors import ModelError, Refused, TaskError
 from eris.local.correction import DRIFT
 from eris.local.scores import Scores, scores_of
 from eris.local.spec import Vector, as_vector
@@ -70,7 +70,10 @@ class Training:
         self._trained: Memory = {}
 
     def train(self, plan: RoundPlan) -> Trained | None:
-        """Train if it is our turn; our own code failing costs our own contribution and is shown here."""
+        """Train if it is our turn; our own code failing costs our own contribution and is shown here.
+
+        A model that cannot be trained at all ends this peer: without that the run would finish, having learned nothing.
+        """
         member = self._member
         if member.peer not in plan.participants or member.lost_reference:
             return None
@@ -81,6 +84,8 @@ class Training:
             result = self._result(plan)
             if isinstance(result, BlockResult):  # made only while it is read: the task's code is still running
                 return self._contribute(result, began, scores)
+        except ModelError:
+            raise
         except Exception:  # noqa: BLE001 - whatever the user's code raises
             _LOG.exception("round %d: local training failed; the round goes on without this member", plan.round)
             return None
