@@ -44,6 +44,7 @@ from eris.local.torch_losses import Classification
 from eris.local.torch_module import FlatModule, one_thread
 from eris.local.torch_objective import Objective, Score
 from eris.local.torch_optimizer import local_optimizer, round_steps
+from eris.local.torch_single_gradients import single_gradients
 from eris.local.torch_work import LocalWork
 from eris.seeds import Seed, public_root
 
@@ -315,9 +316,10 @@ class TorchTask:
             self._load_for_evaluation(flat, model)
             batch = flat.placed(self.examples(member))
             gradients = np.empty((count_of(batch), flat.spec.n_trainable), np.float32)
-            for row, sample in zip(gradients, _one_by_one(batch), strict=True):
-                flat.differentiate(self._objective, *sample)
-                row[:] = flat.read_gradient()
+            place = 0
+            for rows in single_gradients(flat, self._objective, batch):
+                gradients[place : place + len(rows)] = rows.cpu().numpy()
+                place += len(rows)
         return gradients
 
     def _descend(

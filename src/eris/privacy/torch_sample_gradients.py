@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,21 +26,27 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from eris.errors import ConfigError, ErisError, MissingExtra, ModelError
-from eris.local.torch_examples import Batch, Nest, count_of, mapped
+from eris.local.torch_examples import Batch, count_of, mapped
 from eris.local.torch_module import FlatModule, tensors_of
 from eris.local.torch_objective import Objective
+from eris.local.torch_single_gradients import (
+    VALUES_AT_ONCE,
+    gradients_together,
+    looks_at_values,
+    one_sample,
+    trainable_names,
+)
 
-__all__ = ["WAYS", "ClippedSum", "SampleWay", "clipped_sum", "one_sample", "require_equal_norms", "way_of"]
+__all__ = ["WAYS", "ClippedSum", "SampleWay", "clipped_sum", "require_equal_norms", "way_of"]
 
 SampleWay = Literal["vmap", "hooks", "ghost", "loop"]
 
 _KEY = "privacy.per_sample"
 _BY_LOOP = 'set privacy.per_sample = "loop"'
-_VALUES_AT_ONCE = {"vmap": 1 << 22, "hooks": 1 << 26}  # of all single gradients together
+_VALUES_AT_ONCE = {"vmap": VALUES_AT_ONCE, "hooks": 1 << 26}  # of all single gradients together
 _WORTH_HOOKS = 8  # samples that must fit into it; with fewer, ghost clipping or the loop do the same with less
 _TINY = 1e-12
 _TOLERANCE = 1e-4  # of norms; a forgotten position embedding is some hundredths
@@ -74,7 +79,7 @@ def way_of(flat: FlatModule, objective: Objective, wanted: str = "auto") -> Samp
     _require_samples_apart(flat)
     if wanted == "loop":
         return "loop"
-    if wanted == "vmap" or (wanted == "auto" and not _asks_its_data(flat.module)):
+    if wanted == "vmap" or (wanted == "auto" and not looks_at_values(flat.module)):
         return "vmap"
     if wanted not in (*get_args(SampleWay), "auto"):
         raise ConfigError(f"{_KEY} is {wanted!r}", fix=f"use auto or one of {', '.join(WAYS)}", key=_KEY)
@@ -120,12 +125,6 @@ def require_equal_norms(way: SampleWay, flat: FlatModule, objective: Objective, 
         )
 
 
-def one_sample(batch: Batch, place: int) -> Batch:
-    """Return a batch of one."""
-    inputs, targets = (mapped(part, operator.itemgetter(slice(place, place + 1))) for part in batch)
-    return inputs, targets
-
-
 def _by_loop(flat: FlatModule, objective: Objective, batch: Batch, bound: float) -> ClippedSum:
     n = flat.spec.n_trainable
     total = torch.zeros(n, device=flat.device)
@@ -139,18 +138,9 @@ def _by_loop(flat: FlatModule, objective: Objective, batch: Batch, bound: float)
 
 
 def _by_vmap(flat: FlatModule, objective: Objective, batch: Batch, bound: float) -> ClippedSum:
-    own, names = tensors_of(flat.module), _names(flat)
-    parameters = {name: own[name].detach() for name in names}
-
-    def loss(values: dict[str, Tensor], sample: Nest, target: Nest) -> Tensor:
-        alone = (mapped(part, lambda tensor: tensor[None]) for part in (sample, target))
-        return objective.loss(_Bound(flat.module, values), *alone)
-
-    each = vmap(grad_and_value(loss), in_dims=(None, 0, 0), randomness="different")
-    single, losses = each(parameters, *batch)
-    gradients = torch.cat([single[name].reshape(len(losses), -1) for name in names], dim=1)
+    gradients, losses = gradients_together(flat, objective, batch)
     norms = gradients.norm(dim=1)
-    return ClippedSum((gradients * _factors(norms, bound)[:, None]).sum(dim=0), norms, losses.detach())
+    return ClippedSum((gradients * _factors(norms, bound)[:, None]).sum(dim=0), norms, losses)
 
 
 def _by_hooks(flat: FlatModule, objective: Objective, batch: Batch, bound: float) -> ClippedSum:
@@ -159,7 +149,7 @@ def _by_hooks(flat: FlatModule, objective: Objective, batch: Batch, bound: float
         losses = _losses(flat, objective, batch)
         losses.sum().backward()  # type: ignore[no-untyped-call]
         own = tensors_of(flat.module)
-        single = [_of_the_batch(name, getattr(own[name], "grad_sample", None), count) for name in _names(flat)]
+        single = [_of_the_batch(name, getattr(own[name], "grad_sample", None), count) for name in trainable_names(flat)]
     norms = torch.stack([_norm(each) for each in single], dim=1).norm(dim=1)
     factors = _factors(norms, bound)
     return ClippedSum(torch.cat([factors @ each for each in single]), norms, losses.detach())
@@ -171,7 +161,7 @@ def _by_ghost(flat: FlatModule, objective: Objective, batch: Batch, bound: float
         losses = _losses(flat, objective, batch)
         losses.sum().backward(retain_graph=True)  # type: ignore[no-untyped-call]
         own = tensors_of(flat.module)
-        parts = [_of_the_batch(name, getattr(own[name], "_norm_sample", None), count) for name in _names(flat)]
+        parts = [_of_the_batch(name, getattr(own[name], "_norm_sample", None), count) for name in trainable_names(flat)]
         norms = torch.cat(parts, dim=1).norm(dim=1)
         hooks.disable_hooks()
         flat.flat_gradient.zero_()
@@ -185,28 +175,6 @@ WAYS: dict[SampleWay, Callable[[FlatModule, Objective, Batch, float], ClippedSum
     "ghost": _by_ghost,
     "loop": _by_loop,
 }
-
-
-class _Bound(nn.Module):
-    """A module called with tensors that are not its own."""
-
-    def __init__(self, module: nn.Module, parameters: dict[str, Tensor]) -> None:
-        super().__init__()
-        self._module = [module]  # in a list: its parameters are not ours
-        self._tensors = parameters
-
-    @property
-    def called(self) -> nn.Module:
-        """What it is called in the place of."""
-        return self._module[0]
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """Call it."""
-        return functional_call(self.called, self._tensors, inputs, named)
-
-
-def _names(flat: FlatModule) -> list[str]:
-    return [tensor.name for tensor in flat.spec.vector_tensors if tensor.role == "trainable"]
 
 
 def _factors(norms: Tensor, bound: float) -> Tensor:
@@ -243,13 +211,6 @@ def _require_samples_apart(flat: FlatModule) -> None:
                 fix="use a model with GroupNorm or LayerNorm, or privacy.unit = 'member'",
                 key="privacy.unit",
             )
-
-
-def _asks_its_data(module: nn.Module) -> bool:
-    """Return whether a network looks at values while it computes, as those of transformers do: vmap cannot follow."""
-    library = sys.modules.get("transformers")  # whoever has such a network has imported it
-    parts: tuple[type, ...] = (nn.RNNBase,) if library is None else (nn.RNNBase, library.PreTrainedModel)
-    return any(isinstance(part, parts) for part in module.modules())
 
 
 def _hindrance(flat: FlatModule, objective: Objective) -> str:
