@@ -28,11 +28,11 @@ def everything(tmp_path_factory):
     return folder / "smoke", done, time.monotonic() - began
 
 
-def invoke(*arguments):
+def invoke(*arguments, columns=100):
     app = typer.Typer()
     reproduce.register(app)
     app.command()(lambda: None)
-    return CliRunner(env={"COLUMNS": "100"}).invoke(app, ["reproduce", *arguments], catch_exceptions=False)
+    return CliRunner(env={"COLUMNS": f"{columns}"}).invoke(app, ["reproduce", *arguments], catch_exceptions=False)
 
 
 def test_everything_at_the_smallest_size(everything):
@@ -91,8 +91,9 @@ def test_what_there_is_and_what_it_costs():
     assert [line["name"] for line in lines] == list(experiments_by_name())
     assert all(line["sizes"][size]["cells"] > 0 for line in lines for size in ("smoke", "small", "paper"))
     assert all(line["sizes"]["paper"]["seconds"] >= line["sizes"]["smoke"]["seconds"] for line in lines)
-    shown = invoke("--list").output
-    assert max(len(line) for line in shown.splitlines()) <= 100
+    shown = invoke("--list", columns=80).output.splitlines()
+    assert max(len(line) for line in shown) <= 80
+    assert [line.split()[0] for line in shown if line.startswith(("table-", "figure-"))] == list(experiments_by_name())
 
 
 @pytest.mark.parametrize(

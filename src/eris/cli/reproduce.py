@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -109,16 +110,12 @@ def _asked(cells: Sequence[Cell], words: Sequence[str]) -> list[Cell]:
 
 
 def _list(*, as_json: bool) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     from eris.paper.catalogue import experiments_by_name
     from eris.paper.estimate import estimated_seconds
     from eris.paper.experiment import SIZES
     from eris.paper.run import cores
-    from eris.report.units import format_seconds
 
-    lines = [
+    lines: list[dict[str, Any]] = [
         {
             "name": experiment.name,
             "shows": experiment.shows,
@@ -135,44 +132,56 @@ def _list(*, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(lines))
         return
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("experiment, what it shows", overflow="fold")
-    for size in SIZES:
-        table.add_column(f"{size}\ncells", justify="right", no_wrap=True)
-        table.add_column("\ntime", justify="right", no_wrap=True)
+    width = max(len(experiment.name) for experiment in experiments_by_name().values())
+    typer.echo(f"{'':{width}}" + "".join(f"  {size:>14}" for size in SIZES))
+    typer.echo(f"{'experiment':{width}}" + f"  {'cells':>5} {'time':>8}" * len(SIZES))
     for line in lines:
-        counts = [text for each in line["sizes"].values()  # type: ignore[attr-defined]
-                  for text in (str(each["cells"]), format_seconds(each["seconds"]))]  # fmt: skip
-        table.add_row(f"{line['name']}\n[dim]{line['shows']}[/]", *counts)
-    console = Console()
-    console.print(table)
-    console.print(
-        f"Times are estimates for {cores()} processes here; experiments share cells.",
-        soft_wrap=True, highlight=False,
-    )  # fmt: skip
+        sizes = line["sizes"].values()
+        counts = [f"  {each['cells']:>5} {_roughly(each['seconds']):>8}" for each in sizes]
+        typer.echo(f"{line['name']:{width}}{''.join(counts)}")
+        typer.echo(fill(line["shows"], Console().width, initial_indent="  ", subsequent_indent="  "))
+    about = f"Times are estimates for {cores()} processors of this machine; experiments share cells."
+    typer.echo("\n" + fill(about, Console().width))
+
+
+def _roughly(seconds: float) -> str:
+    """Write a time in its largest unit: an estimate has no more.
+
+    >>> [_roughly(each) for each in (0.2, 90, 5400, 400_000, 4e7)]
+    ['1 s', '90 s', '90 min', '4.6 d', '463 d']
+    """
+    units = (("s", 1, 100), ("min", 60, 100), ("h", 3600, 72), ("d", 86400, float("inf")))
+    unit, length = next((unit, length) for unit, length, limit in units if seconds / length < limit)
+    value = max(seconds / length, 1.0)
+    return f"{value:.1f} {unit}" if unit in ("h", "d") and value < 10 else f"{value:.0f} {unit}"
 
 
 class _Progress:
     """Says how many cells are done and how long the rest will take: a bar, or lines where the output is piped."""
 
     def __init__(self, cells: Sequence[Cell], store: CellStore, workers: int, *, visible: bool) -> None:
-        from eris.paper.estimate import Remaining
+        from eris.paper.estimate import Remaining, corrections
         from eris.paper.run import cores
         from eris.report.units import format_seconds
 
         missing = store.missing(cells)
+        at_once = min(workers or cores(), max(1, len(missing)))
         self._total, self._visible, self._console = len(missing), visible, Console(stderr=True)
-        self._left = Remaining(missing, min(workers or cores(), max(1, len(missing))))
+        self._left = Remaining(missing, at_once, corrections(store.finished(cells)))
         self._done, self._said, self._format = 0, 0.0, format_seconds
         kept = len({cell.key for cell in cells}) - len(missing)
-        self._begin = f"{len(missing)} cells to do, {kept} done before; about {format_seconds(self._left.seconds)}"
+        work = format_seconds(self._left.processor_seconds)
+        self._begin = (
+            f"{len(missing)} cells to do, {kept} done before; about {work} of processor time, "
+            f"{format_seconds(self._left.seconds)} with {at_once} processor{'s' if at_once > 1 else ''} of its own"
+        )
         self._bar: Any = None
 
     def __enter__(self) -> _Progress:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         if self._visible:
-            self._console.print(self._begin, highlight=False)
+            self._console.print(self._begin, highlight=False, soft_wrap=True)
         if self._visible and self._console.is_terminal and self._total:
             columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.description}"))
             self._bar = Progress(*columns, console=self._console)
@@ -187,7 +196,7 @@ class _Progress:
     def __call__(self, done: CellDone) -> None:
         """Note that a cell is over."""
         self._done += 1
-        self._left.finished(done.cell, done.seconds)
+        self._left.finished(done.cell, done.processor_seconds)
         words = f"{self._format(self._left.seconds)} left  {done.cell.experiment}: {done.cell.label}"
         if done.failed:
             words += f"  failed: {done.failed}"

@@ -1,7 +1,8 @@
 """How long cells will take: counted work times what it cost on a known machine, times how this one compares.
 
-The costs were fitted to cells that were run (`processor_seconds` in their files). While a run goes on, what its own
-cells took corrects the rest.
+All in processor seconds, which a busy machine stretches less than those on the clock. The costs were fitted to cells
+that were run; what the finished cells of a folder took (`processor_seconds` in their files) corrects what is said of
+the rest, kind by kind. The time left follows from it and from how much of the processors a run really gets.
 
 >>> from eris.paper.experiment import Cell
 >>> planned = Cell("", "", "", "", 0, "planned", (), {})
@@ -12,7 +13,7 @@ True
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -21,7 +22,7 @@ from eris.config import Config, load_config
 from eris.methods import method_by_name
 from eris.paper.experiment import Cell
 
-__all__ = ["Remaining", "estimated_seconds", "machine_factor"]
+__all__ = ["Remaining", "corrections", "estimated_seconds", "machine_factor"]
 
 _REFERENCE = 0.041  # seconds of `_bench` on the machine that the costs were taken on
 _START = 2.0  # reading data, building networks
@@ -46,6 +47,8 @@ _PUBLIC = 0.4  # gradients of public samples, and what they explain, taken off: 
 _TOGETHER = 0.4  # of the work, where members train in one vectorised call
 _FORWARD = 0.35  # of there and back
 _PER_SAMPLE = 2.5  # noise on gradients of single samples
+_ENOUGH = 60.0  # processor seconds of work that say how far estimates are off
+_FROZEN = (0.4, 0.1)  # of a sample, and of a vector, where all layers but the last are frozen
 _PICTURE = {"idlg": 12.0, "dlg": 14.0, "rog": 20.0, "boxed": 30.0, "ggl": 60.0, "inverting-gradients": 25.0}
 
 
@@ -86,6 +89,9 @@ def _seconds(cell: Cell) -> float:
         return _START + count * _PICTURE.get(str(cell.options["attack"]), 20.0) * steps * _of_data(config)
     model = config.model.name
     sample, vector = _TRAINED.get(model, _SMALLEST), _VECTOR.get(model, 0.01)
+    if config.model.options.get("freeze"):
+        sample, vector = sample * _FROZEN[0], vector * _FROZEN[1]
+    sample *= _shorter(config)
     members, rounds, local = config.members, config.rounds, config.local
     held = config.data.samples or 600
     audited = cell.kind == "training" and cell.options.get("audit", True)
@@ -108,25 +114,68 @@ def _seconds(cell: Cell) -> float:
     return _START + rounds * a_round + rounds / config.evaluate_every * tested
 
 
+def _shorter(config: Config) -> float:
+    """Return how long texts are cut, by the lengths that the costs were taken at."""
+    options = config.model.options
+    if "article" in options:
+        return (int(options["article"]) + int(options.get("summary", 128))) / 928
+    return int(options["length"]) / 128 if "length" in options else 1.0
+
+
 def _of_data(config: Config) -> float:
     return 1.0 if config.data.name.startswith("mnist") else 1.6
 
 
+def corrections(finished: Mapping[str, tuple[Cell, float]]) -> dict[str, float]:
+    """Return by how much finished cells took longer than was expected, for each kind of work of which enough is known.
+
+    `finished` has a cell and its processor seconds by the cell's key.
+    """
+    expected, took = dict[str, float](), dict[str, float]()
+    for cell, seconds in finished.values():
+        sort = _sort(cell)
+        expected[sort] = expected.get(sort, 0.0) + machine_factor() * _seconds(cell)
+        took[sort] = took.get(sort, 0.0) + seconds
+    return {sort: took[sort] / expected[sort] for sort in took if expected[sort] > _ENOUGH}
+
+
+def _sort(cell: Cell) -> str:
+    """Return what kind of work a cell is: cells of one kind are wrong by about the same factor."""
+    if cell.kind == "planned":
+        return cell.kind
+    config = _config(cell.settings)
+    how = ("losses" if cell.options.get("losses_only") else "attacked") if cell.options.get("audit", True) else "alone"
+    how = how if cell.kind == "training" else str(cell.options.get("attack", ""))
+    method = config.methods[0] if method_by_name(config.methods[0]).exchange is not None else ""
+    return " ".join((cell.kind, config.model.name, config.data.name, how, method))
+
+
 class Remaining:
-    """The time that is left of a run, corrected by what its finished cells took."""
+    """The time that is left of a run: of its cells, less what is done, by the share of the processors that it gets."""
 
-    def __init__(self, cells: Sequence[Cell], workers: int) -> None:
-        self._expected = {cell.key: machine_factor() * _seconds(cell) for cell in cells}
+    def __init__(self, cells: Sequence[Cell], workers: int, corrected: Mapping[str, float] | None = None) -> None:
+        factors = corrected or {}
+        self._left = {cell.key: machine_factor() * _seconds(cell) * factors.get(_sort(cell), 1.0) for cell in cells}
         self._workers, self._took, self._ought = workers, 0.0, 0.0
+        self._began = time.monotonic()
 
-    def finished(self, cell: Cell, seconds: float) -> None:
+    def finished(self, cell: Cell, processor_seconds: float) -> None:
         """Take note of a cell that is over."""
-        self._ought += self._expected.pop(cell.key, 0.0)
-        self._took += seconds
+        self._ought += self._left.pop(cell.key, 0.0)
+        self._took += processor_seconds
+
+    @property
+    def processor_seconds(self) -> float:
+        """Processor seconds that are still to come; a minute of work says how fast this machine really is."""
+        trust = min(1.0, self._ought / _ENOUGH)
+        factor = 1.0 if not self._ought else trust * self._took / self._ought + 1 - trust
+        return factor * sum(self._left.values())
 
     @property
     def seconds(self) -> float:
-        """Seconds until everything is done."""
-        trust = min(1.0, self._ought / 60)  # a minute of work says how fast this machine really is
-        factor = 1.0 if not self._ought else trust * self._took / self._ought + 1 - trust
-        return factor * sum(self._expected.values()) / self._workers
+        """Seconds until everything is done: on processors of its own at first, then at the rate so far."""
+        idle = self.processor_seconds / self._workers
+        passed = time.monotonic() - self._began
+        if self._took < _ENOUGH or passed <= 0:
+            return idle
+        return max(idle, self.processor_seconds * passed / self._took)

@@ -13,7 +13,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ class CellDone:
     cell: Cell
     failed: str
     seconds: float
+    processor_seconds: float = 0.0
 
 
 Notice = Callable[[CellDone], None]
@@ -64,6 +65,15 @@ class CellStore:
         """Return the cells that are still to do, each once."""
         different = {cell.key: cell for cell in cells}
         return [cell for cell in different.values() if "figures" not in (self.find(cell) or {})]
+
+    def finished(self, cells: Sequence[Cell]) -> dict[str, tuple[Cell, float]]:
+        """Return the cells that are done with the processor seconds they took, by key."""
+        found = {cell.key: (cell, self.find(cell)) for cell in cells}
+        return {
+            key: (cell, float(known["processor_seconds"]))
+            for key, (cell, known) in found.items()
+            if known is not None and "figures" in known and "processor_seconds" in known
+        }
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
@@ -152,8 +162,7 @@ class _Worker:
             code = process.wait()
             self.end()
             return _died(cell, store, code)
-        found = json.loads(answer)
-        return CellDone(cell, found["failed"] or "", float(found["seconds"]))
+        return _told(cell, json.loads(answer))
 
     def end(self) -> None:
         """End the process."""
@@ -166,6 +175,10 @@ class _Worker:
             if pipe is not None:
                 with suppress(OSError):  # what nobody reads any more
                     pipe.close()
+
+
+def _told(cell: Cell, found: Mapping[str, Any]) -> CellDone:
+    return CellDone(cell, found.get("failed") or "", float(found["seconds"]), float(found["processor_seconds"]))
 
 
 def _started() -> subprocess.Popen[str]:
@@ -200,4 +213,4 @@ def _run_on_ray(cells: Sequence[Cell], store: CellStore, notice: Notice) -> None
         done, _ = ray.wait(list(running), num_returns=1)
         cell = running.pop(done[0])
         found = ray.get(done[0])
-        notice(CellDone(cell, found.get("failed") or "", float(found["seconds"])))
+        notice(_told(cell, found))
