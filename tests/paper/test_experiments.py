@@ -8,6 +8,7 @@ import pytest
 
 from eris.config import load_config
 from eris.paper.catalogue import experiment_by_name, experiments_by_name
+from eris.paper.cell import figures_of
 from eris.paper.estimate import estimated_seconds, machine_factor
 from eris.paper.experiment import SIZES
 from eris.paper.printed_tables import printed_tables
@@ -222,3 +223,14 @@ def test_rows_find_what_is_printed(tmp_path):
         assert all(row.missing for row in result.rows)
         found = [figure for row in result.rows for figure in row.figures.values() if figure.printed is not None]
         assert len(found) == count, name
+
+
+def test_an_aggregator_that_is_gone_is_gone_in_both_ways_to_count(tmp_path):
+    """So size small has one of them; links differ."""
+    digests = {}
+    for name in ("figure-dropout", "figure-links"):
+        found = [cell for cell in experiment_by_name(name).cells("smoke") if cell.point == 50]
+        digests[name] = {
+            figures_of(cell.kind, cell.settings, cell.options, tmp_path / cell.key)["digest"] for cell in found
+        }
+    assert (len(digests["figure-dropout"]), len(digests["figure-links"])) == (1, 2)

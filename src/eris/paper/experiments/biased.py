@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from eris.paper.experiment import Experiment, Panel
+from eris.paper.experiment import Experiment, Panel, Treatment
 from eris.paper.settings import (
     CIFAR10,
     ERIS_DSC,
     FEDAVG,
-    IMDB,
     MIN_LEAKAGE,
-    MNIST,
+    SMALL,
+    DataSet,
     ldp,
     panel_of,
+    panels_of,
     priprune,
     smoke_panel,
     summary_rows,
@@ -23,23 +24,24 @@ __all__ = ["EXPERIMENTS", "PLACE"]
 
 PLACE = 3
 
-_SMALL: dict[str, dict[str, Any]] = {
-    "MNIST": {"members": 8, "rounds": 30, "samples": (16,), "folds": 3, "test_samples": 1000, "evaluate_every": 5,
-              "views": 2, "extra": ("local.lr=0.05",)},
-    "CIFAR-10": {"members": 5, "rounds": 15, "samples": (8,), "folds": 1, "test_samples": 300, "evaluate_every": 5,
-                 "views": 1, "losses_only": True},
-    "IMDB": {"members": 4, "rounds": 3, "samples": (8,), "folds": 1, "test_samples": 100, "evaluate_every": 1,
-             "views": 1, "losses_only": True, "offline": True},
-}  # fmt: skip
+_DATA = ("MNIST", "CIFAR-10", "IMDB")
+_ROUNDS = {"MNIST": 35, "CIFAR-10": 40, "IMDB": 2}  # two steps or more in each
+_SMALL = {name: {**SMALL[name], "rounds": _ROUNDS[name], "samples": (8,), "folds": 3, "losses_only": True}
+          for name in _DATA}  # fmt: skip
+_PAPER = {name: {"samples": (4, 8, 16, 32, 64, 128)} for name in _DATA}
 
 
-def _panels(*, small: bool, figure: bool = False) -> tuple[Panel, ...]:
-    panels = []
-    for data in (MNIST, CIFAR10, IMDB):
-        size: dict[str, Any] = dict(_SMALL[data.name]) if small else {"samples": (4, 8, 16, 32, 64, 128)}
-        size |= {} if figure else {"printed": "biased", "column": data.name}
-        panels.append(panel_of(data, "biased", summary_rows(data, both=True, sharded=False), **size))
-    return tuple(panels)
+def _arms(data: DataSet) -> tuple[Treatment, ...]:
+    return summary_rows(data, both=True, sharded=False)
+
+
+def _in_table(data: DataSet) -> dict[str, Any]:
+    return {"printed": "biased", "column": data.name}
+
+
+def _in_figure(data: DataSet) -> dict[str, Any]:
+    del data
+    return {}
 
 
 _LARGE = (FEDAVG, ldp(10, "FedAvg+LDP"), priprune(0.01, "PriPrune"), ERIS_DSC, MIN_LEAKAGE)
@@ -48,8 +50,8 @@ _STEPS = ("local.batch=4", "local.epochs=2")
 
 def _large(*, small: bool) -> Panel:
     if small:
-        return panel_of(CIFAR10, "biased", _LARGE, samples=(64,), members=4, rounds=8, folds=1, test_samples=300,
-                        evaluate_every=4, views=1, losses_only=True, printed="cifar-large")  # fmt: skip
+        size = {**SMALL["CIFAR-10"], "rounds": 20, "samples": (64,)}
+        return panel_of(CIFAR10, "biased", _LARGE, printed="cifar-large", **size)
     return panel_of(CIFAR10, "biased", _LARGE, samples=(64, 128, 256, 415), rounds=100, printed="cifar-large",
                     losses_only=True)  # fmt: skip
 
@@ -59,8 +61,8 @@ EXPERIMENTS = (
         "table-biased", "Two local epochs, means over sample sizes", "the same methods with several local steps",
         {
             "smoke": (smoke_panel((FEDAVG, ERIS_DSC), extra=_STEPS),),
-            "small": _panels(small=True),
-            "paper": _panels(small=False),
+            "small": panels_of("biased", _arms, _SMALL, _in_table),
+            "paper": panels_of("biased", _arms, _PAPER, _in_table),
         },
         axis="n", averaged=True,
         notes=("DSC keeps 1/(2 log₂ T), of IMDB 1/log₂ T: not in the text.",),
@@ -69,8 +71,8 @@ EXPERIMENTS = (
         "figure-biased", "Two local epochs by sample size", "the same trainings as curves over n",
         {
             "smoke": (smoke_panel((FEDAVG, ERIS_DSC), extra=_STEPS),),
-            "small": _panels(small=True, figure=True),
-            "paper": _panels(small=False, figure=True),
+            "small": panels_of("biased", _arms, _SMALL, _in_figure),
+            "paper": panels_of("biased", _arms, _PAPER, _in_figure),
         },
         axis="n", shape="lines",
     ),

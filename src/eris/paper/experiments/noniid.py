@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from eris.paper.experiment import Experiment, Panel, Treatment
+from eris.paper.experiment import Experiment, Treatment
 from eris.paper.settings import (
-    CIFAR10,
     ERIS_DSC,
     FEDAVG,
     IMDB,
-    MNIST,
     SHATTER,
+    SMALL,
     DataSet,
     ldp,
-    panel_of,
+    panels_of,
     priprune,
     smoke_panel,
     soteria,
@@ -25,16 +24,14 @@ __all__ = ["EXPERIMENTS", "PLACE"]
 
 PLACE = 2
 
-_SMALL: dict[str, dict[str, Any]] = {
-    "MNIST": {"members": 8, "rounds": 40, "samples": (16,), "folds": 3, "test_samples": 1000, "evaluate_every": 5,
-              "views": 2, "extra": ("local.lr=0.05",)},
-    "CIFAR-10": {"members": 5, "rounds": 20, "samples": (8,), "folds": 1, "test_samples": 300, "evaluate_every": 5,
-                 "views": 1, "losses_only": True},
-    "IMDB": {"members": 4, "rounds": 4, "samples": (8,), "folds": 1, "test_samples": 100, "evaluate_every": 2,
-             "views": 1, "losses_only": True, "offline": True},
-}  # fmt: skip
-_DATA = (MNIST, CIFAR10, IMDB)
+_DATA = ("MNIST", "CIFAR-10", "IMDB")
+_SMALL = {name: {**SMALL[name], "samples": (8,), "folds": 3, "losses_only": True} for name in _DATA}
+_PAPER = {name: {"samples": (4, 8, 16, 32, 64), "folds": 4 if name == "IMDB" else 5} for name in _DATA}
 _SKEWED = ("data.partition=dirichlet", "data.alpha=0.5")
+
+
+def _of_table(data: DataSet) -> tuple[Treatment, ...]:
+    return summary_rows(data, sharded=False)
 
 
 def _of_figure(data: DataSet) -> tuple[Treatment, ...]:
@@ -43,18 +40,12 @@ def _of_figure(data: DataSet) -> tuple[Treatment, ...]:
     return (FEDAVG, noisy, soterias, prune, SHATTER, ERIS_DSC)
 
 
-def _panels(kind: str, *, small: bool) -> tuple[Panel, ...]:
-    panels = []
-    for data in _DATA:
-        size = dict(_SMALL[data.name]) if small else {"samples": (4, 8, 16, 32, 64), "folds": 4 if data is IMDB else 5}
-        if kind == "table":
-            size |= {"printed": "noniid", "column": data.name}
-            arms = summary_rows(data, sharded=False)
-        else:
-            size |= {"printed": "figure-noniid", "rows": f"{data.name}: {{row}}"}
-            arms = _of_figure(data)
-        panels.append(panel_of(data, "noniid", arms, **size))
-    return tuple(panels)
+def _in_table(data: DataSet) -> dict[str, Any]:
+    return {"printed": "noniid", "column": data.name}
+
+
+def _in_figure(data: DataSet) -> dict[str, Any]:
+    return {"printed": "figure-noniid", "rows": f"{data.name}: {{row}}"}
 
 
 EXPERIMENTS = (
@@ -62,8 +53,8 @@ EXPERIMENTS = (
         "table-noniid", "Label skew, means over sample sizes", "the same methods where clients' labels differ",
         {
             "smoke": (smoke_panel((FEDAVG, ERIS_DSC), extra=_SKEWED),),
-            "small": _panels("table", small=True),
-            "paper": _panels("table", small=False),
+            "small": panels_of("noniid", _of_table, _SMALL, _in_table),
+            "paper": panels_of("noniid", _of_table, _PAPER, _in_table),
         },
         axis="n", averaged=True,
         notes=("K = 25, 25 and 10 are not in the text; the labels of this table and the next are swapped in print.",),
@@ -72,8 +63,8 @@ EXPERIMENTS = (
         "figure-noniid", "Label skew by sample size", "the same trainings as curves over n",
         {
             "smoke": (smoke_panel((FEDAVG, ERIS_DSC), extra=_SKEWED),),
-            "small": _panels("figure", small=True),
-            "paper": _panels("figure", small=False),
+            "small": panels_of("noniid", _of_figure, _SMALL, _in_figure),
+            "paper": panels_of("noniid", _of_figure, _PAPER, _in_figure),
         },
         axis="n", shape="lines",
     ),

@@ -52,7 +52,8 @@ def _panel(
 ) -> Panel:  # fmt: skip
     name = data or _PICTURES[label]
     measure = Measure("reconstruction", {
-        "attack": attack, "pictures": pictures, "controls": min(pictures, 4), "attack_options": dict(options),
+        "attack": attack, "pictures": pictures, "controls": min(pictures, 2 if pictures < 10 else 4),
+        "attack_options": dict(options),
     })  # fmt: skip
     points = tuple(_share(each) for each in shares)
     base = (*_base(name, members), *_FITTING.get(name, ()))
@@ -67,9 +68,9 @@ _QUICK = {"steps": 60}
 _SHAPE: dict[Size, tuple[Panel, ...]] = {
     "smoke": (_panel("MNIST", "idlg", (0.5,), 1, 4, {"steps": 2}, "mnist-sample", "smoke: two steps on one digit"),),
     "small": (
-        _panel("MNIST", "idlg", _FEW, 3, 10, {}),
-        _panel("MNIST", "boxed", _FEW, 3, 10, {}),
-        _panel("CIFAR-10", "idlg", (0.9, 0.5), 2, 10, {}),
+        _panel("MNIST", "idlg", _FEW, 4, 10, {}),
+        _panel("MNIST", "boxed", (0.5,), 4, 10, {"steps": 150}),
+        _panel("CIFAR-10", "idlg", (0.5,), 2, 10, {}),
         _panel("LFW", "idlg", (0.5,), 2, 10, {}, "scrapshots", "173 face snapshots for LFW"),
     ),
     "paper": tuple(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from eris.paper.experiment import ACCURACY, AUC, MIA, Experiment, Measure, Panel, Point, Treatment
-from eris.paper.settings import CIFAR10, ERIS, FEDAVG, MNIST, panel_of, smoke_panel
+from eris.paper.settings import CIFAR10, ERIS, FEDAVG, MNIST, SMALL, panel_of, smoke_panel
 
 __all__ = ["EXPERIMENTS", "PLACE"]
 
@@ -24,8 +24,11 @@ def _over(
     return replace(base, label=label, arms=arms, points=joined, printed=printed, column=column)
 
 
-def _aggregators(counts: Sequence[int]) -> list[Point]:
-    return [Point(count, (f"aggregators={count}",)) for count in counts]
+def _aggregators(base: Panel, counts: Sequence[int]) -> list[Point]:
+    """Return a point for each number of aggregators; where all members are, that need not be said."""
+    everybody = f"members={counts[-1]}" in base.base
+    each = [Point(count, (f"aggregators={count}",)) for count in counts]
+    return [*each[:-1], Point(counts[-1])] if everybody else each
 
 
 def _omegas(values: Sequence[int]) -> list[Point]:
@@ -33,18 +36,14 @@ def _omegas(values: Sequence[int]) -> list[Point]:
 
 
 _PAPER = panel_of(CIFAR10, "unbiased", (), samples=(8,))
-_SMALL = replace(
-    panel_of(MNIST, "unbiased", (), samples=(8,), members=16, rounds=20, folds=3, test_samples=1000, evaluate_every=5,
-             views=2, extra=("local.lr=0.05",)),
-    stand_in=_STAND_IN,
-)  # fmt: skip
-_TOGETHER = replace(_SMALL, base=(*_SMALL.base, "local.cohort=16"))
+_SMALL = replace(panel_of(MNIST, "unbiased", (), samples=(8,), canaries=32, **SMALL["MNIST"]), stand_in=_STAND_IN)
+_TOGETHER = replace(_SMALL, base=(*_SMALL.base, "local.cohort=8"), folds=5)
 _SMOKE = smoke_panel(())
 
 
 def _both(base: Panel, counts: Sequence[int], omegas: Sequence[int]) -> tuple[Panel, ...]:
     return (
-        _over(base, "aggregators A", (ERIS,), _aggregators(counts), "figure-aggregators", "A={x}"),
+        _over(base, "aggregators A", (ERIS,), _aggregators(base, counts), "figure-aggregators", "A={x}"),
         _over(base, "server", (FEDAVG,), [Point(1)], "figure-aggregators", "A={x}"),
         _over(base, "compression ω", (_DSC,), _omegas(omegas), "figure-compression", "ω={x}"),
     )
@@ -86,18 +85,18 @@ EXPERIMENTS = (
         "leakage falls with the number of aggregators, and with compression",
         {
             "smoke": _both(_SMOKE, (2, 6), (1, 19)),
-            "small": _both(_SMALL, (2, 4, 8, 16), (0, 4, 19, 99)),
+            "small": _both(_SMALL, (2, 8), (19, 99)),
             "paper": _both(_PAPER, (10, 20, 30, 40, 50), (85, 170, 340, 700, 1050)),
         },
         (MIA, AUC, ACCURACY), axis="A, or ω", shape="lines",
         notes=("The caption says MNIST; the values behind the figure are CIFAR-10 with n = 8.",
-               "A server is one aggregator that sees everything."),
+               "A server is one aggregator that sees everything; A aggregators without compression are ω = 0."),
     ),
     Experiment(
         "figure-collusion", "Coalitions of aggregators", "leakage rises gracefully with the size of the coalition",
         {
             "smoke": (_collusion(_SMOKE, (1, 5)),),
-            "small": (_collusion(replace(_SMALL, folds=2), (1, 4, 8, 15)),),
+            "small": (_collusion(_SMALL, (1, 3, 7)),),
             "paper": (_collusion(_PAPER, (1, 5, 10, 20, 30, 40, 49)),),
         },
         (MIA, AUC), axis="colluding aggregators", shape="lines",
