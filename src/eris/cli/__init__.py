@@ -6,6 +6,7 @@ commands, so that `eris --help` answers at once.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from types import ModuleType
 from typing import Annotated
@@ -48,36 +49,13 @@ def _root(
     del version
 
 
-def _verbs() -> tuple[ModuleType, ...]:
-    """Return the modules of all commands, in the order of the help."""
-    from eris.cli import (
-        audit,
-        bounds,
-        budget,
-        certs,
-        compare,
-        coordinator,
-        data,
-        doctor,
-        init,
-        join,
-        leave,
-        plan,
-        relay,
-        report,
-        reproduce,
-        run,
-        status,
-        stop,
-        up,
-        version,
-        watch,
-    )
-    from eris.cli import list as list_
+_TRAINING = ("init", "run", "compare", "report", "audit", "reproduce", "data", "list", "plan", "bounds")
+_NETWORK = ("up", "certs", "coordinator", "join", "watch", "relay", "status", "budget", "doctor", "leave", "stop")
 
-    training = (init, run, compare, report, audit, reproduce, data, list_, plan, bounds)
-    network = (up, certs, coordinator, join, watch, relay, status, budget, doctor, leave, stop)
-    return (*training, *network, version)
+
+def _verbs() -> list[ModuleType]:
+    """Return the modules of all commands, in the order of the help."""
+    return [importlib.import_module(f"eris.cli.{verb}") for verb in (*_TRAINING, *_NETWORK, "version")]
 
 
 def _register() -> None:

@@ -13,10 +13,11 @@ from eris.cli.networking.options import DEFAULT_FILE, CredentialsOption, Federat
 if TYPE_CHECKING:
     from eris.peer.federation_file import FederationFile
     from eris.peer.node_settings import NodeSettings
+    from eris.peer.own_task import MakeTask
     from eris.peer.preflight import CheckResult
     from eris.transport.credentials import Credentials
 
-__all__ = ["register"]
+__all__ = ["check_peer", "network_findings", "register"]
 
 
 def register(app: typer.Typer) -> None:
@@ -73,3 +74,19 @@ def network_findings(federation: FederationFile, own: Credentials, settings: Nod
         yield finding
     if reachable:
         yield from examine_listening(federation, own, settings)
+
+
+def check_peer(
+    federation: FederationFile, own: Credentials, settings: NodeSettings, task: str | MakeTask | None, folder: Path
+) -> None:
+    """Print what `eris join --check` finds: the network, the task, memory and disk; nothing is begun."""
+    from eris.cli.networking.findings import show_findings
+    from eris.peer.preflight import examine_task
+
+    def findings() -> Iterator[CheckResult]:
+        yield from network_findings(federation, own, settings)
+        number = federation.number(settings.name)
+        yield from examine_task(federation, task, settings.floor, number, folder, spill_above=settings.spill_above)
+
+    typer.echo(f"digest {federation.digest}")
+    show_findings(findings())

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eris.cli.option_groups import grouped, values_of
+from eris.cli.planning.plan_options import AdviceOptions, FleetOptions, MethodOptions, OutputOptions
 from eris.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -14,13 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-_FLEET, _METHOD, _TARGET, _OUTPUT = "The fleet", "The methods", "Advice", "Output"
-
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
 
     @app.command()
+    @grouped
     def plan(
         model: Annotated[
             str,
@@ -28,101 +29,11 @@ def register(app: typer.Typer) -> None:
                 help="Values of the model (62K, 1.65M, 1.3B), its name, a spec (spec.json) or a run's settings (TOML)."
             ),
         ] = "resnet9",
-        members: Annotated[
-            int | None, typer.Option("--members", "-k", help="Number of members [50].", rich_help_panel=_FLEET)
-        ] = None,
-        aggregators: Annotated[
-            str,
-            typer.Option("--aggregators", "-a", help="How many, or names: oslo,bergen [all].", rich_help_panel=_FLEET),
-        ] = "",
-        rate: Annotated[
-            str, typer.Option(help="Rate of every link: 20MB/s, 100Mbit/s.", rich_help_panel=_FLEET)
-        ] = "20MB/s",
-        server_rate: Annotated[
-            str, typer.Option(help="Rate of the server, for methods that need one.", rich_help_panel=_FLEET)
-        ] = "",
-        relay_rate: Annotated[
-            str,
-            typer.Option(help="No peer opens a port: rate of the one relay between them.", rich_help_panel=_FLEET),
-        ] = "",
-        fleet: Annotated[
-            Path | None,
-            typer.Option(help="Peers with their own rates and memory (TOML or CSV).", rich_help_panel=_FLEET),
-        ] = None,
-        participation: Annotated[
-            str, typer.Option(help="Share of the members that train in a round [100%].", rich_help_panel=_FLEET)
-        ] = "",
-        audience: Annotated[
-            str, typer.Option(help="Who receives published shards: all, participants.", rich_help_panel=_FLEET)
-        ] = "all",
-        shards: Annotated[
-            str, typer.Option(help="Shard sizes: even, or capacity (linear programme).", rich_help_panel=_FLEET)
-        ] = "even",
-        replicas: Annotated[
-            int, typer.Option(min=1, max=2, help="Aggregators of each shard, to be compared.", rich_help_panel=_FLEET)
-        ] = 1,
-        header: Annotated[
-            int, typer.Option(help="Bytes before every chunk (160 on eris' wire).", rich_help_panel=_FLEET)
-        ] = 0,
-        chunk: Annotated[int, typer.Option(help="Bytes of a chunk; 0: one for a message.", rich_help_panel=_FLEET)] = 0,
-        keep: Annotated[
-            str, typer.Option(help="Share of the values that DSC keeps, p = 1/(1+ω) [5%].", rich_help_panel=_METHOD)
-        ] = "",
-        omega: Annotated[
-            float | None, typer.Option(help="The same as ω instead of --keep.", rich_help_panel=_METHOD)
-        ] = None,
-        masks: Annotated[
-            str, typer.Option(help="DSC masks: shared, independent (secret), public [shared].", rich_help_panel=_METHOD)
-        ] = "",
-        method: Annotated[
-            list[str] | None, typer.Option(help="Only this method (repeatable).", rich_help_panel=_METHOD)
-        ] = None,
-        prune: Annotated[
-            float | None, typer.Option(help="PriPrune: share withheld [1%].", rich_help_panel=_METHOD)
-        ] = None,
-        degree: Annotated[int | None, typer.Option(help="Shatter: neighbours r [4].", rich_help_panel=_METHOD)] = None,
-        chunks: Annotated[
-            int | None, typer.Option(help="Shatter: virtual nodes l [2].", rich_help_panel=_METHOD)
-        ] = None,
-        partitions: Annotated[int | None, typer.Option(help="Ako: partitions p [5].", rich_help_panel=_METHOD)] = None,
-        advise: Annotated[
-            bool, typer.Option("--advise", help="Choose aggregators, shards and compression.", rich_help_panel=_TARGET)
-        ] = False,
-        round_time: Annotated[
-            float | None, typer.Option(help="Target: seconds per round.", rich_help_panel=_TARGET)
-        ] = None,
-        exposure: Annotated[
-            str, typer.Option(help="Target: largest share of an update that may be seen.", rich_help_panel=_TARGET)
-        ] = "",
-        memory: Annotated[
-            str, typer.Option(help="Target: memory of an aggregator (500MB).", rich_help_panel=_TARGET)
-        ] = "",
-        collude: Annotated[
-            int, typer.Option(help="How many colluding aggregators --exposure holds for.", rich_help_panel=_TARGET)
-        ] = 1,
-        largest_shard: Annotated[
-            str,
-            typer.Option(help="Largest share of the model for one aggregator [10%].", rich_help_panel=_TARGET),
-        ] = "",
-        least_keep: Annotated[
-            str, typer.Option(help="Strongest compression to allow.", rich_help_panel=_TARGET)
-        ] = "1%",
-        as_printed: Annotated[
-            bool, typer.Option("--as-printed", help="By the rules of the paper's tables.", rich_help_panel=_OUTPUT)
-        ] = False,
-        panel: Annotated[
-            str,
-            typer.Option(
-                help="A table of the paper: cnn-dailymail, imdb, cifar-10, mnist or main-text.", rich_help_panel=_OUTPUT
-            ),
-        ] = "",
-        plot: Annotated[
-            Path | None, typer.Option(help="Draw time against clients, size and rate.", rich_help_panel=_OUTPUT)
-        ] = None,
-        figure: Annotated[
-            str, typer.Option(help="With --plot: clients, size, rate or all.", rich_help_panel=_OUTPUT)
-        ] = "all",
-        as_json: Annotated[bool, typer.Option("--json", help="For programs.", rich_help_panel=_OUTPUT)] = False,
+        *,
+        fleet: FleetOptions,
+        methods: MethodOptions,
+        advice: AdviceOptions,
+        output: OutputOptions,
     ) -> None:
         """Say what a round will cost: bytes, time, memory and exposure of every method.
 
@@ -138,35 +49,29 @@ def register(app: typer.Typer) -> None:
         """
         from eris.cli.planning.request import Asked, completed
 
-        asked = Asked(
-            model, members, aggregators, rate, server_rate, fleet, participation, audience, shards, header, chunk, keep,
-            omega, masks, tuple(method or ()), prune, degree, chunks, partitions, round_time, exposure, memory, collude,
-            largest_shard, least_keep, panel, figure, as_printed, as_json, replicas,
-            relay_rate,
-        )  # fmt: skip
-        if relay_rate and (as_printed or panel):
+        asked = Asked(model=model, **values_of(fleet, methods, advice, output))
+        if asked.relay_rate and (asked.as_printed or asked.panel):
             raise ConfigError("the paper's tables have no relay", fix="leave --as-printed and --panel out")
-        if replicas > 1 and (plot is not None or as_printed or panel):
+        if asked.replicas > 1 and (asked.plot is not None or asked.as_printed or asked.panel):
             raise ConfigError(
                 "two replicas are neither drawn nor in the paper's tables", fix="leave --plot and --as-printed out"
             )
-        advise = advise or round_time is not None or bool(exposure or memory)
-        if collude != 1 and not advise:
+        if asked.collude != 1 and not asked.wants_advice:
             raise ConfigError(
-                f"--collude {collude} is for advice", fix="add --advise or a target such as --exposure 10%"
+                f"--collude {asked.collude} is for advice", fix="add --advise or a target such as --exposure 10%"
             )
         asked = completed(asked)
-        if plot is not None:
-            _plot(asked, plot)
-        _show(asked, advise=advise)
+        if asked.plot is not None:
+            _plot(asked, asked.plot)
+        _show(asked)
 
 
-def _show(asked: Asked, *, advise: bool) -> None:
+def _show(asked: Asked) -> None:
     if asked.as_printed or asked.panel:
         from eris.cli.planning.printed import show_printed
 
         show_printed(asked)
-    elif advise:
+    elif asked.wants_advice:
         from eris.cli.planning.advice import show_advice
 
         show_advice(asked)

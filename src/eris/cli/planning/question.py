@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from eris.cli.planning.bounds_options import LeakageOptions, RateOptions, StartOptions, StepOptions
 from eris.errors import ConfigError
 from eris.planner.evidence import Evidence, evidence
 from eris.planner.quantity import parse_share
@@ -13,45 +14,13 @@ from eris.report.results import read_run
 __all__ = ["BoundsLine", "BoundsQuestion", "Section", "evidence_of", "with_evidence"]
 
 
-@dataclass(frozen=True, slots=True)
-class BoundsQuestion:
+@dataclass(frozen=True)
+class BoundsQuestion(StepOptions, StartOptions, LeakageOptions, RateOptions):
     """The command line as it was given; `given` names the options that were."""
 
-    members: int
-    omega: float
-    keep: str
-    masks: str
-    smoothness: float
-    beta: float
-    gamma1: float
-    gamma2: float | None
-    gamma3: float
-    gamma4: float
-    theta: float
-    samples: int
-    batch: int
-    gradient_norm: float
-    step: float | None
-    gap: float
-    reference_error: float
-    estimator_error: float
-    rounds: int
-    target: float
-    model: str
-    aggregators: int | None
-    shards: str
-    collude: int
-    snr: float | None
-    capacity: float | None
-    transcripts: Path | None
-    deterministic: bool
-    entropy: float | None
-    epsilon: float
-    delta: float
-    run: Path | None
-    as_json: bool
+    run: Path | None = None
+    as_json: bool = False
     given: frozenset[str] = frozenset()
-    quantiser_error: float = 1.0
 
     def resolved(self) -> BoundsQuestion:
         """Return the question with ω from --keep, after a look at what cannot be."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
+from eris.cli.planning.plan_options import AdviceOptions, FleetOptions, MethodOptions, OutputOptions
 from eris.config import Config, load_config
 from eris.errors import ConfigError
 from eris.methods import check_options
@@ -22,41 +22,11 @@ __all__ = ["Asked", "completed", "config_of", "describe", "headline", "kept_of",
 _SMALL_RATE = 1000  # bytes a second: whoever writes less without a unit means another
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+@dataclass(frozen=True)
+class Asked(FleetOptions, MethodOptions, AdviceOptions, OutputOptions):
     """The command line as it was given."""
 
-    model: str
-    members: int | None
-    aggregators: str
-    rate: str
-    server_rate: str
-    fleet: Path | None
-    participation: str
-    audience: str
-    shards: str
-    header: int
-    chunk: int
-    keep: str
-    omega: float | None
-    masks: str
-    methods: tuple[str, ...]
-    prune: float | None
-    degree: int | None
-    chunks: int | None
-    partitions: int | None
-    round_time: float | None
-    exposure: str
-    memory: str
-    collude: int
-    largest_shard: str
-    least_keep: str
-    panel: str
-    figure: str
-    as_printed: bool
-    as_json: bool
-    replicas: int = 1
-    relay_rate: str = ""
+    model: str = "resnet9"
     encoding: str = "float"  # as a configuration file says
     config: Config = field(default_factory=Config)
 
