@@ -24,7 +24,7 @@ __all__ = ["is_full", "write_atomically", "writing"]
 
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview], *, mode: int = 0o644) -> None:
-    """Replace `path` by `data`, of one piece or many, even if the machine stops in the middle.
+    """Replace `path` by `data` (one piece or several); if the machine stops midway, the old file is still there.
 
     The file never has wider permissions than `mode`, not even for a moment.
     """
@@ -50,7 +50,7 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview], *, 
 
 @contextmanager
 def writing(path: Path, *, fix: str) -> Iterator[None]:
-    """Let a file that cannot be written in place, a line more or a part of it, end in an error that names it."""
+    """Turn a failure to write into an open file into an error that names the file."""
     try:
         yield
     except OSError as error:
@@ -63,7 +63,7 @@ def _unwritten(path: Path, error: OSError, fix: str) -> DiskError | CheckpointEr
 
 
 def is_full(error: OSError) -> bool:
-    """Return whether a disk, a quota or the largest size of a file was in the way.
+    """Return whether the disk was full, or a quota or the file-size limit was reached.
 
     >>> is_full(OSError(errno.ENOSPC, "No space left on device")), is_full(FileNotFoundError())
     (True, False)

@@ -1,8 +1,8 @@
-"""What must be kept to go on later, atomically.
+"""Save what a run needs to resume, atomically.
 
 A checkpoint is one safetensors file: vectors, and facts as JSON in its header, under one BLAKE3 digest. It is written
-beside the others, synced, and only then given its name; the newest two stay. Whatever moment a process dies at, the
-last complete checkpoint is there; a damaged one is passed over for the one before it.
+beside the others, synced, and only then renamed; the newest two are kept. Whenever a process dies, the last complete
+checkpoint is there; a damaged one is skipped for the one before it.
 
 >>> import tempfile
 >>> import numpy as np
@@ -43,9 +43,9 @@ class Checkpoint:
 
 
 def save_checkpoint(directory: Path, round: int, arrays: Arrays, facts: Mapping[str, Any]) -> Path:
-    """Write a checkpoint and let go of all but the newest two, and of what somebody left who died while writing.
+    """Write a checkpoint; delete all but the newest two, and leftovers of processes that died while writing.
 
-    Later rounds than this one belong to a course that was taken back: they would push out what counts now.
+    Checkpoints of later rounds are deleted too: they belong to a course the run has abandoned.
     """
     text = json.dumps({**facts, "round": round}, sort_keys=True)
     header = {"facts": text, "digest": _digest(arrays, text)}
@@ -61,7 +61,7 @@ def save_checkpoint(directory: Path, round: int, arrays: Arrays, facts: Mapping[
 
 
 def load_checkpoint(directory: Path, *, round: int | None = None, above: int | None = None) -> Checkpoint:
-    """Return the newest checkpoint that is whole, or that of a round; arrays longer than `above` stay in its file."""
+    """Return the newest intact checkpoint, or that of a round; arrays above `above` bytes stay in its file."""
     damaged = []
     for path in _newest_first(directory):
         if round is not None and path != _path(directory, round):

@@ -1,7 +1,6 @@
 """Configuration → objects, with the cross-checks.
 
-What a single key allows is checked in `eris.config`; what only the combination shows to be impossible is refused here,
-before anything has started.
+`eris.config` checks each key by itself; combinations that cannot work are refused here, before anything has started.
 """
 
 from __future__ import annotations
@@ -63,12 +62,12 @@ class Composition:
 
     @property
     def noise(self) -> GaussianNoise | RingNoise | SampleNoise | None:
-        """What the run's ε is computed from, if there is noise."""
+        """The noise that the run's ε is computed from, if there is any."""
         return self.sample_noise or self.recipe.noise or noise_of(self.recipe.chain)
 
     @property
     def run(self) -> str:
-        """What plans and messages of this run carry."""
+        """The id of this run, carried by its plans and messages."""
         return f"{self.method.name}-{self.config.digest[:16]}"
 
 
@@ -86,9 +85,9 @@ class _Ingredients(NamedTuple):
 
 
 def check_settings(config: Config) -> None:
-    """Refuse what can be seen to be impossible without data and model, for every method of a configuration.
+    """Refuse, for every method of a configuration, what can be seen to be impossible without data and model.
 
-    Whoever runs several methods calls this first: the last of them may come hours after the first.
+    Call this before running several methods: the last one may start hours after the first.
     """
     names = config.methods
     if twice := [name for place, name in enumerate(names) if name in names[:place]]:
@@ -102,7 +101,7 @@ def check_settings(config: Config) -> None:
 
 
 def could_be_masked(config: Config) -> bool:
-    """Whether a configuration that masks nothing could, with members enough for that to mean something."""
+    """Whether this configuration could use masks but does not, and has enough members for them to matter."""
     if any(is_masked(with_defaults(config, name)) for name in config.methods) or config.members < MASKED_FROM:
         return False
     tables = {"privacy": config.privacy.model_copy(update={"masking": "pairs"})}
@@ -139,17 +138,17 @@ def compose(config: Config, spec: ModelSpec, samples: Sequence[int] | NDArray[np
 
 
 def initial_seed(seed: int) -> Seed:
-    """Return where the initial model comes from: public, the same on every peer."""
+    """Return the seed of the initial model: public, the same on every peer."""
     return public_root(seed).child("initial")
 
 
 def training_seed(of_round: Seed) -> Seed:
-    """Return where a member's batches of a round come from, given its private seed of that round."""
+    """Return the seed of a member's batches, given its private seed of that round."""
     return of_round.child("train")
 
 
 def _check(config: Config, method: Method, members: int) -> None:
-    """Refuse what the settings of one method show by themselves."""
+    """Refuse what one method's settings rule out by themselves."""
     if config.stop == "fedavg-best":
         raise ConfigError(
             "where FedAvg's validation loss is lowest is known only if FedAvg is run too",
@@ -219,7 +218,7 @@ def _check_counts(config: Config, method: Method, members: int) -> None:
 
 
 def _check_figures(config: Config, method: Method) -> None:
-    """Refuse to share what members scored where it would break a promise, or means nothing."""
+    """Refuse to share members' scores where that would break a promise or mean nothing."""
     names, key = config.shared_figures, "figures" if config.figures else "stop" if config.patience else "keep"
     if not names:
         return
@@ -246,7 +245,7 @@ def _check_figures(config: Config, method: Method) -> None:
 
 
 def shared_figures(config: Config) -> Figures | None:
-    """Return what members share of their evaluations, and what is decided by it; None where they share nothing."""
+    """Return what members share of their evaluations and what it decides; None if they share nothing."""
     names = config.shared_figures
     return Figures(names, config.evaluate_every, config.patience, config.keep == "best") if names else None
 
@@ -281,7 +280,7 @@ def _check_buffers(config: Config, spec: ModelSpec) -> None:
 
 
 def _check_own_models(config: Config) -> None:
-    """Refuse what means nothing where members have models of their own."""
+    """Refuse settings that mean nothing if each member has its own model."""
     server = config.server
     impossible = {
         "participation": config.participation < 1,
@@ -337,7 +336,7 @@ def _chain(config: Config, method: Method) -> Chain:
 
 
 def _roster(config: Config, samples: Sequence[int] | NDArray[np.int64]) -> Sequence[RosterEntry] | Crowd:
-    """Return who the members are: one by one, or as a crowd where they are many and few take part at a time."""
+    """Return the members: one by one, or as a crowd if there are many and few take part at a time."""
     counts = np.asarray(samples, np.int64)
     crowd = Crowd(counts if config.server.weights == "samples" else np.ones_like(counts))
     least = int(crowd.weights.argmin())

@@ -300,7 +300,7 @@ class Network(_Table):
     ray_folder: str = Field(default="", description="folder with your own code and data, sent to all Ray nodes")
 
     def of_each(self, key: Literal["up", "down", "compute"], members: int) -> tuple[float, ...]:
-        """Return a setting of every member: its own, or the one of all."""
+        """Return a setting for each member: its own value, or the one shared by all."""
         value: float | tuple[float, ...] = getattr(self, key)
         each = value if isinstance(value, tuple) else (value,) * members
         if len(each) != members:
@@ -312,7 +312,7 @@ class Network(_Table):
         return each
 
     def check(self, members: int) -> None:
-        """Refuse lists that are not for so many members."""
+        """Refuse lists whose length is not the number of members."""
         for key in ("up", "down", "compute"):
             self.of_each(key, members)
 
@@ -393,19 +393,19 @@ class Config(_Table):
 
     @property
     def shared_figures(self) -> tuple[str, ...]:
-        """What members share of their evaluations: what is named, or the loss where something is decided by it."""
+        """What members share of their evaluations: the figures named, or the loss if something is decided by it."""
         return self.figures or (("loss",) if self.patience or self.keep == "best" else ())
 
     @property
     def patience(self) -> int:
-        """Evaluations in a row without a better one after which the run ends; 0: it does not."""
+        """Number of evaluations without improvement after which the run ends; 0: never."""
         return int(self.stop.partition(":")[2] or 0)
 
     @property
     def digest(self) -> str:
         """A sha256 of everything that decides the result.
 
-        How the work is spread over processes and devices does not, so it is left out.
+        How the work is spread over processes and devices decides nothing, so it is left out.
         """
         spread: Any = {
             "workers": True,
@@ -431,7 +431,7 @@ def load_config(source: Path | str | Mapping[str, Any] | None = None, *, changes
 
 @contextmanager
 def concerning(key: str) -> Iterator[None]:
-    """Name the key in a `ConfigError` of code that knows values, but not where they come from.
+    """Add the key to a `ConfigError` raised by code that knows values but not where they came from.
 
     >>> with concerning("server.rule"):
     ...     raise ConfigError("there is no rule 'mode'")
@@ -468,7 +468,7 @@ def commented_config() -> str:
 
 
 def _commented(table: type[_Table], values: Mapping[str, Any]) -> list[str]:
-    """Return a line for each setting; one without a default of its own is commented out: written, it would be said."""
+    """Return a line for each setting; where the default follows another setting, the line is commented out."""
     lines = []
     for name, value in values.items():
         field = table.model_fields[name]
@@ -502,7 +502,7 @@ def _copied(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tuples(value: Any) -> Any:
-    """Turn lists into tuples: frozen configuration holds no lists, and strict types tell the two apart."""
+    """Turn lists into tuples: the configuration is frozen, and strict validation tells the two apart."""
     if isinstance(value, dict):
         return {key: _tuples(item) for key, item in value.items()}
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
@@ -521,7 +521,7 @@ def _apply(data: dict[str, Any], change: str) -> None:
 
 
 def _with_baselines_moved(data: dict[str, Any]) -> dict[str, Any]:
-    """Read the former table [baselines] as what it says about each method; what the new tables say goes first."""
+    """Read the old table [baselines] as options of each method; the new tables take precedence."""
     if not isinstance(former := data.get("baselines", {}), Mapping):
         raise ConfigError("baselines is not a table", fix="use [options.METHOD] tables", key="baselines")
     options = _copied(data.get("options", {})) if isinstance(data.get("options", {}), Mapping) else data["options"]
@@ -541,7 +541,7 @@ def _close(key: str, known: list[str]) -> str:
 
 
 def _value(text: str) -> Any:
-    """Read a value as TOML would; what is not TOML is taken as a string, so that quotes may be left out."""
+    """Read a value as TOML; anything else is taken as a string, so that quotes may be omitted."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -559,7 +559,7 @@ def _explained(error: ValidationError, data: Mapping[str, Any]) -> ConfigError:
 
 
 def _path(location: tuple[int | str, ...]) -> list[str]:
-    """Keep the keys of a pydantic location; what follows them only names the branch of a union."""
+    """Return the keys of a pydantic location, without the union branches that follow them."""
     path: list[str] = []
     table: Any = Config
     for part in location:

@@ -2,19 +2,19 @@
 
     ErisError
     ├── ConfigError        a setting is unknown, of the wrong type or impossible in combination
-    ├── InputError         an array, weight or number handed in cannot be used
+    ├── InputError         an array, weight or number that was passed in cannot be used
     │   ├── SpecError      tensors do not fit the model spec
     │   └── PlanError      a shard plan is impossible or does not fit the vector
     ├── Refused            a message or plan was rejected; carries a typed `Reason`
     ├── FloorError         a round plan asks for more than this member is willing to show
     ├── DataError          a data set is missing, damaged or not what it claims to be
-    ├── ModelError         a network cannot be trained on its data, or not at all
+    ├── ModelError         a network cannot be trained, on this data or at all
     ├── TaskError          the user's own training code failed
     ├── CheckpointError    saved state is missing, damaged or belongs to another run
-    ├── DiskError          a disk has too little room for what must lie on it
+    ├── DiskError          a disk has too little room for what must be stored on it
     ├── RunStopped         the run ended early and says why (quorum lost, stopped by hand)
     ├── LinkError          a link between two peers could not be made or kept (its tree: eris.transport.link)
-    └── MissingExtra       an optional dependency is needed for what was asked
+    └── MissingExtra       what was asked for needs an optional dependency
 
 Each error says **what** happened, **where** (peer, round, shard, key) and **what to do**:
 
@@ -54,7 +54,7 @@ class ErisError(Exception):
         super().__init__(f"{what}{place}" + (f": {fix}" if fix else ""))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Survive the way back from a worker process (keyword arguments included)."""
+        """Pickle keyword arguments too, so that an error survives the way back from a worker process."""
         return (_rebuild, (type(self), self.what, self.fix, self.where, self.__dict__))
 
 
@@ -72,7 +72,7 @@ class ConfigError(ErisError):
 
 
 class InputError(ErisError):
-    """An array, weight or number handed in cannot be used."""
+    """An array, weight or number that was passed in cannot be used."""
 
 
 class SpecError(InputError):
@@ -133,7 +133,7 @@ class DataError(ErisError):
 
 
 class ModelError(ErisError):
-    """A network cannot be trained on its data, or not at all."""
+    """A network cannot be trained, on this data or at all."""
 
 
 class TaskError(ErisError):
@@ -145,7 +145,7 @@ class CheckpointError(ErisError):
 
 
 class DiskError(ErisError):
-    """A disk has too little room for what must lie on it."""
+    """A disk has too little room for what must be stored on it."""
 
 
 class RunStopped(ErisError):
@@ -153,7 +153,7 @@ class RunStopped(ErisError):
 
 
 class MissingExtra(ErisError):
-    """An optional dependency is needed for what was asked."""
+    """What was asked for needs an optional dependency."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         self.package, self.extra = package, extra

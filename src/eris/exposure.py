@@ -55,7 +55,7 @@ class BitRows:
         self._held: dict[int, Bits] = {}
 
     def add(self, row: int, bits: Bits) -> None:
-        """Set further bits of a row."""
+        """Set more bits of a row."""
         if row in self._held:
             np.bitwise_or(self._held[row], bits, out=self._held[row])
         elif (len(self._held) + 1) * self._width <= self._budget:
@@ -64,7 +64,7 @@ class BitRows:
             self._write({row: self.row(row) | bits})
 
     def flush(self) -> None:
-        """Bring what is held in memory to the file."""
+        """Write what is held in memory to the file."""
         self._write(self._held)
 
     def _write(self, rows: Mapping[int, Bits]) -> None:
@@ -88,7 +88,7 @@ class BitRows:
         return np.concatenate([stored, np.zeros(self._width - stored.size, np.uint8)])
 
     def each(self, count: int) -> Iterator[Bits]:
-        """Return the first rows one after another; the file is read once, from its beginning to its end."""
+        """Yield the first rows in order, reading the file once from beginning to end."""
         with self._path.open("rb") if self._path.exists() else BytesIO() as file:
             for row in range(count):
                 stored = np.frombuffer(file.read(self._width), np.uint8)
@@ -97,7 +97,7 @@ class BitRows:
 
 
 class ExposureLedger:
-    """Listens to a run and keeps the account."""
+    """Listen to a run and keep the account of exposure."""
 
     views = False  # who sent what to whom is enough, without the values
 
@@ -120,7 +120,7 @@ class ExposureLedger:
         self.of_round: dict[int, float] = {}  # the largest share of each round, until it is fetched
 
     def __call__(self, event: Event) -> None:
-        """Take note of what concerns exposure."""
+        """Record the events that concern exposure."""
         if isinstance(event, RoundStarted):
             self._begin(event)
         elif self._round is None:

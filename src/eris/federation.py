@@ -33,26 +33,27 @@ Metrics = Mapping[str, Callable[[Any, Any], Any]] | Sequence[str | Callable[[Any
 class Federation:
     """Members that train one model together.
 
-    `model` is a name (``"lenet5"``), an import path (``"package.module:Class"``) or anything that returns a
-    `torch.nn.Module` when called; `data` a name, or two pairs of arrays ``((inputs, labels), (inputs, labels))`` to
-    train and to test on. A third array beside the first pair says whom each sample comes from, by number or by name;
-    with ``changes=["data.partition=natural"]`` these stay whole. Instead of a pair of arrays there may be a dictionary
-    of columns, a torch `Dataset`, a `Dataset` of the Hugging Face library, or a list of samples, which `collate` puts
-    together; instead of two of them, a function of the member that returns its own. Model and data may be tables of
-    settings too.
+    Args:
+        model: a name (``"lenet5"``), an import path (``"package.module:Class"``) or anything that returns a
+            `torch.nn.Module` when called.
+        data: a name; or what to train on and what to test on, as two pairs of arrays ``((inputs, labels), (inputs,
+            labels))``. A third array in the first pair says who each sample belongs to, by number or name; with
+            ``changes=["data.partition=natural"]`` these samples stay together. A pair may also be a dictionary of
+            columns, a torch or Hugging Face `Dataset`, or a list of samples. Or give a function of the member's number
+            that returns that member's own data.
+        method: a name, an `eris.Method`, or several to compare.
+        loss: a name (``"mse"``) or a function of the model's outputs and the targets.
+        metrics: more figures to report: ``{"recall": function}``, or just the functions.
+        collate: puts single samples together into a batch.
+        task: your own learning problem (`eris.Task`) in place of all of the above except the method, or a function of
+            the configuration and a member's number that returns one, as for ``eris join --task``.
+        changes: settings as ``eris run --set`` takes them (``["data.alpha=0.2"]``).
+        **settings: any other settings of a configuration file, with tables as dictionaries (``local={"lr": 0.1}``).
 
-    `loss` is a name (``"mse"``) or a function of what the model answers and the targets; `metrics` are further figures,
-    by name ``{"recall": function}`` or just the functions.
+    Anything that has a name can also be given as an object: in the tables a compressor, rule, optimizer, schedule,
+    partition or correction (``server={"rule": MyRule()}``). `model` and `data` may be tables of settings too.
 
-    Instead of all these, `task` may be your own learning problem (`eris.Task`), or a function of the
-    configuration and a member's number that returns one, as for ``eris join --task``. All other settings are those of a
-    configuration file, tables as dictionaries (``local={"lr": 0.1}``) or as `changes` in the words of
-    ``eris run --set`` (``["data.alpha=0.2"]``).
-
-    Whatever has a name may be an object: a method (`eris.Method`), and in the tables a compressor, rule, optimizer,
-    schedule, partition or correction (``server={"rule": MyRule()}``).
-
-    Names are trained in worker processes; your own objects in this process.
+    What is given by name is trained in worker processes, your own objects in this process.
     """
 
     def __init__(
@@ -101,10 +102,10 @@ class Federation:
         report: bool = True,
         track: str | MakeTracker | Sequence[str | MakeTracker] = (),
     ) -> RunResult:
-        """Train, write the run's folder (default: runs/<time>-<method>) and return what came of it.
+        """Train, write the run's folder (default: runs/<time>-<method>) and return the results.
 
-        Whoever runs many and reads only figures saves a second each with ``report=False``. `track` names trackers of
-        the figures (``"tensorboard"``), or gives what makes one.
+        ``report=False`` saves about a second a run if you only need the figures. `track` names trackers
+        (``"tensorboard"``) or gives a function that makes one.
         """
         from eris.interop.trackers import Tracking
         from eris.simulate.run import run
@@ -122,7 +123,7 @@ class Federation:
         return result
 
     def resume(self, out: str | Path, *, listeners: Sequence[Listener] = (), report: bool = True) -> RunResult:
-        """Go on with a run that was stopped or killed."""
+        """Resume a run that was stopped or killed."""
         from eris.simulate.run import resume
 
         result = resume(Path(out), task=self.task, listeners=listeners)
@@ -150,7 +151,7 @@ class Federation:
 
 
 def _with_names(method: Any, settings: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return settings in which objects go by names of their own, and whether there were any."""
+    """Return the settings with objects replaced by names, and whether there were any objects."""
     from eris.aggregate.choose import RULES
     from eris.data.partition import PARTITIONS
     from eris.local.correction import CORRECTIONS
@@ -184,7 +185,7 @@ def _with_names(method: Any, settings: dict[str, Any]) -> tuple[dict[str, Any], 
 
 
 def _require_maker(model: Any) -> None:
-    """Refuse a network itself: every process and every run makes its own, from the run's seed."""
+    """Refuse a network that is already built: every process and every run makes its own from the run's seed."""
     torch = sys.modules.get("torch")  # whoever has a network has imported it
     if torch is not None and isinstance(model, torch.nn.Module):
         from eris.errors import InputError
@@ -196,7 +197,7 @@ def _require_maker(model: Any) -> None:
 
 
 def with_names_of_its_own(config: Config) -> Config:
-    """Let a run with your own task not claim the data and the model that are defaults."""
+    """Keep a run with your own task from naming the default data set and model as its own."""
     from eris.config import Config
     from eris.tasks import OWN
 
@@ -210,7 +211,7 @@ def with_names_of_its_own(config: Config) -> Config:
 
 
 def _reported(result: RunResult) -> RunResult:
-    """Write report.html into the run's folder; warn where the packages that draw it are not installed."""
+    """Write report.html into the run's folder; warn if the packages that draw it are missing."""
     from eris.errors import MissingExtra
     from eris.report import write_report
 
@@ -222,7 +223,7 @@ def _reported(result: RunResult) -> RunResult:
 
 
 def require_nothing_else(config: Config, *, heard: Set[str] = frozenset()) -> None:
-    """Refuse settings that your own task never hears of, but those (`model.options`) that it does hear."""
+    """Refuse settings that your own task is never given; `model.options` it is."""
     from eris.config import Config
     from eris.errors import ConfigError
 

@@ -1,4 +1,4 @@
-"""Everything with a name is found here, in one way.
+"""Find anything that has a name: methods, compressors, rules, data sets, models, …
 
 A thing may be given by its **name**, as **module:name**, as an **object** from Python, or come by name from an
 installed package that declares an **entry point** (group ``eris.methods``, ``eris.compressors``, …):
@@ -6,8 +6,8 @@ installed package that declares an **entry point** (group ``eris.methods``, ``er
     [project.entry-points."eris.compressors"]
     half = "my_package.compressors:half"
 
-The core brings its own things under the same roof. Looking a name up loads that thing alone; a package that cannot be
-imported is in nobody's way until its name is used.
+Built-in things are registered the same way. Looking up a name loads only that thing, so a broken package does no harm
+until its name is used.
 
 >>> colours = Registry("colour", "eris.colours", {"red": 0xFF0000, "green": 0x00FF00})
 >>> colours.find("red") == colours.find(0xFF0000)
@@ -64,7 +64,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """A built-in thing that is imported when it is used: it needs a heavy library, or few people need it."""
+    """A built-in thing that is imported only when used, because it needs a heavy library or few people need it."""
 
     path: str
     about: str
@@ -82,10 +82,17 @@ def first_sentence(thing: object) -> str:
 
 
 class Registry(MutableMapping[str, T], Generic[T]):
-    """Things of one kind by name: the built-in ones, those of installed packages, and what this process adds.
+    """Things of one kind by name: built-in ones, those of installed packages, and those added in this process.
 
-    `refuses` says in a few words why something is no thing of this kind ("" where it is one); `about` is its one line.
-    Names that installed packages declare are part of the mapping; iterating loads none of them.
+    Args:
+        kind: what one thing is called in errors, such as "compressor".
+        group: the entry-point group in which packages declare their own.
+        built_in: eris's own things by name.
+        refuses: says briefly why something is not a thing of this kind; "" if it is one.
+        about: returns the one line that `eris list` shows.
+        options: returns what can be given to it, in one line.
+
+    Names declared by installed packages are part of the mapping; iterating loads none of them.
     """
 
     def __init__(
@@ -104,7 +111,7 @@ class Registry(MutableMapping[str, T], Generic[T]):
         self._refuses, self._about, self._options = refuses, about, options
 
     def find(self, given: str | T) -> T:
-        """Return the thing of a name, of a path `module:name`, or the one that was given as an object."""
+        """Return the thing with this name or path `module:name`; an object is checked and returned as it is."""
         if not isinstance(given, str):
             return self._accepted(given, repr(given))
         if ":" in given:
@@ -114,7 +121,7 @@ class Registry(MutableMapping[str, T], Generic[T]):
         return self[given]
 
     def nearest(self, name: str) -> str:
-        """Say what a name that nobody has may have meant."""
+        """Suggest what an unknown name may have meant."""
         parts = sorted(name.split("+"))
         alike = [known for known in self if sorted(known.split("+")) == parts]
         near = alike or difflib.get_close_matches(name, list(self), n=1)
@@ -123,7 +130,7 @@ class Registry(MutableMapping[str, T], Generic[T]):
         return f"use one of {', '.join(self)}, or module:name" if self else "write package.module:name"
 
     def lend(self, thing: T) -> str:
-        """Know an object of this process by a name of its own, and return it; one that means another is refused."""
+        """Register an object under its own name and return that name; refuse a name that is already taken."""
         name = _name_of(thing)
         if name in self and self[name] != thing:
             raise ConfigError(
@@ -133,7 +140,7 @@ class Registry(MutableMapping[str, T], Generic[T]):
         return name
 
     def origin(self, name: str) -> str:
-        """Say whose a name is: built in, of a package, or of this process."""
+        """Say where a name comes from: built in, a package, or this process."""
         if name in self._built_in:
             return BUILT_IN
         if name in self._things:
@@ -141,7 +148,7 @@ class Registry(MutableMapping[str, T], Generic[T]):
         return ", ".join(_owner(point) for point in self._points().get(name, ()))
 
     def usable(self) -> dict[str, T]:
-        """Return all that can be had; what cannot be loaded is left out (`listed` says why)."""
+        """Return everything that can be loaded; `listed` says why the rest cannot."""
         found = {}
         for name in self:
             try:
@@ -224,7 +231,7 @@ class Registry(MutableMapping[str, T], Generic[T]):
 
 @dataclass(frozen=True)
 class Ready:
-    """A thing that is already built, where something that makes it is looked for."""
+    """A finished thing in a place that expects a function making one."""
 
     thing: Any
 
@@ -234,7 +241,7 @@ class Ready:
 
 
 def _name_of(thing: Any) -> str:
-    """Return what an object is called, the same in every process: as it shows itself if it is ready, else its name.
+    """Return an object's name, the same in every process: its repr if it is `Ready`, else its own name.
 
     >>> _name_of(Ready(1.5)), _name_of(Ready(print)), _name_of(Registry)
     ('1.5', 'print', 'Registry')
@@ -251,7 +258,7 @@ def _owner(point: EntryPoint) -> str:
 
 
 def imported(path: str, kind: str) -> Any:
-    """Return what a path `module:name` stands for."""
+    """Import and return the object at a path `module:name`."""
     module_name, _, attribute = path.partition(":")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)  # the user's own modules
@@ -290,7 +297,7 @@ _WORDS: dict[Any, tuple[tuple[type, ...], str]] = {
 
 
 def options_of(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Return what may be given to whatever makes a thing: name → parameter, its annotation resolved where it can be."""
+    """Return the parameters of a function that makes a thing, by name, with annotations resolved if possible."""
     try:
         parameters = inspect.signature(make, eval_str=True).parameters
     except (NameError, TypeError, AttributeError):  # an annotation that only a type checker can read
@@ -300,7 +307,7 @@ def options_of(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def described_options(make: Callable[..., Any]) -> str:
-    """Say in one line what may be given to whatever makes a thing.
+    """Describe in one line the options of a function that makes a thing.
 
     >>> def half(p: float, quick: bool = True): ...
     >>> described_options(half)
@@ -311,7 +318,7 @@ def described_options(make: Callable[..., Any]) -> str:
 
 
 def call_with_options(name: str, make: Callable[..., T], given: Mapping[str, Any], *, word: str = "parameter") -> T:
-    """Make a thing with options from a configuration: every one must be known, there if it must be, and of its type.
+    """Make a thing with options from a configuration: unknown, missing or mistyped ones are refused.
 
     >>> def half(p: float, mode: Literal["up", "down"] = "up") -> str: return f"{p} {mode}"
     >>> call_with_options("half", half, {"p": 0.5, "mode": "down"})

@@ -65,15 +65,15 @@ class Seed:
         return Seed(path, key, self.private)
 
     def for_values(self, values: NDArray[Any]) -> Seed:
-        """Return the seed that belongs to these very values: the same again draws the same, others draw anew.
+        """Return the seed that belongs to these values: the same values draw the same, other values draw anew.
 
-        Noise is addressed so. Sent again under another plan, an update has the noise it had; another update of the
-        same round never has it, or the difference of the two would show both.
+        This is how noise is addressed. An update sent again under another plan gets the same noise; a different
+        update of the same round never does, or the difference of the two would reveal both.
         """
         return self.child("values", str(blake3(np.ascontiguousarray(values).view(np.uint8).data).hexdigest()))
 
     def require_private(self, purpose: str) -> Seed:
-        """Return self if it is private; otherwise refuse, because everybody could redraw the `purpose`."""
+        """Return self if it is private; otherwise refuse, because anybody could redraw the `purpose`."""
         if not self.private:
             raise InputError(
                 f"{purpose} must come from a private seed, {self!r} is public",

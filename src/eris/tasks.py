@@ -1,7 +1,7 @@
 """Configuration → the learning problem: a model, a loss, data, and who has which part of it.
 
-Everything that is built here is tried out on a dry batch first (`eris.local.dry_batch`), in whatever process it is
-built: what is wrong with data or model is said before anything is written.
+Whatever is built here is tried on a dry batch first (`eris.local.dry_batch`), in the process that builds it: errors in
+data or model show up before anything is written.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ TASKS: Registry[Callable[..., Task]] = Registry(
 def build_task(config: Mapping[str, Any], *, dry: bool = True) -> Task:
     """Build the task that plain configuration data describes; a worker process calls this too.
 
-    Whoever only wants to know the model's size spares the dry batch with ``dry=False``.
+    ``dry=False`` skips the dry batch, for callers that only need the model's size.
     """
     resolved = load_config(config)
     if len(resolved.methods) == 1:
@@ -86,7 +86,7 @@ def build_task(config: Mapping[str, Any], *, dry: bool = True) -> Task:
 
 
 def as_asked(config: Config, task: Task) -> Task:
-    """Return a task whose local gradients are corrected as a configuration of one method asks."""
+    """Return the task with its local gradients corrected as the method's configuration asks."""
     with concerning("local.correction"):
         return (
             corrected(task, config.local.correction, config.local.correction_options)
@@ -96,7 +96,7 @@ def as_asked(config: Config, task: Task) -> Task:
 
 
 def check_task(config: Config) -> None:
-    """Refuse what no task of one method can be, before any data is read."""
+    """Refuse settings that no task could satisfy, before any data is read."""
     from eris.data.catalogue import DATASETS
     from eris.data.partition import PARTITIONS
     from eris.models.registry import model_factory
@@ -136,9 +136,9 @@ def own_task(
 ) -> Task:
     """Build a task with your own model, data or loss in place of what the configuration names.
 
-    Data are what to train and what to test on (None: nothing): each a pair of arrays (inputs, targets), with ids as a
-    third for a natural partition; a dictionary of columns; or anything that has samples by number. Or they are a
-    function of the member, which returns what that member trains on, or that and what it is tested on.
+    `data` is what to train on and what to test on (None: nothing): each a pair of arrays (inputs, targets), with ids as
+    a third for a natural partition; a dictionary of columns; or anything indexed by sample number. Or it is a function
+    of the member's number that returns that member's training data, or its training and test data.
     """
     _require_torch()
     if data is None and config.data.name in _UNUSED:
@@ -159,10 +159,10 @@ def task_at_home(
     metrics: Metrics | None = None,
     collate: Callable[[list[Any]], Any] | None = None,
 ) -> Task:
-    """Build the task of one peer from what it has at home; it knows nothing of what others have.
+    """Build one peer's task from its own data; it knows nothing of what others have.
 
-    This is what `eris join --task` needs for a torch model: call it with the configuration that is handed in. `train`
-    and `test` are arrays (inputs, labels), a dictionary of columns, or anything that has samples by number.
+    This is what `eris join --task` needs for a torch model: pass on the configuration you are called with. `train` and
+    `test` are arrays (inputs, labels), a dictionary of columns, or anything indexed by sample number.
     """
     _require_torch()
     import numpy as np
@@ -189,7 +189,7 @@ def task_at_home(
 
 
 def _data_elsewhere(config: Config) -> Any:
-    """Return data that a path or an installed package gives; None where the set is one of ours."""
+    """Return data from a path or an installed package; None if the set is built in."""
     from eris.data.catalogue import DATASETS, is_ours
 
     if is_ours(config.data.name):
@@ -199,7 +199,7 @@ def _data_elsewhere(config: Config) -> Any:
 
 
 def _require_torch() -> None:
-    """Refuse a network where there is no torch, before a worker process stumbles over it."""
+    """Refuse a network if torch is missing, before a worker process stumbles over it."""
     if importlib.util.find_spec("torch") is None:
         raise MissingExtra("torch", "torch", "training a network")
 
@@ -268,7 +268,7 @@ def _torch_task(
 
 
 def _divided(config: Config, given: Any, collate: Callable[[list[Any]], Any] | None) -> tuple[Any, Any]:
-    """Return the data, by name or as they were given, and who has which of them."""
+    """Return the data, by name or as given, and which member has which samples."""
     from eris.data import Dataset, load
     from eris.models.assembly import divide
 
@@ -296,7 +296,7 @@ def _takes_a_member(make: Callable[..., Any]) -> bool:
 
 
 def _of_members(config: Config, make: Callable[[int], Any], collate: Any) -> tuple[Any, Any]:
-    """Return the data of members that each have their own: nothing is divided, some is held back for validation."""
+    """Return the data of members that bring their own: nothing is divided, some is held back for validation."""
     import numpy as np
 
     from eris.data import Dataset, Partition
@@ -334,7 +334,7 @@ def _of_members(config: Config, make: Callable[[int], Any], collate: Any) -> tup
 
 
 def _made_later(config: Config, make: Callable[[int], Any], counts: Any, collate: Any) -> tuple[Any, Any]:
-    """Return data that are made when a member trains, by a function that says beforehand how many each has.
+    """Return data made on demand, by a function that says beforehand how many samples each member has.
 
     Nothing is held back of them for validation; what all are tested on is the function's own `test`, if it has one.
     """
@@ -370,7 +370,7 @@ def _split(made: Any, member: int) -> tuple[Any, Any]:
 
 
 def _objective(config: Config, loss: Loss | None = None, metrics: Metrics | None = None) -> Objective | None:
-    """Return what is minimised; None where the default will do, which the data may know better."""
+    """Return what is minimised; None to leave it to the data's own default."""
     chosen = config.local.loss if loss is None else loss
     named = _metrics(config.local.metrics if metrics is None else metrics)
     if chosen == "cross-entropy" and not named:
@@ -405,7 +405,7 @@ def _imported(path: str, key: str) -> Any:
 
 
 def _gradient(config: Config, samples: list[int]) -> LocalGradient | None:
-    """Return the noisy gradient of DP-SGD where samples are to be private, else None."""
+    """Return the noisy gradient of DP-SGD if samples are to be private, else None."""
     noise = on_steps(config, samples)
     if noise is None:
         return None
@@ -420,7 +420,7 @@ def _require_no_sample_noise(config: Config, why: str) -> None:
 
 
 def _require_used(config: Config, unused: tuple[str, ...]) -> None:
-    """Refuse settings that a made-up task does not look at; at its default one claims nothing."""
+    """Refuse settings that a synthetic task ignores, unless they are at their defaults."""
     default = Config()
     for key in unused:
         table, _, name = key.partition(".")

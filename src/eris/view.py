@@ -1,4 +1,4 @@
-"""Exactly what one observer, or several that put theirs together, saw of one member in one round.
+"""Exactly what one observer, or several who pool what they have, saw of one member in one round.
 
 A view holds the coordinates of the shards that the observers own and that reached them, the values there, and the
 scalars that came along. Nothing else: what everybody sees (plans, published means) is public and not part of it.
@@ -68,7 +68,7 @@ def seen_shards(
     witnesses: tuple[int, ...] = (),
     unmaskers: tuple[int, ...] = (),
 ) -> tuple[int, ...]:
-    """Return of which shards some observers see single members' values.
+    """Return the shards in which these observers see single members' values.
 
     >>> seen_shards([0, 1], (5, 6), {5}), seen_shards([0, 1], (5, 6), {5}, unmaskers=(6, 7))
     ((0,), ())
@@ -85,6 +85,6 @@ def seen_shards(
 
 
 def _owned(plan: ShardPlan, support: Coordinates | None, owned: NDArray[np.bool_]) -> Coordinates:
-    """Return the places, in the support, of coordinates that lie in the owned shards."""
+    """Return the positions, in the support, of coordinates in the observers' shards."""
     coordinates = np.arange(plan.n, dtype=np.int64) if support is None else support
     return np.flatnonzero(owned[plan.owners_of(coordinates)])

@@ -145,7 +145,7 @@ class _Unsure(LogisticTask):
     ("said", "words"),
     [
         ({"loss": 0.5}, "loss is a mean, which cannot be added up over members"),
-        ({}, "this member holds nothing back to be scored on"),
+        ({}, "this member holds no data back to score on"),
         ({"mae": (1.0, 2.0)}, "figures names 'loss', and this task has mae"),
         ({"loss": (0.0, 0)}, "loss was scored on 0 samples"),
     ],

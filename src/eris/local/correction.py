@@ -1,4 +1,4 @@
-"""What is added to every local gradient: a local objective beside the loss, or a correction of where it leads.
+"""Corrections of local gradients: a term beside the loss, or a pull against drift.
 
 A correction is called before every local step with the gradient, the weights as they are, the weights the round began
 with, and the member's memory; it changes the gradient in place. On the processor these are flat numpy vectors, on an
@@ -88,7 +88,7 @@ CORRECTIONS: Registry[Callable[..., Correction]] = Registry(
 
 
 def correction_by_name(name: str, **options: Any) -> Correction:
-    """Return the correction of that name, or of a path `module:name`; what it names is called with the options."""
+    """Return the correction with this name or path `module:name`, made with these options."""
     made = call_with_options(name, CORRECTIONS.find(name), options, word="option")
     if not callable(made):
         raise ConfigError(f"{name} made a {type(made).__name__}", fix="return a function that corrects a gradient")
@@ -96,7 +96,7 @@ def correction_by_name(name: str, **options: Any) -> Correction:
 
 
 def correctable(task: Task, name: str = "") -> CorrectableTask:
-    """Return a task whose gradients can be corrected, or refuse one that nobody else gets hold of."""
+    """Return the task if its gradients can be corrected, otherwise refuse it."""
     if not isinstance(task, CorrectableTask):
         raise ConfigError(
             f"local gradients are to be corrected{name and f' ({name})'}, "

@@ -1,9 +1,9 @@
-"""Where a process trains: on the processor, or on one of the accelerators there are.
+"""Where a process trains: on the processor, or on one of the accelerators.
 
 Bits: what aggregators and the step compute is the same everywhere. What training computes is the same for one kind of
-device, one torch build and one number of threads; another device rounds in another order. So `local.device` is a
-matter of each machine and not part of what peers agree on; `local.precision`, which changes the result by more than
-rounding, is.
+device, one torch build and one number of threads; another device rounds in another order. So `local.device` is up
+to each machine and not part of what peers agree on; `local.precision`, which changes the result by more than rounding,
+is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WORKER = "ERIS_WORKER"  # which of a machine's processes this one is; an engine 
 
 
 def place(wanted: str, worker: int, there: Sequence[str]) -> str:
-    """Return the device of a worker: the one it names, or the next in turn of those it may have.
+    """Return a worker's device: the one named, or the next in turn of those available.
 
     >>> [place("auto", worker, ["cuda:0", "cuda:1", "cpu"]) for worker in range(3)]
     ['cuda:0', 'cuda:1', 'cuda:0']
@@ -42,7 +42,7 @@ def place(wanted: str, worker: int, there: Sequence[str]) -> str:
 
 
 def device_note(wanted: str) -> str | None:
-    """Return what a summary says of where was trained; nothing of the processor.
+    """Return what a summary says about the device; nothing for the processor.
 
     >>> device_note("cuda")
     'trained with local.device = cuda: the same bits only on the same kind of device'
@@ -63,7 +63,7 @@ def devices_there() -> list[str]:
 
 
 def make_repeatable(device: str) -> None:
-    """Let a device compute the same bits every time, and float32 be float32; the processor does so anyway."""
+    """Make a device compute the same bits every time, in true float32; the processor does so anyway."""
     if not device.startswith("cuda"):
         return
     import torch
@@ -75,7 +75,7 @@ def make_repeatable(device: str) -> None:
 
 
 def device_of(wanted: str) -> str:
-    """Return the device of this process; only who wants more than the processor makes torch look for it."""
+    """Return the device of this process; torch looks for accelerators only if one is wanted."""
     if wanted == "cpu":
         return wanted
     return place(wanted, int(os.environ.get(WORKER, "0")), devices_there())

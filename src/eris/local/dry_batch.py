@@ -1,9 +1,8 @@
-"""A dry batch: what can be known to go wrong is said before the first round, and nothing is written before it.
+"""A dry batch: find what would go wrong before the first round, and before anything is written.
 
-Two samples go through the network and back, and every sample that lies in memory is looked at. What is wrong is an
-error of the data (with the sample's number and the member that has it), of the model (with the tensor's name) or of a
-setting (with its key). Of samples that are read when they are needed, such as those of a torch `Dataset`, the first 512
-are looked at; those of data sets that come with eris, and token numbers, are known to be whole.
+Two samples go through the network and back, and every sample in memory is checked. An error is about the data (with the
+sample's number and its member), the model (with the tensor's name) or a setting (with its key). Of samples read on
+demand, such as those of a torch `Dataset`, the first 512 are checked; eris's own data sets and token numbers need none.
 """
 
 from __future__ import annotations
@@ -43,20 +42,20 @@ class _Share:
     member: int | None
 
     def part(self, chosen: slice) -> _Share:
-        """Return some of them."""
+        """Return part of them."""
         return _Share(self.examples, self.places[chosen], self.member)
 
     def number(self, row: int) -> int:
-        """Return a sample's number where its owner would look for it."""
+        """Return a sample's number as its owner would count it."""
         place = int(self.places[row])
         return int(getattr(self.examples, "origin", lambda place: place)(place))
 
     def called(self, row: int) -> str:
-        """Return what to call a sample."""
+        """Return how an error names a sample."""
         return f"{'test ' if self.member is None else ''}sample {self.number(row)}"
 
     def where(self, row: int) -> dict[str, int]:
-        """Return what belongs into an error."""
+        """Return the location that an error carries."""
         return {"sample": self.number(row), **({} if self.member is None else {"peer": self.member})}
 
 
@@ -120,7 +119,7 @@ def _taken(share: _Share) -> Batch:
 
 
 def _culprit(share: _Share) -> int:
-    """Return which of several samples cannot be read: the first that cannot be read alone, or just the first."""
+    """Return the sample that cannot be read: the first that fails on its own, else the first."""
     for row in range(len(share.places)):
         try:
             share.examples.take(share.places[row : row + 1])
@@ -130,7 +129,7 @@ def _culprit(share: _Share) -> int:
 
 
 def _require_names(module: nn.Module, inputs: Any) -> None:
-    """Refuse names of which `forward` knows some only: it would get neither them nor the dictionary."""
+    """Refuse inputs if `forward` knows only some of their names: it could take neither them nor the dictionary."""
     if not isinstance(inputs, Mapping):
         return
     known, any_other = parameters_of(module)
@@ -143,7 +142,7 @@ def _require_names(module: nn.Module, inputs: Any) -> None:
 
 
 def _require_positions(module: nn.Module, inputs: Any) -> None:
-    """Refuse sequences that are longer than a model of the transformers library has places."""
+    """Refuse sequences longer than a transformers model has positions."""
     tokens = next((leaf for _, leaf in leaves(inputs) if leaf.ndim == 2 and not leaf.is_floating_point()), None)
     settings = next((part.config for part in module.modules() if hasattr(part, "config")), None)
     if tokens is None or settings is None:
@@ -157,7 +156,7 @@ def _require_positions(module: nn.Module, inputs: Any) -> None:
 
 
 def _require_sound(splits: Sequence[_Share], first: Batch) -> None:
-    """Look for what is not finite, and for samples of another shape."""
+    """Refuse values that are not finite, and samples of another shape."""
     shapes = {name: tuple(leaf.shape[1:]) for name, leaf in leaves(first)}
     for share in _chunks(splits):
         for name, leaf in leaves(_taken(share)):

@@ -1,4 +1,4 @@
-"""Data as people have them, ready for a model.
+"""Turn data as people have it into batches for a model.
 
 A split may be a dictionary of columns, or anything with a length and samples by number: a torch `Dataset`, a `Dataset`
 of the Hugging Face library, a list. A sample, or what a `collate` function makes of several, is
@@ -64,7 +64,7 @@ class Columns:
 
 
 class Items:
-    """Samples by number, put together by `collate` (or the data's own, if they have one) when a batch needs them."""
+    """Samples by number, batched on demand by `collate` (or by the data's own function, if it has one)."""
 
     by_batch = True
 
@@ -76,7 +76,7 @@ class Items:
 
     @cached_property
     def labels(self) -> NDArray[Any] | None:
-        """The class numbers, where they can be had without reading every sample."""
+        """The class numbers, if they are known without reading every sample."""
         found = next((getattr(self._items, name) for name in _TARGETS if hasattr(self._items, name)), None)
         columns = getattr(self._items, "column_names", ())
         if found is None and (name := next((name for name in _TARGETS if name in columns), None)):
@@ -136,7 +136,7 @@ class JoinedExamples:
 
 
 class LaterExamples:
-    """Samples of members that each make their own when they train; those of the last few are kept."""
+    """Samples that each member makes when it trains; those of the last few members are kept."""
 
     made_later = True
 
@@ -183,7 +183,7 @@ class LaterExamples:
 
 
 class Ranges(Sequence[Indices]):
-    """Which places are each member's, where they lie one behind another: one array instead of one for each."""
+    """Each member's places when they are contiguous: one array of bounds instead of an array for each member."""
 
     def __init__(self, starts: Indices) -> None:
         self.starts = starts  # of each, and the end of the last
@@ -198,12 +198,12 @@ class Ranges(Sequence[Indices]):
 
 
 def is_items(data: Any) -> bool:
-    """Return whether something has a length and samples by number, and is no array."""
+    """Return whether something has a length and can be indexed by sample, and is not an array."""
     return hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, np.ndarray | str | bytes)
 
 
 def split_sample(batch: Any) -> tuple[Any, Any]:
-    """Return inputs and targets of a batch as it was put together."""
+    """Return the inputs and targets of a batch."""
     if isinstance(batch, Mapping):
         return _split_names(dict(batch))
     if isinstance(batch, tuple | list) and len(batch) > 1:
@@ -228,7 +228,7 @@ def _split_names(batch: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def array_of(name: str, values: Any) -> NDArray[Any]:
-    """Return values as a network takes them: real numbers as float32, whole numbers as they are or as int64.
+    """Return values in the form a network takes: real numbers as float32, whole numbers unchanged or as int64.
 
     >>> array_of("x", [[1.0, 2.0], [3.0]])
     Traceback (most recent call last):

@@ -1,7 +1,7 @@
-"""What one member makes of a model: sums and counts of figures, on what it holds back.
+"""How one member scores a model: sums and counts of figures, on held-out data.
 
-A task says them with `score(member, model, memory)`; or `evaluate(model)` does, where a task is one peer's own: a
-figure is then a pair (sum, count) instead of a mean. Sums can be added up over members, means cannot.
+A task returns them from `score(member, model, memory)`; a task of a single peer may return them from `evaluate(model)`,
+each figure a pair (sum, count) instead of a mean. Sums can be added over members, means cannot.
 
 >>> means_of({"loss": (6.0, 8), "accuracy": 0.5})
 {'loss': 0.75, 'accuracy': 0.5}
@@ -23,12 +23,12 @@ Scores = Mapping[str, tuple[float, float]]
 
 
 def scores_of(task: Any, member: int, model: Vector, memory: Memory, names: Sequence[str]) -> Scores:
-    """Return sums and counts of these figures for a member; refuse what is none, with what to do about it."""
+    """Return sums and counts of these figures for a member; refuse a figure that is neither."""
     score = getattr(task, "score", None)
     found: Mapping[str, Any] = task.evaluate(model) if score is None else score(member, model, memory)
     if not found:
         raise TaskError(
-            "the run shares figures, and this member holds nothing back to be scored on",
+            "the run shares figures, but this member holds no data back to score on",
             fix="raise data.validation, or give it test data of its own",
             peer=member,
         )
@@ -36,7 +36,7 @@ def scores_of(task: Any, member: int, model: Vector, memory: Memory, names: Sequ
 
 
 def means_of(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return figures with the mean in the place of every pair (sum, count)."""
+    """Return the figures with every pair (sum, count) replaced by its mean."""
     return {name: _mean(value) for name, value in figures.items()}
 
 
@@ -64,6 +64,6 @@ def _pair(name: str, found: Mapping[str, Any], member: int) -> tuple[float, floa
     total, count = (float(part) for part in found[name])
     if not 0 < count < math.inf:
         raise TaskError(
-            f"{name} was scored on {count:g} samples", fix="hold something back that it can be told from", peer=member
+            f"{name} was scored on {count:g} samples", fix="hold back samples to measure it on", peer=member
         )
     return total, count

@@ -134,7 +134,7 @@ class ModelSpec:
 
     @cached_property
     def digest(self) -> str:
-        """A sha256 of names, shapes, dtypes, roles and the base: peers with the same digest mean the same vector."""
+        """A sha256 of names, shapes, dtypes, roles and the base: peers with equal digests mean the same vector."""
         listing: list[Any] = [[t.name, list(t.shape), t.dtype, t.role] for t in self.tensors]
         listing += [self.base] if self.base else []
         return hashlib.sha256(json.dumps(listing, separators=(",", ":")).encode()).hexdigest()
@@ -155,7 +155,7 @@ class ModelSpec:
         return {t.name: vector[self.slices[t.name]].reshape(t.shape) for t in self.vector_tensors}
 
     def require_same(self, digest: str, *, where: str, base: str | None = None) -> None:
-        """Refuse a peer, file or message that was made for another spec; one whose `base` alone differs, by that."""
+        """Refuse a peer, file or message made for another spec; say so if only the `base` differs."""
         if digest == self.digest:
             return
         if base is not None and replace(self, base=base).digest == digest:
@@ -171,7 +171,7 @@ class ModelSpec:
         )
 
     def require_noise_is_possible(self) -> None:
-        """Refuse noise on a model whose buffers would leave without it."""
+        """Refuse noise on a model whose buffers would be sent without it."""
         if self.n_buffer:
             names = [t.name for t in self.tensors if t.role == "buffer"]
             raise ConfigError(
