@@ -68,6 +68,7 @@ def test_lenet_in_real_processes_is_lenet_simulated(tmp_path: Path) -> None:
         ["method=eris", "aggregators=3"],
         ["method=eris", "model.name=tiny-batchnorm"],
         ["method=eris+dsc", "aggregators=3", "model.name=tiny-batchnorm"],
+        ["method=eris+dsc+masked", "aggregators=3", "model.name=tiny-batchnorm"],
         ["method=eris", *FEDADAM],
         ["method=eris+dsc", "participation=0.5", "server.min_contributors=1", *FEDADAM],
     ],

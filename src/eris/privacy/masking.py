@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -195,6 +196,7 @@ def _number(value: int) -> bytes:
     return value.to_bytes(8, "little")
 
 
+@cache  # asked for several times for every pad, of which a round has many
 def _primitives() -> Any:
     try:
         from cryptography.hazmat import primitives
