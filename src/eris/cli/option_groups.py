@@ -1,14 +1,16 @@
 """Options of a command in groups: a dataclass for each, a box of its own in `--help`.
 
-@dataclass(frozen=True)
-class FleetOptions:
-    help_panel: ClassVar = "The fleet"
-    members: Annotated[int, typer.Option(help="How many.")] = 50
-    rate: Annotated[str, typer.Option(help="Of every link.")] = "20MB/s"
+    @dataclass(frozen=True)
+    class FleetOptions:
+        help_panel: ClassVar = "The fleet"
+        members: Annotated[int, typer.Option(help="How many.")] = 50
+        rate: Annotated[str, typer.Option(help="Of every link.")] = "20MB/s"
 
-@app.command()
-@grouped
-def plan(model: str, fleet: FleetOptions) -> None: ...
+    @app.command()
+    @grouped
+    def plan(model: str, fleet: FleetOptions) -> None: ...
+
+Typer sees one flat parameter for each field; the command gets one object for each group.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eris.cli.option_groups import grouped, values_of
-from eris.cli.planning.plan_options import AdviceOptions, FleetOptions, MethodOptions, OutputOptions
+from eris.cli.planning.plan_options import AdviceOptions, FleetOptions, MethodChoice, OutputOptions
 from eris.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
         ] = "resnet9",
         *,
         fleet: FleetOptions,
-        methods: MethodOptions,
+        methods: MethodChoice,
         advice: AdviceOptions,
         output: OutputOptions,
     ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 import typer
 
-__all__ = ["AdviceOptions", "FleetOptions", "MethodOptions", "OutputOptions"]
+__all__ = ["AdviceOptions", "FleetOptions", "MethodChoice", "OutputOptions"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class FleetOptions:
 
 
 @dataclass(frozen=True)
-class MethodOptions:
+class MethodChoice:
     """Which methods, and how they compress."""
 
     help_panel: ClassVar = "The methods"

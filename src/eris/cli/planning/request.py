@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eris.cli.planning.plan_options import AdviceOptions, FleetOptions, MethodOptions, OutputOptions
+from eris.cli.planning.plan_options import AdviceOptions, FleetOptions, MethodChoice, OutputOptions
 from eris.config import Config, load_config
 from eris.errors import ConfigError
 from eris.methods import check_options
@@ -23,7 +23,7 @@ _SMALL_RATE = 1000  # bytes a second: whoever writes less without a unit means a
 
 
 @dataclass(frozen=True)
-class Asked(FleetOptions, MethodOptions, AdviceOptions, OutputOptions):
+class Asked(FleetOptions, MethodChoice, AdviceOptions, OutputOptions):
     """The command line as it was given."""
 
     model: str = "resnet9"
