@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eris.errors import Reason
 from eris.privacy import masking
 from eris.privacy.masking import MaskKey
-from eris.protocol import aggregator, steps, unmasker
+from eris.protocol import aggregator, coordinator, steps, unmasker
 from eris.protocol import member as contributing
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.sums import Sums
@@ -25,6 +26,7 @@ from tests.adversary import test_masking as adversary
 from tests.adversary import test_receipts as receipts
 from tests.peer import test_mask_keys as keys
 from tests.privacy import test_masking as pads
+from tests.protocol import test_liveness as liveness
 from tests.protocol import test_masked_rounds as rounds
 from tests.protocol import test_sums as sums
 from tests.protocol import test_unmasker as unmasking
@@ -32,6 +34,8 @@ from tests.protocol import test_unmasker as unmasking
 Check = Callable[[], None]
 Patch = Callable[[pytest.MonkeyPatch], None]
 MUTATIONS: dict[str, tuple[Check, Patch]] = {}
+ONE = {"case": liveness.CASE, "how": liveness.beyond_the_limit}
+PAD = {"case": liveness.CASE, "how": liveness.under_another_pad}
 
 
 def noticed_by(check: Check) -> Callable[[Patch], Patch]:
@@ -173,6 +177,35 @@ def sums_are_compared_two_by_two(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sums, "fewest", pairwise)
 
 
+@noticed_by(partial(sums.test_a_lost_round_is_not_summed_again_without_a_few, 3, 6.0, False))
+def sums_again_count_heads_and_no_weights(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Unmasker, "_hides", lambda self, plan: lambda members: True)
+
+
+@noticed_by(partial(liveness.test_after_two_alarms_a_rotating_third_sits_out_until_the_liar_is_among_it, liar=1, **ONE))
+def the_last_third_never_gets_its_turn(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("eris.protocol.sums._independent", len)
+
+
+@noticed_by(partial(liveness.test_after_two_alarms_a_rotating_third_sits_out_until_the_liar_is_among_it, liar=3, **PAD))
+def wrong_pads_are_no_alarm(patch: pytest.MonkeyPatch) -> None:
+    for module in (coordinator, contributing):
+        patch.setattr(module, "is_alarm", lambda lost: Reason.OUT_OF_RANGE.value in lost)
+
+
+@noticed_by(unmasking.test_an_earlier_plan_shown_again_makes_nobody_forget_what_was_said)
+def an_earlier_plan_makes_it_forget(patch: pytest.MonkeyPatch) -> None:
+    def forget(self: Unmasker, plan: Any) -> None:
+        self.plan, self._abstains, self._cuts, self._answers = plan, True, {}, {}
+
+    patch.setattr(Unmasker, "abstain", forget)
+
+
+@noticed_by(rounds.test_where_one_of_two_aggregators_is_away_neither_the_other_nor_the_unmasker_waits)
+def it_waits_for_an_aggregator_that_is_away(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Unmasker, "without", lambda self, peers, *, away=True: None)
+
+
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_protection_that_is_left_out_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check, apply = MUTATIONS[name]
@@ -183,4 +216,4 @@ def test_a_protection_that_is_left_out_is_noticed(name: str, monkeypatch: pytest
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len(MUTATIONS) >= 20
+    assert len(MUTATIONS) >= 25
