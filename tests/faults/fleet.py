@@ -55,9 +55,12 @@ class Fleet:
         self.folder, self.state, self.linger = folder, "state", 5.0
         self.config: Config = load_config(changes=[*SETTINGS, *(METHODS | MORE_METHODS)[method], *changes])
         authority = Authority.create(folder / "ca", "fleet")
-        for name in ("coordinator", *NAMES):
+        self.standbys = {name: (host, free_port(host)) for name in federation.pop("standbys", ())}
+        for name in ("coordinator", *self.standbys, *NAMES):
             authority.issue(name)
         self.place = host, free_port(host)
+        if self.standbys:
+            federation["standbys"] = {name: f"{place[0]}:{place[1]}" for name, place in self.standbys.items()}
         where = f"[{host}]:{self.place[1]}" if ":" in host else f"{host}:{self.place[1]}"
         table = {"name": "fleet", "coordinator": where, "peers": NAMES, "round": ROUND,
                  "connect": 10.0, "idle": 10.0, "checkpoint_every": 2, **federation}  # fmt: skip
@@ -66,7 +69,8 @@ class Fleet:
 
     def start(self, *names: str, fault: Fault | None = None, newer: bool = False) -> None:
         for name in names:
-            job = Job(str(self.folder), name, self.place, fault, self.state, self.linger, newer)
+            standbys = tuple(self.standbys.items())
+            job = Job(str(self.folder), name, self.place, fault, self.state, self.linger, standbys, newer)
             process = _context.Process(target=main, args=(job,), daemon=True)
             process.start()
             self._processes[name] = process

@@ -23,6 +23,7 @@ from eris.peer.federation_file import load_federation
 from eris.peer.node_settings import NodeSettings
 from eris.peer.peer_folder import PeerFolder
 from eris.peer.session import Session
+from eris.peer.take_over import take_over
 from eris.protocol.floor import Floor
 from eris.seeds import private_root
 from eris.tasks import build_task
@@ -52,6 +53,7 @@ class Job:
     fault: Fault | None = None
     state: str = "state"  # the coordinator's folder
     linger: float = 5.0  # seconds that the coordinator stays for who lacks the model
+    standbys: tuple[tuple[str, tuple[str, int]], ...] = ()  # where each listens; it takes over when it is started
     newer: bool = False  # of the next release, whose wire is one version further
 
 
@@ -64,7 +66,7 @@ def main(job: Job) -> None:
     frames.__kwdefaults__["chunk"] = 64  # small models, many chunks
     if job.newer:
         _speak_the_next_version()
-    if job.name == "coordinator":
+    if job.name == "coordinator" or job.name in dict(job.standbys):
         _coordinate(job, lines)
     else:
         _join(job, lines)
@@ -161,13 +163,12 @@ def _kill_coordinator_as_the_third(folder: Path) -> None:
 
 def _coordinate(job: Job, lines: Lines) -> None:
     folder = Path(job.folder)
-    node = CoordinatorService(
-        load_federation(folder / "FEDERATION.toml"),
-        Credentials(folder / "ca/peers/coordinator"),
-        folder / job.state,
-        listen=job.place,
-        linger=job.linger,
-    )
+    federation, own = load_federation(folder / "FEDERATION.toml"), Credentials(folder / "ca/peers" / job.name)
+    place, state = dict(job.standbys).get(job.name, job.place), folder / job.state
+    if job.name in dict(job.standbys):
+        state = folder / f"{job.state}-{job.name}"
+        take_over(federation, own, state, listen=place, wait=60.0)
+    node = CoordinatorService(federation, own, state, listen=place, linger=job.linger)
     node.fault_points.listener = Doom(job.fault, lines, list)
     lines({"event": "start", "pid": os.getpid()})
     ended = node.wait()

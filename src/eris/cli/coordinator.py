@@ -24,6 +24,7 @@ from eris.cli.networking.options import (
 if TYPE_CHECKING:
     from eris.peer.coordinator_service import CoordinatorService
     from eris.peer.federation_file import FederationFile
+    from eris.transport.credentials import Credentials
 
 __all__ = ["register"]
 
@@ -65,6 +66,14 @@ def register(app: typer.Typer) -> None:
         lost_rounds: Annotated[
             int, typer.Option(min=0, metavar="N", help="End when N rounds in a row committed nothing. 0: never.")
         ] = 10,
+        take_over: Annotated[
+            bool,
+            typer.Option(
+                "--take-over",
+                help="Take over from a coordinator that is lost: wait for the votes of more than half of the listed "
+                "peers, and go on from what they keep.",
+            ),
+        ] = False,
         metrics: MetricsPort = None,
         web: WebOption = False,
         web_at: WebPlace = None,
@@ -78,13 +87,14 @@ def register(app: typer.Typer) -> None:
         from eris.cli.networking.options import address_option, find_credentials, web_place
         from eris.peer.coordinator_service import CoordinatorService
         from eris.peer.federation_file import load_federation
+        from eris.peer.take_over import require_not_taken_over
         from eris.transport.control import COORDINATOR
 
         keep_few_arenas()
         federation = load_federation(file)
-        own = find_credentials(file, federation, credentials, COORDINATOR)
-        place = address_option(listen, "--listen") or ("", federation.coordinator[1])
-        folder = state or file.parent / f"{federation.name}-{federation.digest[:8]}-coordinator"
+        own = find_credentials(file, federation, credentials, *_names(federation, take_over=take_over))
+        place = address_option(listen, "--listen") or ("", federation.coordinators[own.name][1])
+        folder = state or file.parent / f"{federation.name}-{federation.digest[:8]}-{own.name}"
         place_of_page = web_place(web, web_at)
         view = _View(federation) if place_of_page is not None or (Console().is_terminal and not as_json) else None
         start_logging(
@@ -93,6 +103,10 @@ def register(app: typer.Typer) -> None:
             context=lambda: {"peer": COORDINATOR},
             also=[view.log] if view is not None else [],
         )
+        if take_over:
+            _take_over(federation, own, folder, place, wait, with_parent=with_parent)
+        elif federation.settings.standbys:
+            require_not_taken_over(federation, own)
         node = CoordinatorService(
             federation,
             own,
@@ -108,6 +122,57 @@ def register(app: typer.Typer) -> None:
         _announce(node, as_json=as_json)
         with view.open(node, place_of_page, as_json=as_json) if view is not None else nullcontext():
             _serve_until_the_end(node, metrics, as_json=as_json, with_parent=with_parent)
+
+
+def _names(federation: FederationFile, *, take_over: bool) -> tuple[str, ...]:
+    """Return whose credentials are looked for: to take over, a standby's first."""
+    from eris.errors import ConfigError
+
+    names = tuple(federation.coordinators)
+    if take_over and len(names) == 1:
+        raise ConfigError(
+            "this federation lists nobody who may take over",
+            fix='add it in everybody\'s file, before the run: standbys.NAME = "host:port" under [federation]',
+            key="federation.standbys",
+        )
+    return (*names[1:], names[0]) if take_over else names
+
+
+def _take_over(
+    federation: FederationFile,
+    own: Credentials,
+    folder: Path,
+    place: tuple[str, int],
+    wait: float,
+    *,
+    with_parent: bool,
+) -> None:
+    """Wait until the listed peers have voted for us; say so, and by whom."""
+    from eris.cli.exit_code import ExitCode
+    from eris.cli.networking.interruption import interruptible, stop_with_parent
+    from eris.errors import RunStopped
+    from eris.peer.take_over import take_over
+
+    away = threading.Event()
+
+    def go_away(how: str) -> None:
+        del how
+        away.set()
+
+    if with_parent:
+        stop_with_parent(go_away)
+    typer.echo(
+        f"{own.name} asks {', '.join(federation.peers)} to be followed; more than half of them must vote", err=True
+    )
+    try:
+        with interruptible(go_away):
+            mandate = take_over(federation, own, folder, listen=place, wait=wait, stopped=away.is_set)
+    except RunStopped:
+        if away.is_set():
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
+        raise
+    votes = ", ".join(vote.voter for vote in mandate.votes)
+    typer.echo(f"{own.name} coordinates in term {mandate.term}, by the votes of {votes}", err=True)
 
 
 class _View:

@@ -7,6 +7,7 @@ import threading
 import time
 
 from eris.errors import ErisError, Refused
+from eris.peer.allegiance import Allegiance
 from eris.peer.catch_up import CatchUp
 from eris.peer.federation_file import FederationFile
 from eris.peer.inbox import Inbox
@@ -53,7 +54,9 @@ class Admission:
         initial: str,
         key: ShownKey | None = None,
         unmasker: SharedUnmasker | None = None,
+        allegiance: Allegiance | None = None,
     ) -> None:
+        self._allegiance = allegiance
         self.key, self._unmasker = key, unmasker  # our mask key, as others are shown it
         self._federation, self._settings, self._client, self._member = federation, settings, client, member
         self._credentials, self._signed = credentials, ("", 0, "")  # key, counter and signature of our entry
@@ -79,6 +82,10 @@ class Admission:
 
     def join(self) -> None:
         """Join, or say again where we stand: after a restart of the coordinator, or when our reference is lost."""
+        if self._allegiance is not None and self._allegiance.waits:
+            term = self._allegiance.promise.term
+            raise LinkClosed(f"this peer has voted in term {term}, and waits for who is voted in", clean=False)
+        self._catch_up.keep_up()
         self._remember_reference()
         answer = self._client.join(self._request(), seconds=self._federation.settings.connect)
         # Without the roster of the round under way we are not in yet: we could not say that we sit it out.
@@ -191,4 +198,4 @@ class Admission:
     def _address(self) -> tuple[str, int] | None:
         if self.port is None:
             return None
-        return self._settings.advertise or own_address(self._federation.coordinator), self.port
+        return self._settings.advertise or own_address(self._client.address), self.port

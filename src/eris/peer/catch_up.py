@@ -13,6 +13,7 @@ from eris.events import EventStream, VerdictWritten
 from eris.local.spec import Vector
 from eris.local.tensor_file import array_pieces
 from eris.peer.aggregator_client import AggregatorClients
+from eris.peer.allegiance import Allegiance
 from eris.peer.federation_file import FederationFile
 from eris.peer.inbox import Inbox
 from eris.peer.roster_cache import RosterCache
@@ -82,7 +83,9 @@ class CatchUp:
         emit: EventStream,
         rosters: RosterCache,
         witness: Witness,
+        allegiance: Allegiance | None = None,
     ) -> None:
+        self._allegiance = allegiance
         self._federation, self._member, self._training = federation, member, training
         self._history, self._inbox, self._clients = VerdictHistory(client, inbox, rosters, witness), inbox, clients
         self.checkpoints, self._emit = checkpoints, emit
@@ -95,6 +98,19 @@ class CatchUp:
                 return self._member.snapshot()
             except DiskError as error:
                 raise Refused(Reason.NO_ROOM, error.what, fix=error.fix, **error.where) from error
+
+    def keeps_up_to(self, chain: str) -> bool:
+        """Whether all verdicts before a plan are on our disk, where that is asked for; we fetch what lacks."""
+        own = self._allegiance
+        if own is None or own.keeps_up_to(chain):
+            return True
+        self.keep_up()
+        return own.keeps_up_to(chain)
+
+    def keep_up(self) -> None:
+        """Hold on our disk what the coordinator that we follow says was decided; needed only with standbys."""
+        if self._allegiance is not None:
+            self._allegiance.align(self._history.sealed_since)
 
     # ── one verdict ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -41,6 +41,7 @@ from eris.protocol.journal import Entry, in_force
 from eris.protocol.roster import Roster, RosterEntry, SignedLeave
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import SEAL_PURPOSE, CertifiedSeal, Seal
+from eris.protocol.take_over import first_epoch, term_of
 from eris.protocol.verdict import Verdict
 from eris.transport.board import Board
 from eris.transport.bulletins import (
@@ -114,6 +115,8 @@ class CoordinatorRun:
         self._idle: set[tuple[str, int]] = set()  # the plan in flight, and who sends nothing under it
         self._told = 0  # number of the list of revocations everybody has heard of
         self._figures = shared_figures(federation.config)
+        mandates = journal.mandates()
+        self.term = mandates[-1].term if mandates else 0  # of this coordinator: how often another took over before
         self._rounds_kept: int | None = None  # as the journal says, while there is no coordinator
 
     # ── members come and go ──────────────────────────────────────────────────────────────────────────────────────
@@ -146,6 +149,7 @@ class CoordinatorRun:
         if self.coordinator is None:
             members, present = {known.peer for known in self._journal.roster()}, self.attendance.present.keys()
             enough = members <= present if members else len(present) >= self._begin_with
+            enough = enough and len(present) >= self.federation.majority
             if enough or self._has_model(request, self._last_verdict()):
                 self._begin()
             return True
@@ -161,8 +165,10 @@ class CoordinatorRun:
         """Go on behind the last plan that a member has heard: it is ours by our own signature, or does not count."""
         if request.heard is not None and self.coordinator is not None:
             run = self.composition.run if self.composition else ""
-            if request.heard.seal.run == run and is_sealed(request.heard, self._credentials.issued):
-                self.coordinator.overtaken(request.heard.seal.name)
+            seal, names = request.heard.seal, self.federation.coordinators
+            ours = seal.run == run and term_of(seal.epoch) <= self.term
+            if ours and is_sealed(request.heard, self._credentials.issued, names):
+                self.coordinator.overtaken(seal.name)
 
     def leave(self, peer: int, leave: SignedLeave | None = None) -> None:
         """Let a peer go: for good, if it signed that, or because the run is over for it."""
@@ -223,6 +229,12 @@ class CoordinatorRun:
             return
         if self.coordinator.is_futile(time.monotonic()):
             _LOG.warning("round %d is taken back: too few were there to publish anything", self.coordinator.round)
+            self.coordinator.rewind(self.coordinator.round)
+            self._announce_plan(self.coordinator)
+            return
+        if self.coordinator.is_unheard(time.monotonic()):
+            what = "round %d is taken back: fewer than %d of the listed peers reported"
+            _LOG.warning(what, self.coordinator.round, self.federation.majority)
             self.coordinator.rewind(self.coordinator.round)
             self._announce_plan(self.coordinator)
             return
@@ -351,8 +363,14 @@ class CoordinatorRun:
 
     def _end_when_all_have_the_model(self, coordinator: Coordinator) -> None:
         lacking = coordinator.roster.keys() - coordinator.excluded.keys() - self._have_model
-        if lacking and time.monotonic() < self._stays_until:
+        few = len(self._have_model) < self.federation.majority
+        until = max(self._stays_until, self._stays_since + self._patience) if few else self._stays_until
+        if lacking and time.monotonic() < until:
             self._waits = f"all rounds are done; serving the model to {self._names(lacking)}"
+            return
+        if few:
+            needed = self.federation.majority
+            self.end(f"{len(self._have_model)} peers hold the last verdict, and {needed} must: it is not settled")
             return
         if lacking:
             _LOG.warning("the run ends without %s, which did not fetch the model", self._names(lacking))
@@ -373,7 +391,8 @@ class CoordinatorRun:
             return
         rules = self.federation.rules(self.composition.run, homes)
         verify = self.attendance.verify
-        coordinator = Coordinator(self.composition.recipe, rules, roster, self._journal, verify=verify)
+        epoch = first_epoch(self.term)
+        coordinator = Coordinator(self.composition.recipe, rules, roster, self._journal, epoch=epoch, verify=verify)
         self.coordinator = coordinator
         for request in requests.values():
             self._note_heard(request)
@@ -464,7 +483,7 @@ class CoordinatorRun:
         return compose(config, self.spec, [weights.get(number, 1) for number in range(config.members)])
 
     def _quorum(self, members: int) -> int:
-        return self.federation.settings.quorum or members // 2 + 1
+        return max(self.federation.settings.quorum or members // 2 + 1, self.federation.majority)
 
     # ── going on ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -503,7 +522,9 @@ class CoordinatorRun:
         self._post(PlanBulletin(plan, self._initial(plan), absent, self._edition, seal))
 
     def sealed(self, document: RoundPlan | Verdict) -> Seal:
-        """Sign a plan or a verdict that is in the journal."""
+        """Sign a plan or a verdict that is in the journal; of an earlier term, show what its coordinator signed."""
+        if term_of(document.epoch) < self.term and (kept := self._journal.seal_of(document.digest)) is not None:
+            return kept.seal
         seal = Seal.of(document, self._journal.superseded(document.epoch))
         return replace(seal, signature=self._credentials.sign(SEAL_PURPOSE, seal.signed_bytes).hex())
 
@@ -515,7 +536,8 @@ class CoordinatorRun:
     def _proof(self, lie: Lie) -> LieProof:
         manifests = (lie.manifest,) if isinstance(lie, FalseManifest) else (lie.first, lie.second)
         plan = self._journal.find_plan(manifests[0].plan)
-        seal = CertifiedSeal(self.sealed(plan), self._credentials.identity.certificate)
+        kept = self._journal.seal_of(plan.digest)
+        seal = kept or CertifiedSeal(self.sealed(plan), self._credentials.identity.certificate)
         certificate = self.attendance.certificate(lie.aggregator)
         receipt = lie.receipt if isinstance(lie, FalseManifest) else None
         return LieProof(manifests, certificate, plan.encoded, Roster(plan.roster).encoded, seal, receipt)

@@ -26,11 +26,14 @@ from eris.peer.fault_points import FaultPoints
 from eris.peer.federation_file import FederationFile
 from eris.peer.folder_claim import FolderClaim
 from eris.peer.journal import SqliteJournal
+from eris.peer.mandates import Mandates
+from eris.peer.take_over import JOURNAL
 from eris.protocol.coordinator import Coordinator
 from eris.protocol.false_manifest import FalseManifest
 from eris.protocol.journal import STOP_PURPOSE, Stopped
 from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, NewKey, Wanted, Withheld
 from eris.protocol.roster import ROSTER_PURPOSE, RosterEntry
+from eris.protocol.take_over import Mandate, Vote
 from eris.transport.board import Board
 from eris.transport.calls import (
     BookRequest,
@@ -45,6 +48,7 @@ from eris.transport.calls import (
     FetchRequest,
     JoinAnswer,
     JoinRequest,
+    KeptRounds,
     LeaveRequest,
     Overview,
     PeerStatus,
@@ -56,10 +60,11 @@ from eris.transport.calls import (
     RosterRequest,
     RoundsAnswer,
     RoundsRequest,
+    StandingAnswer,
+    StandingRequest,
     StatusRequest,
     StopRequest,
 )
-from eris.transport.control import COORDINATOR
 from eris.transport.control_server import ControlServer, a_page
 from eris.transport.credentials import Credentials
 from eris.transport.document_sizes import require_document_sizes
@@ -118,8 +123,10 @@ class CoordinatorService:
         require_process_memory(coordinator_memory(peers, sizes.kept), f"a coordinator of {peers:,} members")
         self.federation, self._credentials, self.fault_points = federation, credentials, FaultPoints()
         self.failure: ErisError | None = None  # why it cannot go on
-        self._journal = SqliteJournal(folder / "coordinator.sqlite")
+        self._journal = SqliteJournal(folder / JOURNAL)
         self._claim = FolderClaim(folder)
+        self._mandates = Mandates(federation, credentials, self._journal.mandates())
+        self._mandates.require_own_term()
         self._run = CoordinatorRun(
             federation,
             credentials,
@@ -219,7 +226,7 @@ class CoordinatorService:
             listed = False
         if listed or (caller.name in operators and call in _OPERATORS_CALLS):
             return
-        if caller.name == COORDINATOR and call in _OWN_CALLS:
+        if caller.name in self.federation.coordinators and call in _OWN_CALLS:
             return
         who = "an operator of this federation" if call == "Stop" and operators else "listed in FEDERATION.toml"
         raise Refused(
@@ -256,6 +263,9 @@ class CoordinatorService:
     def report(self, caller: PeerIdentity, request: ReportRequest) -> Wanted:
         """Take what a peer signed, holds, withholds or sits out, or its next mask key; return what else is wanted."""
         number = self._number(caller)
+        if isinstance(request, Mandate):
+            self._give_way(request)
+            return Wanted()
         with self._deciding():
             coordinator = self._run.running
             match request:
@@ -274,6 +284,8 @@ class CoordinatorService:
                     coordinator.withheld(request)
                 case Idle():
                     self._run.sit_out(number, request.plan)
+                case Vote() | KeptRounds():
+                    raise Refused(Reason.WRONG_EPOCH, f"{self._credentials.name} coordinates already, and asks nobody")
                 case BriefReport():
                     coordinator.report_briefly(number, request)
                 case FullReport():
@@ -296,6 +308,8 @@ class CoordinatorService:
             case BookRequest(board, edition):
                 with self._lock:
                     return self._attendance.book(self.board.identity, edition if board == self.board.identity else 0)
+            case StandingRequest():
+                return StandingAnswer(self._mandates.all)
             case CertificateRequest():
                 return CertificateAnswer(self._credentials.identity.certificate)
             case ProofRequest(peers):
@@ -412,6 +426,12 @@ class CoordinatorService:
                 raise
             finally:
                 self._lock.notify_all()
+
+    def _give_way(self, mandate: Mandate) -> None:
+        """End when somebody shows that another coordinator was voted in for a later term: nobody will follow us."""
+        if self._mandates.learn(mandate) and mandate.term > self._run.term:
+            votes = ", ".join(vote.voter for vote in mandate.votes)
+            self._run.end(f"{mandate.name} has taken over in term {mandate.term}, by the votes of {votes}")
 
     def _number(self, caller: PeerIdentity) -> int:
         try:

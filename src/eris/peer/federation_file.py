@@ -27,6 +27,7 @@ from eris.protocol.agreement import Agreement
 from eris.protocol.floor import Floor
 from eris.protocol.round_plan import Deadlines
 from eris.protocol.rules import Rules
+from eris.protocol.take_over import majority_of
 from eris.transport.control import COORDINATOR
 from eris.transport.link import LinkLimits
 from eris.transport.names import check_name
@@ -46,6 +47,11 @@ class _Settings(BaseModel):
 
     name: str = Field(min_length=1, description="the federation on all certificates")
     coordinator: str = Field(description="host:port of the coordinator")
+    standbys: dict[str, str] = Field(
+        default_factory=dict,
+        description="name on its certificate → host:port of whoever may take over from the coordinator; with any "
+        "listed, a verdict needs more than half of the peers",
+    )
     peers: tuple[str, ...] = Field(min_length=1, description="names of all members")
     aggregators: tuple[str, ...] = Field(
         default=(), description="who may aggregate; empty: everybody who can be dialled"
@@ -117,18 +123,22 @@ class FederationFile:
         """Refuse names that no certificate can carry: they become parts of paths, and lines in logs."""
         settings = self.settings
         lists = {"name": (settings.name,), "peers": settings.peers, "operators": settings.operators}
+        lists["standbys"] = tuple(settings.standbys)
         for key, names in lists.items():
             for name in names:
                 try:
                     check_name(name, what="federation" if key == "name" else "peer")
                 except InputError as error:
                     raise ConfigError(error.what, fix=error.fix, key=f"federation.{key}") from None
-        if COORDINATOR in (*settings.peers, *settings.operators) or set(settings.peers) & set(settings.operators):
+        everybody = (COORDINATOR, *settings.standbys, *settings.peers, *settings.operators)
+        if any(everybody.count(name) > 1 for name in (COORDINATOR, *settings.standbys, *settings.operators)):
             raise ConfigError(
-                "peers, operators and the coordinator must have different names",
-                fix=f"call none of them {COORDINATOR!r}, and give no operator a peer's name",
+                "peers, operators, standbys and the coordinator must have different names",
+                fix=f"call none of them {COORDINATOR!r}, and give no operator or standby a peer's name",
                 key="federation.peers",
             )
+        for name, place in settings.standbys.items():
+            parse_address(place, key=f"federation.standbys.{name}")
         named = [name for names in settings.organisations.values() for name in names]
         if len(set(named)) != len(named) or not set(named) <= set(settings.peers):
             raise ConfigError(
@@ -166,6 +176,18 @@ class FederationFile:
         return parse_address(self.settings.coordinator, key="federation.coordinator")
 
     @property
+    def coordinators(self) -> dict[str, tuple[str, int]]:
+        """Everybody who may coordinate, by name, with host and port: the first one, then the standbys."""
+        standbys = self.settings.standbys.items()
+        places = {name: parse_address(place, key=f"federation.standbys.{name}") for name, place in standbys}
+        return {COORDINATOR: self.coordinator, **places}
+
+    @property
+    def majority(self) -> int:
+        """How many listed peers must report for a verdict; 0 where nobody can take over, and no other is to fear."""
+        return majority_of(len(self.peers)) if self.settings.standbys else 0
+
+    @property
     def deadlines(self) -> Deadlines:
         """An aggregator cuts after three quarters of the round's time; the rest is for publishing."""
         return Deadlines(contribute=0.75 * self.settings.round, report=self.settings.round)
@@ -185,6 +207,7 @@ class FederationFile:
             normalisation=config.server.normalisation,
             min_contributors=config.server.min_contributors,
             quorum=settings.quorum,
+            majority=self.majority,
             max_share=settings.max_share,
             checkpoint_every=settings.checkpoint_every,
             unreached_rounds=_UNREACHED_ROUNDS,
@@ -243,7 +266,9 @@ class FederationFile:
     @property
     def digest(self) -> str:
         """What members accept: the file without where things are."""
-        shared = self.settings.model_dump(exclude={"coordinator"}) | {"config": self.config.digest}
+        shared = self.settings.model_dump(exclude={"coordinator", "standbys"}) | {"config": self.config.digest}
+        if self.settings.standbys:
+            shared["standbys"] = sorted(self.settings.standbys)  # who may take over is agreed, where it is may change
         return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 
     def number(self, name: str) -> int:

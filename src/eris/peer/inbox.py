@@ -25,6 +25,7 @@ class Inbox:
         self._settings = settings
         self._waiting: queue.Queue[Bulletin] = queue.Queue()
         self.heard = time.monotonic()  # when the coordinator was last there
+        self.waiting = False  # the coordinator says that it waits for members
         self.failure: Exception | None = None  # revoked, expired, out of memory: waiting does not help
         self.gone: set[int] = set()  # whom nobody waits for in this round
         self.closed = threading.Event()

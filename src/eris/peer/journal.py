@@ -5,11 +5,13 @@ And from where a run goes on after its coordinator was away: what the members sa
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -19,12 +21,13 @@ from eris.protocol.journal import Departure, Entry, Membership, Rewind, Stopped
 from eris.protocol.messages import Disagreement, Equivocation
 from eris.protocol.roster import Roster, RosterEntry, SignedLeave, cited
 from eris.protocol.round_plan import RoundPlan
-from eris.protocol.seal import EpochBegun, PlanName
+from eris.protocol.seal import CertifiedSeal, EpochBegun, PlanName
+from eris.protocol.take_over import Mandate
 from eris.protocol.verdict import GENESIS, Verdict
 from eris.transport.calls import JoinRequest
-from eris.wire.schema import decode, digest_of, encode
+from eris.wire.schema import decode, digest_of, encode, plain, read_plain
 
-__all__ = ["Resumption", "SqliteJournal", "is_older"]
+__all__ = ["Resumption", "SealedRound", "SqliteJournal", "is_older"]
 
 _KINDS: dict[type, str] = {
     RoundPlan: "plan",
@@ -37,7 +40,18 @@ _KINDS: dict[type, str] = {
     EpochBegun: "epoch",
     Departure: "departure",
     Stopped: "stop",
+    Mandate: "mandate",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class SealedRound:
+    """A round that was concluded: plan and verdict, with the seals of whoever coordinated it."""
+
+    plan: RoundPlan
+    verdict: Verdict
+    plan_seal: CertifiedSeal
+    verdict_seal: CertifiedSeal
 
 
 class SqliteJournal:
@@ -58,20 +72,47 @@ class SqliteJournal:
                 "(number INTEGER PRIMARY KEY, kind TEXT, round INTEGER, document BLOB)"
             )
             self._database.execute("CREATE TABLE IF NOT EXISTS rosters (digest TEXT PRIMARY KEY, document BLOB)")
+            self._database.execute("CREATE TABLE IF NOT EXISTS seals (digest TEXT PRIMARY KEY, document TEXT)")
 
     def append(self, entry: Entry, /) -> None:
         """Keep an entry for good; a roster that plans cite is kept once."""
-        row = (_KINDS[type(entry)], getattr(entry, "round", None), encode(entry))
         with self._lock, self._explained():
             self._database.execute("BEGIN")
-            if isinstance(entry, RoundPlan | Membership):
-                roster = Roster(entry.roster)
-                self._known[roster.digest] = roster
-                self._database.execute("INSERT OR IGNORE INTO rosters VALUES (?, ?)", (roster.digest, roster.encoded))
-            self._database.execute("INSERT INTO entries (kind, round, document) VALUES (?, ?, ?)", row)
+            self._insert(entry)
             self._database.execute("COMMIT")
             if isinstance(entry, EpochBegun) and self._epochs is not None:
                 self._epochs[entry.epoch] = entry.supersedes
+
+    def append_round(self, played: SealedRound) -> None:
+        """Keep a round that somebody else coordinated, with the seals that vouch for it: all of it, or nothing."""
+        seals = {played.plan.digest: played.plan_seal, played.verdict.digest: played.verdict_seal}
+        rows = [(digest, json.dumps(plain(seal))) for digest, seal in seals.items()]
+        with self._lock, self._explained():
+            self._database.execute("BEGIN")
+            self._insert(played.plan)
+            self._insert(played.verdict)
+            self._database.executemany("INSERT OR IGNORE INTO seals VALUES (?, ?)", rows)
+            self._database.execute("COMMIT")
+
+    def _insert(self, entry: Entry) -> None:
+        if isinstance(entry, RoundPlan | Membership):
+            roster = Roster(entry.roster)
+            self._known[roster.digest] = roster
+            self._database.execute("INSERT OR IGNORE INTO rosters VALUES (?, ?)", (roster.digest, roster.encoded))
+        row = (_KINDS[type(entry)], getattr(entry, "round", None), encode(entry))
+        self._database.execute("INSERT INTO entries (kind, round, document) VALUES (?, ?, ?)", row)
+
+    def seal_of(self, digest: str) -> CertifiedSeal | None:
+        """Return the seal of a plan or verdict that somebody else coordinated; None of our own, which we sign anew."""
+        with self._lock:
+            row = self._database.execute("SELECT document FROM seals WHERE digest = ?", (digest,)).fetchone()
+        return read_plain(CertifiedSeal, json.loads(row[0])) if row else None
+
+    def mandates(self) -> tuple[Mandate, ...]:
+        """Return who was voted in, in the order in which it was written down."""
+        with self._lock:
+            rows = self._database.execute("SELECT document FROM entries WHERE kind = 'mandate' ORDER BY number")
+            return tuple(decode(Mandate, document) for (document,) in rows.fetchall())
 
     def __iter__(self) -> Iterator[Entry]:
         """Return all entries in order."""

@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable
 
 from eris.errors import ConfigError, ErisError, Refused
-from eris.events import EventStream, RunCourseChanged
+from eris.events import EventStream, RunCourseChanged, RunState
 from eris.peer.address_book import AddressBook
 from eris.peer.admission import Admission
+from eris.peer.allegiance import Allegiance
 from eris.peer.inbox import Inbox
 from eris.peer.roster_cache import RosterCache
 from eris.peer.shard_server import ShardServer
@@ -66,7 +67,9 @@ class NewsReader:
         witness: Witness,
         watch: RosterWatch,
         unmasker: SharedUnmasker | None = None,
+        allegiance: Allegiance | None = None,
     ) -> None:
+        self._allegiance = allegiance
         self._emit, self._witness, self._watch, self._unmasker = emit, witness, watch, unmasker
         self._client, self._inbox, self._aggregator, self._book = client, inbox, aggregator, book
         self._credentials, self._admission, self._server, self._rosters = credentials, admission, server, rosters
@@ -100,6 +103,7 @@ class NewsReader:
             case RoundsDone(plan, book=edition):
                 self._learn_addresses(plan, edition)
             case RunCourse(state, why):  # whatever the thread that plays is waiting for
+                self._inbox.waiting = state == RunState.WAITING
                 _LOG.info("the run is %s%s", state, why and f": {why}")
                 self._emit.aside(RunCourseChanged(state, why))
                 return
@@ -150,6 +154,8 @@ class NewsReader:
 
     def _is_to_be_followed(self, bulletin: Bulletin) -> bool:
         """Whether plans and verdicts are signed, and no plan goes back behind one that was heard before."""
+        if self._allegiance is not None and self._allegiance.waits:
+            return False  # whoever says it was left for another, by our vote
         try:
             match bulletin:
                 case PlanBulletin(plan, seal=seal):

@@ -16,7 +16,7 @@ from blake3 import blake3
 
 from eris.aggregate.staging import all_finite
 from eris.compose import compose
-from eris.errors import Reason, Refused, RunStopped
+from eris.errors import ConfigError, Reason, Refused, RunStopped
 from eris.events import (
     NO_PROGRESS,
     EventStream,
@@ -36,7 +36,9 @@ from eris.local.tensor_file import array_pieces
 from eris.peer.address_book import AddressBook
 from eris.peer.admission import Admission
 from eris.peer.aggregator_client import AggregatorClients
+from eris.peer.allegiance import Allegiance
 from eris.peer.catch_up import CatchUp, Checkpoints, NoCheckpoints, model_digest
+from eris.peer.coordinator_watch import CoordinatorWatch
 from eris.peer.fault_points import FaultPoints
 from eris.peer.federation_file import FederationFile
 from eris.peer.inbox import Inbox
@@ -112,11 +114,14 @@ class Node:
         self.training.rehearse_scores()
         self.control = ControlClient(credentials, federation.coordinator, proxy=settings.proxy)
         rosters = RosterCache(self.control)
+        self.allegiance = allegiance = _allegiance(federation, credentials, settings)
         self.witness = witness = Witness(
             credentials,
             self.composition.run,
             lambda: self.control.fetch(CertificateRequest(), CertificateAnswer).certificate,
             settings.folder,
+            allegiance=allegiance,
+            names=federation.coordinators,
         )
         self._reporter = Reporter(self.control, member, self._inbox, self.fault_points)
         self._aggregator = SharedAggregator(roles.aggregator, self._reporter.tell, self._emit)
@@ -142,6 +147,7 @@ class Node:
             self._emit,
             rosters,
             witness,
+            allegiance,
         )
         self.server = ShardServer(
             self._aggregator,
@@ -169,6 +175,7 @@ class Node:
             initial=initial,
             key=book.shown(self.number, key) if key is not None else None,
             unmasker=unmasker,
+            allegiance=allegiance,
         )
         self._news = NewsReader(
             self.control,
@@ -183,7 +190,12 @@ class Node:
             witness,
             roster_watch(federation.digest, book, credentials, self.control),
             unmasker,
+            allegiance,
         )
+        self._watch: CoordinatorWatch | None = None
+        if allegiance is not None:
+            told = self.control, self._inbox, settings.proxy
+            self._watch = CoordinatorWatch(federation, credentials, allegiance, *told)
         self._player = RoundPlayer(
             member,
             self.training,
@@ -233,6 +245,8 @@ class Node:
 
     def _play_to_the_end(self) -> str:
         try:
+            if self._watch is not None:
+                self._watch.start()
             self._admission.join_patiently()
             self._news.start()
             while not (ended := self._ended or self._admission.ended):
@@ -261,6 +275,8 @@ class Node:
         self.server.close()
         self._admission.leave()
         self.control.close()
+        if self.allegiance is not None:
+            self.allegiance.close()
 
     def _compare(self, seal: CertifiedSeal) -> None:
         """Look at the seal of another peer's plan; if the coordinator told the two of us different things, it ends."""
@@ -411,3 +427,16 @@ class Node:
                 self.notes.append(f"evaluate failed, first after {done} rounds: {type(error).__name__}: {error}")
             self._evaluate_failed = True
             return {}
+
+
+def _allegiance(federation: FederationFile, credentials: Credentials, settings: NodeSettings) -> Allegiance | None:
+    """Return what this peer promised and keeps, where another coordinator may take over; it must be on a disk."""
+    if not federation.settings.standbys:
+        return None
+    if settings.folder is None:
+        raise ConfigError(
+            "this federation lists standbys, and this peer has no folder to keep verdicts and promises in",
+            fix="give it one (--out)",
+            peer=settings.name,
+        )
+    return Allegiance(federation, credentials, settings.folder)

@@ -134,7 +134,15 @@ class RoundPlayer:
         if differs and not self._catch_up.fetch_initial(plan, initial):
             return False
         # else somebody gave us a snapshot from after it, or the run went back before it
-        return (plan.round, plan.chain) == (member.round, member.chain)
+        return (plan.round, plan.chain) == (member.round, member.chain) and self._holds_verdicts_before(plan)
+
+    def _holds_verdicts_before(self, plan: RoundPlan) -> bool:
+        """Whether we may report under a plan: with standbys, whoever does holds all verdicts before it on disk."""
+        try:
+            return self._catch_up.keeps_up_to(plan.chain)
+        except LinkError as error:
+            _LOG.warning("round %d: the verdicts before it cannot be fetched: %s", plan.round, error)
+            return False
 
     def _begin(self, plan: RoundPlan) -> None:
         self._member.begin(plan)

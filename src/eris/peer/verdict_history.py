@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from eris.peer.inbox import Inbox
+from eris.peer.journal import SealedRound
 from eris.peer.roster_cache import RosterCache
 from eris.peer.witness import Witness
 from eris.protocol.round_plan import RoundPlan
@@ -29,18 +30,25 @@ class VerdictHistory:
         """Return plan and verdict of the rounds from `round` on, as many as come at once; none if there are none."""
         while True:
             try:
-                played = self._client.fetch(RoundsRequest(round), RoundsAnswer).rounds
-                return [self._vouched_for(one) for one in played]
+                return [(one.plan, one.verdict) for one in self.sealed_since(round)]
             except (LinkClosed, LinkTimeout) as error:
                 self._inbox.require_patience(round)
                 if self._inbox.has_end() or self._inbox.closed.wait(_PAUSE):
                     raise
                 _LOG.info("the coordinator cannot be asked for round %d: %s", round, error)
 
-    def _vouched_for(self, played: PlayedRound) -> tuple[RoundPlan, Verdict]:
+    def sealed_since(self, round: int) -> list[SealedRound]:
+        """Return the same with the seals; ask once."""
+        return [self._vouched_for(one) for one in self._client.fetch(RoundsRequest(round), RoundsAnswer).rounds]
+
+    def _vouched_for(self, played: PlayedRound) -> SealedRound:
         """Read a round; what the coordinator did not sign is refused, whatever it says now."""
         plan, verdict = RoundPlan.decode(played.plan, self._rosters.find), Verdict.decode(played.verdict)
         seals = (*played.seals, None, None)
-        for document, seal in ((plan, seals[0]), (verdict, seals[1])):
-            self._witness.compare(self._witness.vouches_for(document, seal))
-        return plan, verdict
+        plan_seal, verdict_seal = (
+            self._witness.vouches_for(plan, seals[0]),
+            self._witness.vouches_for(verdict, seals[1]),
+        )
+        for certified in (plan_seal, verdict_seal):
+            self._witness.compare(certified)
+        return SealedRound(plan, verdict, plan_seal, verdict_seal)

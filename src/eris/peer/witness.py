@@ -18,10 +18,13 @@ from pathlib import Path
 
 from eris.atomic_file import write_atomically, writing
 from eris.errors import Reason, Refused
+from eris.peer.allegiance import Allegiance
 from eris.protocol.false_manifest import LieProof
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import CertifiedSeal, Contradiction, Seal
+from eris.protocol.take_over import term_of
 from eris.protocol.verdict import Verdict
+from eris.transport.control import COORDINATOR
 from eris.transport.credentials import Credentials
 from eris.transport.sealed import is_sealed, require_lie, require_proof, write_proof
 from eris.wire.schema import plain, read_plain
@@ -38,9 +41,18 @@ class Witness:
     """Remembers seals; safe to use from many threads."""
 
     def __init__(
-        self, credentials: Credentials, run: str, fetch_certificate: Callable[[], bytes], folder: Path | None = None
+        self,
+        credentials: Credentials,
+        run: str,
+        fetch_certificate: Callable[[], bytes],
+        folder: Path | None = None,
+        *,
+        allegiance: Allegiance | None = None,
+        names: Collection[str] = (COORDINATOR,),
     ) -> None:
+        """`names` are of everybody who may coordinate; in which term, `allegiance` knows."""
         self._credentials, self._run, self._fetch, self._folder = credentials, run, fetch_certificate, folder
+        self._allegiance, self._names = allegiance, names
         self._lock = threading.RLock()
         self._certificate = b""  # the coordinator's
         self._seals: deque[CertifiedSeal] = deque(maxlen=_KEEP)
@@ -57,11 +69,11 @@ class Witness:
         """Return a document's seal with the certificate that it fits; refuse a document without a good one."""
         what = "plan" if isinstance(document, RoundPlan) else "verdict"
         if seal is not None and seal.is_of(document):
-            certified = CertifiedSeal(seal, self._certificate)
-            if not is_sealed(certified, self._credentials.issued):  # the certificate may have been renewed
+            certified = CertifiedSeal(seal, self._certificate_of(seal))
+            if not self._is_sealed(certified):  # the certificate may have been renewed
                 self._certificate = self._fetch()
                 certified = CertifiedSeal(seal, self._certificate)
-            if is_sealed(certified, self._credentials.issued):
+            if self._is_sealed(certified):
                 return certified
         raise Refused(
             Reason.BAD_SIGNATURE,
@@ -73,6 +85,8 @@ class Witness:
     def hear(self, document: RoundPlan | Verdict, seal: Seal | None) -> bool:
         """Check what the coordinator says; whether to follow it. A plan that is lower than one heard before is not."""
         certified = self.vouches_for(document, seal)
+        if self._allegiance is not None and not self._follows(self._allegiance, document, certified):
+            return False
         with self._lock:
             self.compare(certified)
             if isinstance(document, Verdict):
@@ -89,12 +103,12 @@ class Witness:
         with self._lock:
             known = [*self._seals, *([self.last] if self.last is not None else [])]
             found = next((one for one in known if one.seal.contradicts(certified.seal)), None)
-        if found is not None and is_sealed(certified, self._credentials.issued):
+        if found is not None and self._is_sealed(certified) and self._is_one_coordinators(found, certified):
             self.convict(Contradiction(found, certified))
 
     def convict(self, proof: Contradiction) -> None:
         """Check a proof; if it is one keep it, and end here by raising it."""
-        require_proof(proof, self._credentials.issued)
+        require_proof(proof, self._credentials.issued, self._names)
         with self._lock:
             if proof.first.seal.run != self._run:
                 raise Refused(Reason.WRONG_RUN, "a proof about another run")
@@ -120,7 +134,8 @@ class Witness:
                 continue
             for proof in ask(owners):
                 if proof.aggregator in owners:
-                    _LOG.error("round %d: %s", verdict.round, require_lie(proof, self._credentials.issued))
+                    what = require_lie(proof, self._credentials.issued, self._names)
+                    _LOG.error("round %d: %s", verdict.round, what)
                     self._guilty.add(proof.aggregator)
                     if self._folder is not None:
                         write_proof(proof, self._folder / f"aggregator-{proof.aggregator}-proof.json")
@@ -132,11 +147,39 @@ class Witness:
                     round=verdict.round,
                 )
 
+    def _follows(self, allegiance: Allegiance, document: RoundPlan | Verdict, certified: CertifiedSeal) -> bool:
+        """Whether a document is of a term that this peer still follows; a verdict is kept at once, with its plan."""
+        if not allegiance.hears(document):
+            return False
+        if isinstance(document, RoundPlan):
+            allegiance.require_base(document)
+        allegiance.note(document, certified)
+        return True
+
+    def _certificate_of(self, seal: Seal) -> bytes:
+        """Return the certificate that a seal should fit: of who coordinated in its term, as far as that is known."""
+        term = term_of(seal.epoch)
+        if self._allegiance is None or term == self._allegiance.term:
+            return self._certificate
+        known = self.last.certificate if self.last is not None and term_of(self.last.seal.epoch) == term else b""
+        return self._allegiance.mandates.certificate_of(term) or known
+
+    def _is_sealed(self, certified: CertifiedSeal) -> bool:
+        if self._allegiance is not None:
+            return self._allegiance.mandates.is_sealed(certified)
+        return is_sealed(certified, self._credentials.issued)
+
+    def _is_one_coordinators(self, first: CertifiedSeal, second: CertifiedSeal) -> bool:
+        """Whether one coordinator signed both: two that differ are no proof against either."""
+        return len({self._credentials.identify(one.certificate).name for one in (first, second)}) == 1
+
     def _goes_back(self, seal: Seal) -> bool:
         """Whether a plan is lower than the last one heard, or of an epoch that leaves that one out."""
         if self.last is None:
             return False
-        hides = seal.epoch > self.last.seal.epoch and (
+        # Who takes over may not know of a plan that few have heard: its mandate says what it goes on from.
+        same_term = term_of(seal.epoch) == term_of(self.last.seal.epoch)
+        hides = (seal.epoch > self.last.seal.epoch and same_term) and (
             seal.supersedes is None or seal.supersedes.when < self.last.seal.when
         )
         if hides or seal.when < self.last.seal.when:
@@ -170,6 +213,6 @@ class Witness:
         for line in reversed((self._folder / HEARD).read_bytes().splitlines()):
             with contextlib.suppress(ValueError):
                 kept = read_plain(CertifiedSeal, json.loads(line))
-                if kept.seal.run == self._run and is_sealed(kept, self._credentials.issued):
+                if kept.seal.run == self._run and self._is_sealed(kept):
                     return kept
         return None

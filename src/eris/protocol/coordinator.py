@@ -244,7 +244,7 @@ class Coordinator:
     def decide(self, now: float) -> Verdict | None:
         """Write the verdict if every present peer is done or the time is up; None before that."""
         current = self._open
-        if current is None or not (self._all_done(current) or now >= current.due):
+        if current is None or not (self._all_done(current) or now >= current.due) or self.is_unheard(now):
             return None
         verdict = self._verdict(current)
         self._journal.append(verdict)
@@ -267,6 +267,13 @@ class Coordinator:
             return False
         return not any(entry.committed for entry in self._verdict(current).shards)
 
+    def is_unheard(self, now: float) -> bool:
+        """Whether the round in flight is due, and too few reported for a verdict that no other coordinator can undo."""
+        current = self._open
+        if current is None or len(current.said) >= self.rules.majority:
+            return False
+        return self._all_done(current) or now >= current.due
+
     @property
     def out_of_reach(self) -> set[int]:
         """Who is here but could be dialled by too few: given no shard until it joins again, with the way open."""
@@ -282,7 +289,7 @@ class Coordinator:
     @property
     def has_quorum(self) -> bool:
         """Whether enough members are here for another round."""
-        return len(self._present()) >= max(self._quorum(len(self.roster)), 1)
+        return len(self._present()) >= max(self._quorum(len(self.roster)), self.rules.majority, 1)
 
     @property
     def in_flight(self) -> RoundPlan | None:

@@ -1,4 +1,6 @@
-"""What must survive the coordinator: plans, verdicts, members, proofs and findings, what was taken back, and epochs."""
+"""What must survive the coordinator: plans, verdicts, members, proofs and findings, what was taken back, epochs, and
+who may coordinate.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from eris.protocol.messages import Disagreement, Equivocation
 from eris.protocol.roster import Cited, Name, RosterEntry, SignedLeave
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import EpochBegun
+from eris.protocol.take_over import Mandate
 from eris.protocol.verdict import Verdict
 from eris.wire.schema import Binary, Digest, Number, Signature, Text, document
 
@@ -87,6 +90,7 @@ Entry = (
     | EpochBegun
     | Departure
     | Stopped
+    | Mandate
 )
 
 

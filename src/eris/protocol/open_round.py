@@ -84,6 +84,11 @@ class OpenRound:
         """Return what was reported, each object once."""
         return {id(report.held): report.held for report in self.reports.values()}.values()
 
+    @property
+    def said(self) -> set[int]:
+        """Who has reported, whether we could read it already or not."""
+        return self.reports.keys() | self.unread.keys()
+
     def require_participants(self, contributors: tuple[int, ...], aggregator: int) -> None:
         """Refuse an aggregator's word on who contributed, if it names anybody that this round does not ask."""
         if list(contributors) != sorted(set(contributors) & set(self.plan.participants)):
@@ -107,8 +112,7 @@ class OpenRound:
         shards = tuple(
             self._shard(shard, held.get(shard, ("", 0)), quorum, excluded, max_share) for shard in range(plan.shards)
         )
-        said = self.reports.keys() | self.unread.keys()
-        late = tuple(entry.peer for entry in plan.roster if entry.peer not in said)
+        late = tuple(entry.peer for entry in plan.roster if entry.peer not in self.said)
         said_of = plan.run, plan.epoch, plan.round, plan.digest, plan.chain
         return Verdict(*said_of, shards, late, self._agreed_state(), self._figures(shards))
 

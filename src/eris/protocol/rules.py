@@ -20,6 +20,7 @@ class Rules:
     normalisation: Normalisation = "contributors"
     min_contributors: int = 3
     quorum: int = 0  # peers that must hold a shard; 0: more than half of the roster
+    majority: int = 0  # listed peers that must be here, and report: another coordinator then has fewer; 0: any
     max_share: float | None = 1.0  # largest share of an update a replacement may bring one peer to; None: the usual
     checkpoint_every: int = 0  # rounds; 0: never
     unreached_rounds: int = 0  # in a row, after which an aggregator whom few can dial gets no shard; 0: never

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -36,6 +36,7 @@ from eris.wire.schema import MOST_PEERS, Binary, Digest, Number, Signature, dige
 
 __all__ = [
     "CANDIDACY_PURPOSE",
+    "MOST_TERMS",
     "VOTE_PURPOSE",
     "Candidacy",
     "LogEnd",
@@ -46,6 +47,7 @@ __all__ = [
     "first_epoch",
     "is_majority",
     "majority_of",
+    "require_candidacy",
     "require_mandate",
     "require_vote",
     "term_of",
@@ -205,7 +207,7 @@ def require_vote(
     is_sealed: Callable[[CertifiedSeal], bool],
 ) -> None:
     """Refuse a vote that is not a listed peer's own, not for this candidacy, or claims a log without its seal."""
-    where = {"peer": vote.voter, "term": candidacy.term}
+    where: dict[str, Any] = {"peer": vote.voter, "term": candidacy.term}
     if vote.voter not in listed:
         raise Refused(Reason.NOT_A_MEMBER, f"{vote.voter} has no vote: it is not listed", **where)
     if vote.candidacy != candidacy.digest:

@@ -2,8 +2,10 @@
 
     Join     JoinRequest                                             → JoinAnswer
     Report   Manifest | Withheld | BriefReport | FullReport | Idle   → Wanted
+             Vote | KeptRounds | Mandate, to who takes over, or lost  → Wanted
     Fetch    BookRequest | RosterRequest | RoundsRequest | DialRequest       → BookAnswer | RosterAnswer | …
              CertificateRequest | DepartureRequest | ProofRequest            → CertificateAnswer | …
+             StandingRequest                                                 → StandingAnswer
     Status   StatusRequest                                           → Overview
     Leave    LeaveRequest                                            → Done
     Stop     StopRequest                                             → Done
@@ -25,6 +27,7 @@ from eris.protocol.journal import StopClaim
 from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, NewKey, ShownKey, Wanted, Withheld
 from eris.protocol.roster import Name, RosterChange, RosterEntry, SignedLeave
 from eris.protocol.seal import CertifiedSeal, Seal
+from eris.protocol.take_over import MOST_TERMS, Candidacy, Mandate, Vote
 from eris.wire.schema import MOST_PEERS, Binary, Digest, Number, Numbers, Peers, Real, Signature, Text, document
 
 __all__ = [
@@ -45,6 +48,8 @@ __all__ = [
     "FetchRequest",
     "JoinAnswer",
     "JoinRequest",
+    "KeptRound",
+    "KeptRounds",
     "LeaveRequest",
     "NewsAnswer",
     "NewsRequest",
@@ -61,6 +66,8 @@ __all__ = [
     "RosterRequest",
     "RoundsAnswer",
     "RoundsRequest",
+    "StandingAnswer",
+    "StandingRequest",
     "StatusRequest",
     "StopRequest",
 ]
@@ -116,7 +123,29 @@ class JoinAnswer:
 
 # ── Report ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-ReportRequest = Manifest | Withheld | BriefReport | FullReport | Idle | FalseManifest | NewKey
+
+@dataclass(frozen=True, slots=True)
+class KeptRound:
+    """A round as a peer keeps it: plan, roster and verdict, each as it was signed, with both seals."""
+
+    plan: Binary
+    roster: Binary
+    verdict: Binary
+    plan_seal: CertifiedSeal
+    verdict_seal: CertifiedSeal
+
+
+@document(83)
+@dataclass(frozen=True, slots=True)
+class KeptRounds:
+    """Rounds that a peer keeps, from one on, as many as fit: for who takes over, and asked for them."""
+
+    rounds: Annotated[tuple[KeptRound, ...], msgspec.Meta(max_length=MOST_PEERS)]
+
+
+ReportRequest = (
+    Manifest | Withheld | BriefReport | FullReport | Idle | FalseManifest | NewKey | Vote | KeptRounds | Mandate
+)
 
 
 # ── Fetch ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -266,10 +295,45 @@ class ProofAnswer:
     proofs: Annotated[tuple[LieProof, ...], msgspec.Meta(max_length=MOST_PEERS)]
 
 
+@document(84)
+@dataclass(frozen=True, slots=True)
+class StandingRequest:
+    """Asks whether the other side coordinates, in which term, or would like to; says what the asker has promised."""
+
+    promised: Number = 0  # the highest term that the asker voted in, or follows
+    candidacy: Digest = ""  # and for whom
+
+
+@document(85)
+@dataclass(frozen=True, slots=True)
+class StandingAnswer:
+    """Who coordinates, as far as the other side knows; and what it wants from who asks."""
+
+    mandates: Annotated[tuple[Mandate, ...], msgspec.Meta(max_length=MOST_TERMS)] = ()  # in the order of their terms
+    candidacy: Candidacy | None = None  # it asks for a vote
+    wants: OrBefore = -1  # the rounds that the asker keeps, from this one on; −1: none
+
+
 FetchRequest = (
-    BookRequest | RosterRequest | RoundsRequest | DialRequest | CertificateRequest | DepartureRequest | ProofRequest
+    BookRequest
+    | RosterRequest
+    | RoundsRequest
+    | DialRequest
+    | CertificateRequest
+    | DepartureRequest
+    | ProofRequest
+    | StandingRequest
 )
-FetchAnswer = BookAnswer | RosterAnswer | RoundsAnswer | DialAnswer | CertificateAnswer | DepartureAnswer | ProofAnswer
+FetchAnswer = (
+    BookAnswer
+    | RosterAnswer
+    | RoundsAnswer
+    | DialAnswer
+    | CertificateAnswer
+    | DepartureAnswer
+    | ProofAnswer
+    | StandingAnswer
+)
 
 
 # ── Status, Leave, Stop ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -60,6 +60,7 @@ class ControlClient:
         self, credentials: Credentials, address: Address, *, name: str = COORDINATOR, proxy: Proxy | None = None
     ) -> None:
         self._credentials, self._address, self._name = credentials, address, name
+        self._chosen = proxy
         self._proxy = proxy if proxy is not None and proxy.is_for(address[0]) else None
         self._grpc = load_grpc()
         self._lock = threading.Lock()
@@ -68,6 +69,20 @@ class ControlClient:
         self._retired: list[tuple[float, Any]] = []
         self._board, self._heard = "", -1
         self._traffic = ControlTraffic()
+
+    @property
+    def address(self) -> Address:
+        """Where the coordinator is that is called."""
+        return self._address
+
+    def turn_to(self, name: str, address: Address) -> None:
+        """Call another coordinator from now on; calls under way to the last one may still be answered."""
+        with self._lock:
+            self._name, self._address = name, address
+            self._proxy = self._chosen if self._chosen is not None and self._chosen.is_for(address[0]) else None
+            if self._channel is not None:
+                self._retire(time.monotonic())
+            self._board, self._heard = "", -1
 
     @property
     def traffic(self) -> ControlTraffic:

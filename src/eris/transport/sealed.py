@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from eris.atomic_file import write_atomically
@@ -22,22 +22,24 @@ __all__ = ["is_sealed", "read_proof", "require_lie", "require_proof", "write_pro
 Issued = Callable[[str, bytes], bool]  # whether the CA gave a certificate (DER) to a name
 
 
-def is_sealed(certified: CertifiedSeal, issued: Issued) -> bool:
-    """Return whether a coordinator of our CA signed this; its certificate may have expired since."""
+def is_sealed(certified: CertifiedSeal, issued: Issued, names: Collection[str] = (COORDINATOR,)) -> bool:
+    """Return whether a coordinator of our CA, by one of these names, signed this; its certificate may have expired."""
     seal, certificate = certified.seal, certified.certificate
     signature = bytes.fromhex(seal.signature)
-    return issued(COORDINATOR, certificate) and verify_message(certificate, SEAL_PURPOSE, seal.signed_bytes, signature)
+    named = any(issued(name, certificate) for name in names)
+    return named and verify_message(certificate, SEAL_PURPOSE, seal.signed_bytes, signature)
 
 
-def require_proof(proof: Contradiction, issued: Issued) -> None:
-    """Refuse what does not prove that a coordinator told two stories, whoever says so."""
+def require_proof(proof: Contradiction, issued: Issued, names: Collection[str] = (COORDINATOR,)) -> None:
+    """Refuse what does not prove that one coordinator told two stories, whoever says so."""
     if not proof.first.seal.contradicts(proof.second.seal):
         raise Refused(Reason.MALFORMED, "an honest coordinator may have signed both")
-    if not all(is_sealed(certified, issued) for certified in (proof.first, proof.second)):
+    both = proof.first, proof.second
+    if not any(all(is_sealed(certified, issued, (name,)) for certified in both) for name in names):
         raise Refused(Reason.BAD_SIGNATURE, "a coordinator of this federation did not sign both")
 
 
-def require_lie(proof: LieProof, issued: Issued) -> str:
+def require_lie(proof: LieProof, issued: Issued, names: Collection[str] = (COORDINATOR,)) -> str:
     """Return what an aggregator signed that no honest one does; refuse what does not prove it, whoever says so."""
     roster = {entry.peer: entry for entry in Roster.decode(proof.roster)}
     lie, accused = proof.lie(), roster.get(proof.aggregator)
@@ -50,7 +52,7 @@ def require_lie(proof: LieProof, issued: Issued) -> str:
         verify_message(proof.certificate, MANIFEST_PURPOSE, one.signed_bytes, bytes.fromhex(one.signature))
         for one in said
     )
-    if not (signed and is_sealed(proof.seal, issued)):
+    if not (signed and is_sealed(proof.seal, issued, names)):
         raise Refused(Reason.BAD_SIGNATURE, "the aggregator did not sign this, or the coordinator not its plan")
     return f"{accused.name} signed {lie}"
 

@@ -1,0 +1,130 @@
+"""How a peer finds who coordinates, when the one that it follows is silent or waits for too many others.
+
+A thread of its own asks everybody else who may coordinate where they stand: one that was voted in is followed from then
+on, one that asks for a vote gets it. No restart, and no word from people, is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterator
+
+from eris.errors import Refused
+from eris.peer.allegiance import Allegiance
+from eris.peer.federation_file import FederationFile
+from eris.peer.inbox import Inbox
+from eris.peer.kept_log import pack_round
+from eris.transport.calls import KeptRounds, StandingAnswer, StandingRequest
+from eris.transport.control_client import ControlClient
+from eris.transport.control_server import a_page
+from eris.transport.credentials import Credentials
+from eris.transport.link import LinkError
+from eris.transport.route import Proxy, address_text
+
+__all__ = ["CoordinatorWatch"]
+
+_LOG = logging.getLogger(__name__)
+_PAUSE = 1.0  # seconds between two rounds of questions
+_CALL = 3.0  # seconds for an answer
+
+
+class CoordinatorWatch:
+    """Asks until the inbox is closed; `client` is turned to whoever coordinates."""
+
+    def __init__(
+        self,
+        federation: FederationFile,
+        credentials: Credentials,
+        allegiance: Allegiance,
+        client: ControlClient,
+        inbox: Inbox,
+        proxy: Proxy | None = None,
+    ) -> None:
+        self._places, self._silence = federation.coordinators, federation.settings.connect
+        self._credentials, self._allegiance, self._client = credentials, allegiance, client
+        self._inbox, self._proxy = inbox, proxy
+        self._voted = ""  # for which candidacy
+        if allegiance.term:
+            client.turn_to(self._followed, self._places[self._followed])
+
+    def start(self) -> None:
+        """Watch from now on."""
+        threading.Thread(target=self._watch, name="eris-standing", daemon=True).start()
+
+    @property
+    def _followed(self) -> str:
+        return self._allegiance.mandates.name_of(self._allegiance.term)
+
+    @property
+    def _doubts(self) -> bool:
+        """Whether there is reason to look for another coordinator."""
+        silent = time.monotonic() > self._inbox.heard + self._silence
+        return silent or self._inbox.waiting or self._allegiance.waits
+
+    def _watch(self) -> None:
+        while not self._inbox.closed.wait(_PAUSE):
+            try:
+                for name in self._others():
+                    self._ask(name)
+            except Exception as error:  # noqa: BLE001 - a full disk, for one: what was not promised must not be voted
+                self._inbox.failure = error
+                return
+
+    def _others(self) -> Iterator[str]:
+        """Name everybody who may coordinate but the one that is followed, as long as we doubt it."""
+        for name in self._places:
+            if self._doubts and (name != self._followed or self._allegiance.waits) and not self._inbox.closed.is_set():
+                yield name
+
+    def _ask(self, name: str) -> None:
+        place = self._places[name]
+        with (
+            contextlib.suppress(LinkError),
+            ControlClient(self._credentials, place, name=name, proxy=self._proxy) as other,
+        ):
+            try:
+                answer = self._standing(other)
+                if (last := self._allegiance.accept(answer.mandates)) is not None:
+                    votes = ", ".join(sorted(vote.voter for vote in last.votes))
+                    _LOG.warning("%s coordinates now, in term %d, by the votes of %s", last.name, last.term, votes)
+                    self._client.turn_to(last.name, self._places[last.name])
+                    self._inbox.heard, self._inbox.waiting = time.monotonic(), False
+                elif answer.candidacy is not None:
+                    self._vote(other, answer)
+                elif self._is_behind(answer):
+                    other.report(self._allegiance.mandates.all[-1])
+            except Refused as refused:
+                _LOG.warning("%s at %s is not followed: %s", name, address_text(place), refused)
+
+    def _standing(self, other: ControlClient) -> StandingAnswer:
+        promise = self._allegiance.promise
+        return other.fetch(StandingRequest(promise.term, promise.candidacy), StandingAnswer, seconds=_CALL)
+
+    def _is_behind(self, answer: StandingAnswer) -> bool:
+        """Whether the other one does not know that it was taken over from."""
+        last = self._allegiance.mandates.last
+        return last is not None and all(known.term < last.term for known in answer.mandates)
+
+    def _vote(self, other: ControlClient, answer: StandingAnswer) -> None:
+        """Vote, and show what we keep as far as it is wanted."""
+        candidacy = answer.candidacy
+        assert candidacy is not None
+        known = {mandate.term for mandate in answer.mandates}
+        for mandate in self._allegiance.mandates.all:
+            if mandate.term not in known:
+                other.report(mandate)
+        other.report(self._allegiance.vote(candidacy))
+        if candidacy.digest != self._voted:
+            self._voted = candidacy.digest
+            _LOG.warning("this peer has voted for %s in term %d", candidacy.name, candidacy.term)
+        answer = self._standing(other)
+        while answer.wants >= 0 and answer.candidacy is not None:
+            rounds = [pack_round(played) for played in self._allegiance.log.since(answer.wants)]
+            if not rounds:
+                return
+            sized = a_page(rounds, lambda one: len(one.plan) + len(one.roster) + len(one.verdict) + 4096)
+            other.report(KeptRounds(sized))
+            answer = self._standing(other)

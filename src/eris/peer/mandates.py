@@ -1,0 +1,125 @@
+"""Who has coordinated this run, term after term: mandates that were checked, and whose seal counts in which term."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eris.errors import ConfigError, Reason, Refused
+from eris.peer.federation_file import FederationFile
+from eris.protocol.seal import CertifiedSeal
+from eris.protocol.take_over import Candidacy, Mandate, Vote, require_candidacy, require_mandate, require_vote, term_of
+from eris.transport.certificates import fingerprint_of, read_certificate
+from eris.transport.control import COORDINATOR
+from eris.transport.credentials import Credentials
+from eris.transport.sealed import is_sealed
+from eris.transport.signatures import verify_message
+
+__all__ = ["Mandates"]
+
+
+class Mandates:
+    """The mandates that are known here, by term; nothing is taken in that does not prove itself."""
+
+    def __init__(self, federation: FederationFile, credentials: Credentials, known: Iterable[Mandate] = ()) -> None:
+        """`known` are mandates that were checked before they were kept."""
+        self.federation, self._credentials = federation, credentials
+        self._by_term = {mandate.term: mandate for mandate in known}
+
+    @property
+    def all(self) -> tuple[Mandate, ...]:
+        """All of them, in the order of their terms; terms that nobody won are left out."""
+        return tuple(self._by_term[term] for term in sorted(self._by_term))
+
+    @property
+    def last(self) -> Mandate | None:
+        """The one of the highest term; None while the first coordinator's word holds."""
+        return self.all[-1] if self._by_term else None
+
+    def of(self, term: int) -> Mandate | None:
+        """Return the mandate of a term, if it is known."""
+        return self._by_term.get(term)
+
+    def learn(self, mandate: Mandate) -> bool:
+        """Check a mandate and keep it in mind; return whether it is new. What is none is refused."""
+        if (known := self._by_term.get(mandate.term)) is not None:
+            if known.candidacy.digest != mandate.candidacy.digest:
+                raise Refused(
+                    Reason.EQUIVOCATION,
+                    f"two mandates for term {mandate.term}: of {known.name} and of {mandate.name}",
+                    fix="somebody voted twice; compare the votes in both, and revoke its certificate",
+                )
+            return False
+        require_mandate(
+            mandate,
+            federation=self.federation.digest,
+            candidates=self.federation.coordinators,
+            listed=self.federation.peers,
+            is_signed=self.is_signed,
+            is_sealed=self.is_sealed,
+        )
+        self._by_term[mandate.term] = mandate
+        return True
+
+    def require_candidacy(self, candidacy: Candidacy) -> None:
+        """Refuse a candidacy of somebody who may not coordinate, or whose certificate does not hold any more."""
+        require_candidacy(
+            candidacy,
+            federation=self.federation.digest,
+            candidates=self.federation.coordinators,
+            is_signed=self.is_signed,
+        )
+        if not self._credentials.vouches_for(candidacy.certificate, candidacy.name):
+            raise Refused(Reason.BAD_SIGNATURE, f"the certificate of {candidacy.name} does not hold any more")
+
+    def require_vote(self, vote: Vote, candidacy: Candidacy) -> None:
+        """Refuse a vote that does not count for a candidacy."""
+        listed = self.federation.peers
+        require_vote(vote, candidacy, listed=listed, is_signed=self.is_signed, is_sealed=self.is_sealed)
+
+    def is_signed(self, name: str, certificate: bytes, purpose: str, message: bytes, signature: str) -> bool:
+        """Return whether our CA gave a certificate to a name, now or before, and its key signed this."""
+        if not self._credentials.issued(name, certificate):
+            return False
+        return verify_message(certificate, purpose, message, bytes.fromhex(signature))
+
+    def is_sealed(self, certified: CertifiedSeal) -> bool:
+        """Return whether a seal is of whoever coordinates in its term: by name in term 0, by key in a later one."""
+        term = term_of(certified.seal.epoch)
+        if term == 0:
+            return is_sealed(certified, self._credentials.issued)
+        mandate = self._by_term.get(term)
+        if mandate is None or not is_sealed(certified, self._credentials.issued, (mandate.name,)):
+            return False
+        return _key(certified.certificate) == _key(mandate.candidacy.certificate)
+
+    def certificate_of(self, term: int) -> bytes:
+        """Return the certificate (DER) of who coordinated in a term, as its mandate or later votes show; else none."""
+        if (mandate := self._by_term.get(term)) is not None:
+            return mandate.candidacy.certificate
+        seals = (vote.seal for mandate in self.all for vote in mandate.votes)
+        shown = (seal for seal in seals if seal is not None and term_of(seal.seal.epoch) == term)
+        return next((seal.certificate for seal in shown if self.is_sealed(seal)), b"")
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether whoever's credentials these are was voted in for the last term."""
+        last = self.last
+        return last is not None and _key(last.candidacy.certificate) == self._credentials.identity.fingerprint
+
+    def require_own_term(self) -> None:
+        """Refuse to coordinate in a term that somebody else was voted in for, or as a standby in the first one."""
+        term = self.last.term if self.last is not None else 0
+        if not (self.is_ours if term else self._credentials.name == COORDINATOR):
+            raise ConfigError(
+                f"{self.name_of(term)} coordinates in term {term}, and not {self._credentials.name} with this key",
+                fix="ask the listed peers for the next term: `eris coordinator --take-over`",
+            )
+
+    def name_of(self, term: int) -> str:
+        """Return who coordinates in a term."""
+        mandate = self._by_term.get(term)
+        return mandate.name if mandate is not None else COORDINATOR
+
+
+def _key(certificate: bytes) -> str:
+    return fingerprint_of(read_certificate(certificate, where="seal"))
