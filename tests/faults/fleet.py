@@ -10,7 +10,7 @@ import random
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +50,25 @@ class Fleet:
     """Five peers and a coordinator; each process by its name."""
 
     def __init__(
-        self, folder: Path, method: str, host: str = "127.0.0.1", *, changes: Sequence[str] = (), **federation: Any
+        self,
+        folder: Path,
+        method: str,
+        host: str = "127.0.0.1",
+        *,
+        changes: Sequence[str] = (),
+        homes: Mapping[str, tuple[str, str]] | None = None,
+        **federation: Any,
     ) -> None:
+        """`homes` are a network namespace and an address in it for everybody, by name."""
+        self.homes = dict(homes or {})
         self.folder, self.state, self.linger = folder, "state", 5.0
         self.config: Config = load_config(changes=[*SETTINGS, *(METHODS | MORE_METHODS)[method], *changes])
         authority = Authority.create(folder / "ca", "fleet")
-        self.standbys = {name: (host, free_port(host)) for name in federation.pop("standbys", ())}
+        self.standbys = {name: self._free_place(name, host) for name in federation.pop("standbys", ())}
         for name in ("coordinator", *self.standbys, *NAMES):
             authority.issue(name)
-        self.place = host, free_port(host)
+        self.place = self._free_place("coordinator", host)
+        host = self.place[0]
         if self.standbys:
             federation["standbys"] = {name: f"{place[0]}:{place[1]}" for name, place in self.standbys.items()}
         where = f"[{host}]:{self.place[1]}" if ":" in host else f"{host}:{self.place[1]}"
@@ -70,10 +80,15 @@ class Fleet:
     def start(self, *names: str, fault: Fault | None = None, newer: bool = False) -> None:
         for name in names:
             standbys = tuple(self.standbys.items())
-            job = Job(str(self.folder), name, self.place, fault, self.state, self.linger, standbys, newer)
+            home = self.homes.get(name)
+            job = Job(str(self.folder), name, self.place, fault, self.state, self.linger, standbys, home, newer)
             process = _context.Process(target=main, args=(job,), daemon=True)
             process.start()
             self._processes[name] = process
+
+    def _free_place(self, name: str, host: str) -> tuple[str, int]:
+        """Return where somebody may listen; in a namespace of its own every port is free."""
+        return (self.homes[name][1], 7443) if name in self.homes else (host, free_port(host))
 
     def start_all(self, **faults: Fault) -> None:
         for name in ("coordinator", *NAMES):
@@ -93,6 +108,12 @@ class Fleet:
             assert time.monotonic() < until, f"{name} did not come to {event}:\n{self.log(name)}"
             time.sleep(0.05)
         return found[count - 1]
+
+    def wait_for_log(self, name: str, words: str, *, seconds: float = 60.0) -> None:
+        until = time.monotonic() + seconds
+        while words not in self.log(name):
+            assert time.monotonic() < until, f"{name} did not say {words!r}:\n{self.log(name)}"
+            time.sleep(0.1)
 
     def wait_dead(self, name: str, seconds: float = 60.0) -> None:
         self._processes[name].join(seconds)
@@ -199,9 +220,9 @@ class Fleet:
 
 @contextlib.contextmanager
 def fleet(
-    folder: Path, method: str, host: str = "127.0.0.1", *, changes: Sequence[str] = (), **federation: Any
+    folder: Path, method: str, host: str = "127.0.0.1", *, changes: Sequence[str] = (), **options: Any
 ) -> Iterator[Fleet]:
-    made = Fleet(folder, method, host, changes=changes, **federation)
+    made = Fleet(folder, method, host, changes=changes, **options)
     try:
         yield made
     finally:

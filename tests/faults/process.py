@@ -54,12 +54,15 @@ class Job:
     state: str = "state"  # the coordinator's folder
     linger: float = 5.0  # seconds that the coordinator stays for who lacks the model
     standbys: tuple[tuple[str, tuple[str, int]], ...] = ()  # where each listens; it takes over when it is started
+    home: tuple[str, str] | None = None  # a network namespace of its own, and its address there
     newer: bool = False  # of the next release, whose wire is one version further
 
 
 def main(job: Job) -> None:
     """Be that process; everything it says goes to a file of lines."""
     os.environ["OMP_NUM_THREADS"] = "1"
+    if job.home is not None:
+        _move_to(job.home[0])
     lines = Lines(Path(job.folder) / f"{job.name}.lines")
     sys.stderr = sys.stdout = (Path(job.folder) / f"{job.name}.log").open("a", buffering=1)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
@@ -76,6 +79,15 @@ def _speak_the_next_version() -> None:
     for module in (version, schema, frame, greeting):
         module.VERSION = VERSION + 1
     schema._PREFIX = bytes((schema.MARK, VERSION + 1))
+
+
+def _move_to(namespace: str) -> None:
+    """Have this process, and every thread that it starts, in a network namespace."""
+    import ctypes
+
+    with Path("/run/netns", namespace).open("rb") as file:
+        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), 0x4000_0000):  # CLONE_NEWNET
+            raise OSError(ctypes.get_errno(), f"no way into {namespace}")
 
 
 class Lines:
@@ -168,7 +180,8 @@ def _coordinate(job: Job, lines: Lines) -> None:
     if job.name in dict(job.standbys):
         state = folder / f"{job.state}-{job.name}"
         take_over(federation, own, state, listen=place, wait=60.0)
-    node = CoordinatorService(federation, own, state, listen=place, linger=job.linger)
+    patience = 120.0 if job.standbys else None  # a side that waits must not end before the test looks at it
+    node = CoordinatorService(federation, own, state, listen=place, linger=job.linger, patience=patience)
     node.fault_points.listener = Doom(job.fault, lines, list)
     lines({"event": "start", "pid": os.getpid()})
     ended = node.wait()
@@ -191,7 +204,13 @@ def _join(job: Job, lines: Lines) -> None:
         Credentials(folder / "ca/peers" / job.name),
         task,
         private_root(federation.config.seed, number),
-        NodeSettings(job.name, listen=(job.place[0], 0), floor=Floor(min_contributors=1), patience=60.0, wait=60.0),
+        NodeSettings(
+            job.name,
+            listen=(job.home[1] if job.home else job.place[0], 0),
+            floor=Floor(min_contributors=1),
+            patience=60.0,
+            wait=60.0,
+        ),
         PeerFolder(folder / "peers" / job.name, federation, job.name),
         reproducible=True,
         evaluate=False,

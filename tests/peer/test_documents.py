@@ -20,6 +20,7 @@ from eris.protocol.messages import Disagreement, Equivocation, Idle, NewKey, Rec
 from eris.protocol.roster import LeaveClaim, Roster, RosterClaim, SignedLeave, WholeRoster, cited
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import CertifiedSeal, Contradiction, EpochBegun, PlanName, Seal
+from eris.protocol.take_over import Candidacy, Kept, LogEnd, Mandate, Vote
 from eris.protocol.unmasker import Cut
 from eris.transport.bulletins import (
     PeerGone,
@@ -29,6 +30,7 @@ from eris.transport.bulletins import (
     RoundsDone,
     RunCourse,
     RunEnd,
+    Settled,
     VerdictBulletin,
 )
 from eris.transport.calls import (
@@ -44,6 +46,8 @@ from eris.transport.calls import (
     Done,
     JoinAnswer,
     JoinRequest,
+    KeptRound,
+    KeptRounds,
     LeaveRequest,
     NewsAnswer,
     NewsRequest,
@@ -58,6 +62,8 @@ from eris.transport.calls import (
     RosterRequest,
     RoundsAnswer,
     RoundsRequest,
+    StandingAnswer,
+    StandingRequest,
     StatusRequest,
     StopRequest,
 )
@@ -77,6 +83,9 @@ KEY = ShownKey(B, 70_000, "3045" + "cc" * 69)
 RECEIPT = Receipt(MANIFEST.plan, 2, MANIFEST.shard, MANIFEST.aggregator, "3045" + "cc" * 69)
 LIE = LieProof((MANIFEST,), b"\x30\x82", PLAN.encoded, ROSTER.encoded, SEALED, RECEIPT)
 STOP = StopClaim("rün", 3, A)
+CANDIDACY = Candidacy(A, 70_000, "reserve", B, b"\x30\x82", "3045" + "cc" * 69)
+VOTE = Vote(A, "amber", C, LogEnd(1, 1 << 20, 70_000, B), SEALED, b"\x30\x82", "3045" + "cc" * 69)
+MANDATE = Mandate(CANDIDACY, (VOTE, Vote(A, "birch", C, LogEnd(), None, b"")))
 STATUS = PeerStatus("amber", True, False, "clinic", ROSTER[0], 0, 2e9)
 
 # One of each. A change of its bytes is a new version of the wire.
@@ -148,6 +157,14 @@ VALUES: list[Any] = [
     framing._Refusal(Reason.WRONG_PLAN, "another plan", SEALED),
     Cut(A, 1, 2, (0, 2), (bytes(16), b"n" * 16), "3045" + "cc" * 69),
     framing._UnmaskingHead(B, 300, "3045" + "cc" * 69),
+    CANDIDACY,
+    VOTE,
+    MANDATE,
+    KeptRounds((KeptRound(PLAN.encoded, ROSTER.encoded, VERDICT.encoded, SEALED, SEALED),)),
+    StandingRequest(1, A),
+    Kept(A),
+    Settled(A),
+    StandingAnswer((MANDATE,), CANDIDACY, 70_000),
 ]
 GOLDEN = {
     "Wanted": "f69ffc7534aa9573",
@@ -206,6 +223,14 @@ GOLDEN = {
     "ProofAnswer": "7839f305a134ff3f",
     "StopClaim": "c6a9823dbc12f432",
     "Stopped": "783ab836f67b6f6c",
+    "Kept": "0df927842725a388",
+    "Settled": "afae1810c4b98209",
+    "Candidacy": "732917274ceebfd8",
+    "Vote": "72568c1130258b62",
+    "Mandate": "1cacd6b31dc45ce6",
+    "KeptRounds": "77ccf6fd690c525b",
+    "StandingRequest": "6989615268d946d8",
+    "StandingAnswer": "d1991b1392ed4c50",
 }
 
 

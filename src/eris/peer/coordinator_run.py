@@ -53,6 +53,7 @@ from eris.transport.bulletins import (
     RoundsDone,
     RunCourse,
     RunEnd,
+    Settled,
     VerdictBulletin,
 )
 from eris.transport.calls import JoinRequest
@@ -115,6 +116,8 @@ class CoordinatorRun:
         self._idle: set[tuple[str, int]] = set()  # the plan in flight, and who sends nothing under it
         self._told = 0  # number of the list of revocations everybody has heard of
         self._figures = shared_figures(federation.config)
+        self.unsettled: Verdict | None = None  # written, and not yet on enough disks to be followed
+        self._kept_by: set[int] = set()
         mandates = journal.mandates()
         self.term = mandates[-1].term if mandates else 0  # of this coordinator: how often another took over before
         self._rounds_kept: int | None = None  # as the journal says, while there is no coordinator
@@ -218,6 +221,9 @@ class CoordinatorRun:
             self._begin_again()
             return
         self._give_up_silent(self.coordinator)
+        if self.unsettled is not None:
+            self._settle(self.coordinator, self.unsettled)
+            return
         if self._stays:
             self._end_when_all_have_the_model(self.coordinator)
             return
@@ -244,7 +250,32 @@ class CoordinatorRun:
             self._emit(VerdictWritten(verdict.round, plan, verdict))
             with self.board.together():
                 self._tell(verdict, self.coordinator)
-                self._announce_plan(self.coordinator)
+                if self.federation.majority:
+                    self.unsettled, self._kept_by = verdict, set()
+                else:
+                    self._announce_plan(self.coordinator)
+
+    # ── where another coordinator may take over ──────────────────────────────────────────────────────────────────
+
+    def note_kept(self, peer: int, verdict: str) -> None:
+        """Note that a peer has the last verdict on its disk."""
+        if self.unsettled is not None and self.unsettled.digest == verdict:
+            self._kept_by.add(peer)
+
+    def _settle(self, coordinator: Coordinator, verdict: Verdict) -> None:
+        """Let a verdict be followed when more than half of the listed peers have it on disk; wait while they are fewer.
+
+        If too few are here for that, all begin again when they are back: whoever joins keeps it first.
+        """
+        if len(self._kept_by) >= self.federation.majority:
+            self.unsettled = None
+            self._fault_points("settled", round=verdict.round)
+            with self.board.together():
+                self._post(Settled(verdict.digest))
+                self._announce_plan(coordinator)
+        elif not coordinator.has_quorum:
+            held = f"{len(self._kept_by)} of {self.federation.majority} peers that must hold its verdict do"
+            self._await_members(f"round {verdict.round}: {held}")
 
     @property
     def waiting(self) -> str:
@@ -363,14 +394,8 @@ class CoordinatorRun:
 
     def _end_when_all_have_the_model(self, coordinator: Coordinator) -> None:
         lacking = coordinator.roster.keys() - coordinator.excluded.keys() - self._have_model
-        few = len(self._have_model) < self.federation.majority
-        until = max(self._stays_until, self._stays_since + self._patience) if few else self._stays_until
-        if lacking and time.monotonic() < until:
+        if lacking and time.monotonic() < self._stays_until:
             self._waits = f"all rounds are done; serving the model to {self._names(lacking)}"
-            return
-        if few:
-            needed = self.federation.majority
-            self.end(f"{len(self._have_model)} peers hold the last verdict, and {needed} must: it is not settled")
             return
         if lacking:
             _LOG.warning("the run ends without %s, which did not fetch the model", self._names(lacking))
@@ -467,7 +492,7 @@ class CoordinatorRun:
         _LOG.warning("%s; waiting for members for %g s", why, self._patience)
         self._waits, self._waits_until = why, time.monotonic() + self._patience
         self._said = "", ""
-        self.coordinator, self._rounds_kept = None, None
+        self.coordinator, self._rounds_kept, self.unsettled = None, None, None
         self.board.renew()
         self.attendance.present.clear()
 

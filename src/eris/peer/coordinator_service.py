@@ -33,7 +33,7 @@ from eris.protocol.false_manifest import FalseManifest
 from eris.protocol.journal import STOP_PURPOSE, Stopped
 from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, NewKey, Wanted, Withheld
 from eris.protocol.roster import ROSTER_PURPOSE, RosterEntry
-from eris.protocol.take_over import Mandate, Vote
+from eris.protocol.take_over import Kept, Mandate, Vote
 from eris.transport.board import Board
 from eris.transport.calls import (
     BookRequest,
@@ -127,6 +127,7 @@ class CoordinatorService:
         self._claim = FolderClaim(folder)
         self._mandates = Mandates(federation, credentials, self._journal.mandates())
         self._mandates.require_own_term()
+        self._gave_way = ""  # to whom
         self._run = CoordinatorRun(
             federation,
             credentials,
@@ -174,12 +175,14 @@ class CoordinatorService:
     def wait(self, seconds: float | None = None) -> str:
         """Wait for the end of the run and return how it ended; empty if it goes on."""
         with self._lock:
-            self._lock.wait_for(lambda: bool(self._run.ended), seconds)
-            return self._run.ended
+            self._lock.wait_for(lambda: bool(self._run.ended or self._gave_way), seconds)
+            return self._run.ended or self._gave_way
 
     def linger(self, seconds: float = 5.0) -> None:
         """Wait until every present peer has heard of the end and left."""
         with self._lock:
+            if self._gave_way:
+                return
             self._lock.wait_for(lambda: all(peer.lost for peer in self._attendance.present.values()), seconds)
 
     def close(self) -> None:
@@ -266,6 +269,10 @@ class CoordinatorService:
         if isinstance(request, Mandate):
             self._give_way(request)
             return Wanted()
+        if isinstance(request, Kept):
+            with self._deciding():
+                self._run.note_kept(number, request.verdict)
+            return Wanted()
         with self._deciding():
             coordinator = self._run.running
             match request:
@@ -320,7 +327,8 @@ class CoordinatorService:
             case RosterRequest(digest, base):
                 return self._roster(digest, base)
             case RoundsRequest(since):
-                pairs = self._journal.since(since)[:16]
+                with self._lock:
+                    pairs = [pair for pair in self._journal.since(since) if pair[1] != self._run.unsettled][:16]
                 sealed = self._run.sealed
                 rounds = [
                     PlayedRound(plan.encoded, verdict.encoded, (sealed(plan), sealed(verdict)))
@@ -389,7 +397,7 @@ class CoordinatorService:
         before = time.monotonic()
         while True:
             with self._lock:
-                if self._run.ended or self._closed:
+                if self._run.ended or self._closed or self._gave_way:
                     return
                 before = self._forgive_standstill(before)
                 try:
@@ -428,10 +436,13 @@ class CoordinatorService:
                 self._lock.notify_all()
 
     def _give_way(self, mandate: Mandate) -> None:
-        """End when somebody shows that another coordinator was voted in for a later term: nobody will follow us."""
+        """Go away when somebody shows that another coordinator was voted in for a later term; the run goes on there."""
         if self._mandates.learn(mandate) and mandate.term > self._run.term:
             votes = ", ".join(vote.voter for vote in mandate.votes)
-            self._run.end(f"{mandate.name} has taken over in term {mandate.term}, by the votes of {votes}")
+            with self._lock:
+                self._gave_way = f"{mandate.name} has taken over in term {mandate.term}, by the votes of {votes}"
+                _LOG.warning("%s", self._gave_way)
+                self._lock.notify_all()
 
     def _number(self, caller: PeerIdentity) -> int:
         try:

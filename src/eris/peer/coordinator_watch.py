@@ -17,6 +17,7 @@ from eris.peer.allegiance import Allegiance
 from eris.peer.federation_file import FederationFile
 from eris.peer.inbox import Inbox
 from eris.peer.kept_log import pack_round
+from eris.protocol.take_over import Mandate
 from eris.transport.calls import KeptRounds, StandingAnswer, StandingRequest
 from eris.transport.control_client import ControlClient
 from eris.transport.control_server import a_page
@@ -80,24 +81,32 @@ class CoordinatorWatch:
                 yield name
 
     def _ask(self, name: str) -> None:
-        place = self._places[name]
-        with (
-            contextlib.suppress(LinkError),
-            ControlClient(self._credentials, place, name=name, proxy=self._proxy) as other,
-        ):
+        """Ask one of them where it stands; follow it, vote for it, or show it that it was taken over from."""
+        with contextlib.suppress(LinkError), self._line_to(name) as other:
             try:
                 answer = self._standing(other)
+                former = self._followed
                 if (last := self._allegiance.accept(answer.mandates)) is not None:
-                    votes = ", ".join(sorted(vote.voter for vote in last.votes))
-                    _LOG.warning("%s coordinates now, in term %d, by the votes of %s", last.name, last.term, votes)
-                    self._client.turn_to(last.name, self._places[last.name])
-                    self._inbox.heard, self._inbox.waiting = time.monotonic(), False
+                    self._turn_to(last, former)
                 elif answer.candidacy is not None:
                     self._vote(other, answer)
                 elif self._is_behind(answer):
                     other.report(self._allegiance.mandates.all[-1])
             except Refused as refused:
-                _LOG.warning("%s at %s is not followed: %s", name, address_text(place), refused)
+                _LOG.warning("%s at %s is not followed: %s", name, address_text(self._places[name]), refused)
+
+    def _line_to(self, name: str) -> ControlClient:
+        return ControlClient(self._credentials, self._places[name], name=name, proxy=self._proxy)
+
+    def _turn_to(self, mandate: Mandate, former: str) -> None:
+        """Follow who was voted in; whoever was followed before is shown why, if it can be reached."""
+        votes = ", ".join(vote.voter for vote in mandate.votes)
+        _LOG.warning("%s coordinates now, in term %d, by the votes of %s", mandate.name, mandate.term, votes)
+        self._client.turn_to(mandate.name, self._places[mandate.name])
+        self._inbox.heard, self._inbox.waiting = time.monotonic(), False
+        if former != mandate.name:
+            with contextlib.suppress(LinkError, Refused), self._line_to(former) as line:
+                line.report(mandate, seconds=_CALL)
 
     def _standing(self, other: ControlClient) -> StandingAnswer:
         promise = self._allegiance.promise

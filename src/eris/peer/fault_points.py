@@ -6,6 +6,7 @@ receipt     a part has arrived and was staged               cut        an aggreg
 manifest    the coordinator has the manifest                served     a member has been sent a published shard
 reported    a member has said what it holds                 stepped    a member has moved on the verdict
 written     the coordinator's verdict is durable, unannounced
+settled     enough peers have the verdict on disk, and none has heard so (with standbys)
 planned     the coordinator's plan is durable, unannounced   noted      the coordinator has heard a manifest or a report
 shown       an unmasker has been shown a cut                 unmasked   it has added the pads up, and not yet answered
 """

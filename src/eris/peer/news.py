@@ -22,6 +22,7 @@ from eris.peer.shared_unmasker import SharedUnmasker
 from eris.peer.witness import Witness
 from eris.protocol.roster_watch import RosterWatch
 from eris.protocol.round_plan import RoundPlan
+from eris.protocol.take_over import Kept
 from eris.transport.bulletins import (
     Bulletin,
     PeerGone,
@@ -31,6 +32,7 @@ from eris.transport.bulletins import (
     RoundsDone,
     RunCourse,
     RunEnd,
+    Settled,
     VerdictBulletin,
     decode_bulletin,
     plan_order,
@@ -74,6 +76,7 @@ class NewsReader:
         self._client, self._inbox, self._aggregator, self._book = client, inbox, aggregator, book
         self._credentials, self._admission, self._server, self._rosters = credentials, admission, server, rosters
         self._edition = ""  # of the address book
+        self._held: VerdictBulletin | None = None  # that is not settled yet
         self._posted: queue.Queue[Posted] = queue.Queue(_MOST_POSTED)
 
     def start(self) -> None:
@@ -150,7 +153,39 @@ class NewsReader:
             with contextlib.suppress(queue.Empty):
                 bulletin = self._read_bulletin(self._posted.get(timeout=1.0))
                 if bulletin is not None and self._is_to_be_followed(bulletin):
-                    self.take_up(bulletin)
+                    settled = self._when_settled(bulletin)
+                    if settled is not None:
+                        self.take_up(settled)
+
+    def _when_settled(self, bulletin: Bulletin) -> Bulletin | None:
+        """Hold a verdict back until enough peers have it on disk, where another coordinator may take over."""
+        if self._allegiance is None:
+            return bulletin
+        match bulletin:
+            case VerdictBulletin(verdict):
+                self._held = bulletin
+                if self._allegiance.log.chain == verdict.digest:
+                    self._say_that_it_is_kept(verdict.digest)
+                return None
+            case Settled(verdict):
+                held, self._held = self._held, None
+                return held if held is not None and held.verdict.digest == verdict else None
+            case PlanBulletin():
+                self._held = None  # whoever lacks its verdict asks for it
+        return bulletin
+
+    def _say_that_it_is_kept(self, verdict: str) -> None:
+        """Say it again and again, to whoever coordinates by now, until it is heard."""
+        while not self._inbox.closed.is_set():
+            try:
+                self._client.report(Kept(verdict))
+                return
+            except LinkError as error:
+                _LOG.info("the coordinator did not hear that a verdict is kept: %s", error)
+                self._inbox.closed.wait(0.5)
+            except ErisError as error:
+                _LOG.warning("the coordinator does not want to hear that a verdict is kept: %s", error)
+                return
 
     def _is_to_be_followed(self, bulletin: Bulletin) -> bool:
         """Whether plans and verdicts are signed, and no plan goes back behind one that was heard before."""

@@ -8,12 +8,10 @@ whoever was voted in for it. Epochs rise, so every plan of a later term comes be
 2. A vote says where the voter's log of verdicts ends, with the seal of the last one. Votes of more than half of the
    listed peers are a *mandate*, which everybody can check. The new coordinator goes on from the log that goes furthest
    among them (`Mandate.base`): it has no say in that.
-3. A coordinator writes a verdict only when more than half of the listed peers have reported under its plan, and a peer
-   plays under a plan only with all verdicts before it, and its coordinator's mandate, on disk. So when a verdict is
-   written, the one before it is on more than half of the disks: it is *settled*, and some voter of every later mandate
-   holds it.
+3. A verdict that is on the disks of more than half of the listed peers, who follow its coordinator, is *settled*. Only
+   then does anybody follow it, and only then is the next round planned. Some voter of every later mandate holds it.
 
-What is not settled yet, at most the last verdict, may be lost with its coordinator. Who has followed it goes back.
+What is not settled yet, at most the last verdict, may be lost with its coordinator; nobody has followed it.
 
 >>> first_epoch(1), term_of(first_epoch(2) - 1), is_majority(3, 5), is_majority(2, 4)
 (1048576, 1, True, False)
@@ -39,6 +37,7 @@ __all__ = [
     "MOST_TERMS",
     "VOTE_PURPOSE",
     "Candidacy",
+    "Kept",
     "LogEnd",
     "Mandate",
     "Promise",
@@ -139,6 +138,14 @@ class Vote:
     def signed_bytes(self) -> bytes:
         """Everything but the signature."""
         return encode(replace(self, signature=""))
+
+
+@document(86)
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A peer's word that a verdict, and all before it, are on its disk."""
+
+    verdict: Digest
 
 
 @document(82)

@@ -4,6 +4,7 @@ PlanBulletin      a round begins                    PeerGone    nobody waits for
 VerdictBulletin   how a round ended
 RoundsDone        the last round has its verdict    PeerIdle    this peer sends nothing in this round
 RunEnd            the run is over                   Revoked     the CA has withdrawn certificates
+Settled           enough have a verdict on disk: it is followed (where another coordinator may take over)
 RunCourse         whether the run trains, waits (for whom, how long) or loses what it trains
 """
 
@@ -29,6 +30,7 @@ __all__ = [
     "RoundsDone",
     "RunCourse",
     "RunEnd",
+    "Settled",
     "VerdictBulletin",
     "decode_bulletin",
     "plan_order",
@@ -107,7 +109,15 @@ class RunCourse:
     why: Text = ""  # for whom it waits and how long, what it loses
 
 
-Bulletin = PlanBulletin | VerdictBulletin | PeerGone | PeerIdle | RunEnd | Revoked | RoundsDone | RunCourse
+@document(72)
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A verdict is on the disks of more than half of the listed peers: no take-over undoes it, and all follow it."""
+
+    verdict: Digest
+
+
+Bulletin = PlanBulletin | VerdictBulletin | PeerGone | PeerIdle | RunEnd | Revoked | RoundsDone | RunCourse | Settled
 
 
 def decode_bulletin(data: bytes, roster: Callable[[str], Roster]) -> Bulletin:

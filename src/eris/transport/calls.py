@@ -2,7 +2,7 @@
 
     Join     JoinRequest                                             → JoinAnswer
     Report   Manifest | Withheld | BriefReport | FullReport | Idle   → Wanted
-             Vote | KeptRounds | Mandate, to who takes over, or lost  → Wanted
+             Kept, where others may take over; Vote | KeptRounds | Mandate, to who does   → Wanted
     Fetch    BookRequest | RosterRequest | RoundsRequest | DialRequest       → BookAnswer | RosterAnswer | …
              CertificateRequest | DepartureRequest | ProofRequest            → CertificateAnswer | …
              StandingRequest                                                 → StandingAnswer
@@ -27,7 +27,7 @@ from eris.protocol.journal import StopClaim
 from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, NewKey, ShownKey, Wanted, Withheld
 from eris.protocol.roster import Name, RosterChange, RosterEntry, SignedLeave
 from eris.protocol.seal import CertifiedSeal, Seal
-from eris.protocol.take_over import MOST_TERMS, Candidacy, Mandate, Vote
+from eris.protocol.take_over import MOST_TERMS, Candidacy, Kept, Mandate, Vote
 from eris.wire.schema import MOST_PEERS, Binary, Digest, Number, Numbers, Peers, Real, Signature, Text, document
 
 __all__ = [
@@ -144,7 +144,7 @@ class KeptRounds:
 
 
 ReportRequest = (
-    Manifest | Withheld | BriefReport | FullReport | Idle | FalseManifest | NewKey | Vote | KeptRounds | Mandate
+    Manifest | Withheld | BriefReport | FullReport | Idle | FalseManifest | NewKey | Kept | Vote | KeptRounds | Mandate
 )
 
 
