@@ -192,7 +192,7 @@ class _View:
         console = Console()
 
         def look() -> None:
-            note_overview(self.facts, node.overview())
+            note_overview(self.facts, node.overview(), node.name)
 
         with ExitStack() as stack:
             if page is not None:

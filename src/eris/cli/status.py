@@ -32,9 +32,11 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Ask the coordinator who is there and how far the run has got."""
         from eris.cli.networking.options import caller
+        from eris.protocol.take_over import term_of
 
         with caller(file, credentials) as client:
-            answer = _ask(client, time.monotonic() + wait)
+            answer = {**_ask(client, time.monotonic() + wait), **_coordinator(client)}
+            answer["term"] = term_of(answer["epoch"])
         if as_json:
             typer.echo(json.dumps(answer, indent=2))
         else:
@@ -55,6 +57,12 @@ def _ask(client: ControlClient, until: float) -> dict[str, Any]:
             time.sleep(0.2)
 
 
+def _coordinator(client: ControlClient) -> dict[str, str]:
+    from eris.transport.route import address_text
+
+    return {"coordinator": client.name, "coordinator_at": address_text(client.address)}
+
+
 def _show(status: dict[str, Any], console: Console) -> None:
     from eris.transport.credentials import EXPIRY_WARNING_DAYS
 
@@ -65,6 +73,8 @@ def _show(status: dict[str, Any], console: Console) -> None:
         style = "" if state == "training" else "yellow"
         said = why if why.startswith(state) else f"{state}{why and f': {why}'}"
         console.print(said, style=style, markup=False, highlight=False, soft_wrap=True)
+    who = f"{status['coordinator']} at {status['coordinator_at']}"
+    console.print(f"coordinator {who}, term {status['term']}, epoch {status['epoch']}", highlight=False, soft_wrap=True)
     console.print(f"digest {status['digest']}", highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("peer", "here", "aggregates", "reached", "organisation"):

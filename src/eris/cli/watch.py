@@ -80,7 +80,7 @@ def _coordinator(file: Path, credentials: Path | None) -> Iterator[Source]:
                 client.close()
                 return
             facts.note(title=status.federation)
-            note_overview(facts, status)
+            note_overview(facts, status, client.name)
             if status.ended:
                 over.set()
 

@@ -7,6 +7,7 @@ other peers        address_book · aggregator_client (we dial) · shard_server (
 the coordinator    news (how we hear it) · inbox · witness (what it signed) · roster_cache · roster_check
                    reporter (what we say) · admission
 its own process    coordinator_service (what peers call) · coordinator_run (the course) · attendance · journal
+who coordinates    coordinator_watch (where we look) · allegiance (what we promised) · kept_log · mandates · take_over
 the folder         session · peer_folder · peer_summary · folder_claim · footprint · budget (over all runs)
 settings, checks   federation_file · node_settings · own_task · preflight · gauges
 for tests          fault_points

@@ -33,7 +33,7 @@ from eris.protocol.false_manifest import FalseManifest
 from eris.protocol.journal import STOP_PURPOSE, Stopped
 from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, NewKey, Wanted, Withheld
 from eris.protocol.roster import ROSTER_PURPOSE, RosterEntry
-from eris.protocol.take_over import Kept, Mandate, Vote
+from eris.protocol.take_over import Kept, Mandate, Vote, first_epoch
 from eris.transport.board import Board
 from eris.transport.calls import (
     BookRequest,
@@ -163,6 +163,11 @@ class CoordinatorService:
         return self._server.address
 
     @property
+    def name(self) -> str:
+        """Who coordinates."""
+        return self._credentials.name
+
+    @property
     def board(self) -> Board:
         """Where bulletins are put up."""
         return self._run.board
@@ -219,7 +224,7 @@ class CoordinatorService:
                 state=course.state,
                 why=course.why,
                 expires=self._credentials.identity.not_after,
-                epoch=coordinator.epoch if coordinator else 0,
+                epoch=coordinator.epoch if coordinator else first_epoch(self._run.term),
             )
 
     def require_allowed(self, caller: PeerIdentity, call: str) -> None:

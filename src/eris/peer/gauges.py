@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from eris.errors import ConfigError, MissingExtra
 from eris.events import Event, RoundEnded, RunCourseChanged, RunEnded, RunState
+from eris.protocol.take_over import term_of
 
 if TYPE_CHECKING:
     from eris.peer.coordinator_service import CoordinatorService
@@ -105,6 +106,8 @@ class CoordinatorGauges(_Served):
         self._ask("rounds", "Rounds concluded.", lambda status: status.round)
         self._ask("peers", "Peers that are here.", lambda status: sum(peer.here for peer in status.peers))
         self._ask("lost_shards", "Shards lost so far.", lambda status: sum(status.lost.values()))
+        self._ask("epoch", "Epoch of the next plan.", lambda status: status.epoch)
+        self._ask("term", "How often another coordinator took over.", lambda status: term_of(status.epoch))
         self._ask("received_bytes", "Documents received.", lambda status: status.control.received)
         self._ask("sent_bytes", "Documents sent.", lambda status: status.control.sent)
         labels = (*self._labels, "state")

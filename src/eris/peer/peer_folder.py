@@ -10,6 +10,8 @@ checkpoint/          what a restart goes on from
 shown.jsonl          what was sent to whom of updates from each state, written before it was sent
 released.jsonl       which noisy updates were let go, written before they were: what ε is counted by
 heard.jsonl          the last plan that was heard, with the coordinator's signature: no lower one is answered
+kept.sqlite          with standbys: every verdict that was followed, with its plan, seals and mandates
+promise.json         with standbys: whom this peer voted for; it follows nobody of an earlier term
 private-root         where this peer's randomness comes from (0600); never leaves
 """
 

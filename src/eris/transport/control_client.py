@@ -71,6 +71,11 @@ class ControlClient:
         self._traffic = ControlTraffic()
 
     @property
+    def name(self) -> str:
+        """Who is called: a name on the coordinator's certificate."""
+        return self._name
+
+    @property
     def address(self) -> Address:
         """Where the coordinator is that is called."""
         return self._address

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from eris.protocol.take_over import term_of
 from eris.transport.calls import Overview
 from eris.web.live_facts import LiveFacts
 
 __all__ = ["note_overview"]
 
 
-def note_overview(facts: LiveFacts, status: Overview) -> None:
-    """Take a coordinator's overview up; what its events tell besides is left as it is."""
+def note_overview(facts: LiveFacts, status: Overview, coordinator: str) -> None:
+    """Take the overview of a coordinator, by its name, up; what its events tell besides is left as it is."""
     facts.note(
         kind="coordinator", state=status.state, why=status.why, rounds=status.rounds, round=status.round,
+        coordinator={"name": coordinator, "term": term_of(status.epoch), "epoch": status.epoch},
         lost=dict(status.lost), expires=status.expires, version=status.version, run=status.run,
         control={"sent": status.control.sent, "received": status.control.received},
     )  # fmt: skip

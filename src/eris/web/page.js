@@ -92,6 +92,10 @@ function tiles() {
   if (run.sent || run.received) {
     found.push({ name: "Sent", value: bytes(run.sent) }, { name: "Received", value: bytes(run.received) });
   }
+  if (run.coordinator) {
+    const { name, term, epoch } = run.coordinator;
+    found.push({ name: "Coordinator", value: name, more: isNumber(epoch) ? `term ${term}, epoch ${epoch}` : `term ${term}` });
+  }
   if (run.control) found.push({ name: "Control documents", value: bytes(run.control.sent + run.control.received), more: "no values pass here" });
   found.push({ name: "Lost shards", value: count(lost), alarm: lost > 0 && ["degraded", "failed"].includes(run.state) });
   if (isNumber(run.largest_share)) {

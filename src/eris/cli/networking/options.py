@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +29,7 @@ __all__ = [
     "address_option",
     "advertised",
     "caller",
+    "find_coordinator",
     "find_credentials",
     "known_caller",
     "metrics_place",
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 DEFAULT_FILE = Path("FEDERATION.toml")
+_STANDING = 3.0  # seconds for somebody who may coordinate to say where it stands
 
 FederationArgument = Annotated[Path, typer.Argument(metavar="FEDERATION.toml", help="What all peers of the run share.")]
 CredentialsOption = Annotated[
@@ -135,14 +137,14 @@ def advertised(place: tuple[str, int] | None) -> str:
 def caller(file: Path, given: Path | None) -> Iterator[ControlClient]:
     """Open a line to the coordinator as anybody whose credentials are found: enough to ask how things are."""
     from eris.peer.federation_file import load_federation
-    from eris.transport.control import COORDINATOR
     from eris.transport.control_client import ControlClient
     from eris.transport.route import Proxy
 
     federation = load_federation(file)
-    names = (*federation.peers, *federation.settings.operators, COORDINATOR)
+    names = (*federation.peers, *federation.settings.operators, *federation.coordinators)
     credentials = find_credentials(file, federation, given, *names)
     with ControlClient(credentials, federation.coordinator, proxy=Proxy.chosen(None)) as client:
+        find_coordinator(federation, client)
         yield client
 
 
@@ -155,22 +157,37 @@ def known_caller(
     With `coordinator` its own credentials do, and come first: who has them runs the federation.
     """
     from eris.peer.federation_file import load_federation
-    from eris.transport.control import COORDINATOR
     from eris.transport.control_client import ControlClient
     from eris.transport.route import Proxy
 
     federation = load_federation(file)
-    running = (COORDINATOR, *federation.settings.operators) if coordinator else ()
+    running = (*federation.coordinators, *federation.settings.operators) if coordinator else ()
     names = (name,) if name else (*running, *federation.peers)
     found = [] if given else list(_beside(file, names))
-    if len(found) > 1 and found[0] != COORDINATOR:
+    if len(found) > 1 and found[0] not in federation.coordinators:
         raise ConfigError(
             f"there are credentials of {', '.join(found)} beside {file}, and the request is recorded under a name",
             fix="say who you are with --peer NAME",
         )
     credentials = find_credentials(file, federation, given, *names)
     with ControlClient(credentials, federation.coordinator, proxy=Proxy.chosen(None)) as client:
+        find_coordinator(federation, client)
         yield credentials.name, client
+
+
+def find_coordinator(federation: FederationFile, client: ControlClient) -> None:
+    """Turn to whoever coordinates now, if somebody may have taken over: the one that answers from the latest epoch."""
+    from eris.transport.link import LinkError
+
+    places = federation.coordinators if federation.settings.standbys else {}
+    epochs: dict[str, int] = {}
+    for name, place in places.items():
+        client.turn_to(name, place)
+        with suppress(LinkError):
+            epochs[name] = client.status(seconds=_STANDING).epoch
+    if places:
+        found = max(epochs, key=lambda name: epochs[name], default=next(iter(places)))
+        client.turn_to(found, places[found])
 
 
 def _beside(file: Path, names: Iterable[str]) -> dict[str, Path]:
