@@ -123,7 +123,7 @@ def test_prevented_two_of_four_or_a_forger_takes_over(grove: Grove) -> None:
     forged = replace(good, signature=grove.own["reserve"].sign("vote", good.signed_bytes).hex())
     stolen = replace(good, voter="cedar")
     for vote in (forged, stolen, replace(good, certificate=grove.own["mallory"].identity.certificate)):
-        with pytest.raises(Refused, match="not signed by its voter|of an earlier run"):
+        with pytest.raises(Refused, match=r"not signed by its voter|of an earlier run"):
             cedar.accept([replace(one, votes=(*one.votes, vote))])
     assert (cedar.term, cedar.promise.term) == (0, 0)
     assert cedar.accept([replace(one, votes=(*one.votes, good))]) is not None
