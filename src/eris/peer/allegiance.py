@@ -76,7 +76,7 @@ class Allegiance:
                 self._require_own_votes(mandate)
                 self.mandates.learn(mandate)
             last = self.mandates.last
-            if last is None or last.term <= self.term:
+            if last is None or last.term <= self.term or not self.promise.allows(last.term, last.candidacy.digest):
                 return None
             self._promise(last.term, last.candidacy.digest, last.name)
             self.log.note_mandates(self.mandates.all)

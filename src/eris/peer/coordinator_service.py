@@ -124,9 +124,13 @@ class CoordinatorService:
         self.federation, self._credentials, self.fault_points = federation, credentials, FaultPoints()
         self.failure: ErisError | None = None  # why it cannot go on
         self._journal = SqliteJournal(folder / JOURNAL)
-        self._claim = FolderClaim(folder)
         self._mandates = Mandates(federation, credentials, self._journal.mandates())
-        self._mandates.require_own_term()
+        try:
+            self._mandates.require_own_term()
+            self._claim = FolderClaim(folder)
+        except ErisError:
+            self._journal.close()
+            raise
         self._gave_way = ""  # to whom
         self._run = CoordinatorRun(
             federation,

@@ -78,9 +78,11 @@ def take_over(
     folder.mkdir(parents=True, exist_ok=True)
     claim, log = FolderClaim(folder), KeptLog(folder / JOURNAL)
     try:
-        candidate = TakeOver(federation, credentials, log.journal.mandates())
-        if candidate.mandates.is_ours and candidate.mandates.last is not None:
-            return candidate.mandates.last
+        mandates = Mandates(federation, credentials, log.journal.mandates())
+        _learn_from_others(mandates, credentials)
+        if mandates.is_ours and mandates.last is not None:
+            return mandates.last
+        candidate = TakeOver(federation, credentials, mandates.all)
         with ControlServer(
             credentials,
             listen,
@@ -102,18 +104,23 @@ def take_over(
 def require_not_taken_over(federation: FederationFile, credentials: Credentials) -> None:
     """Ask the others who may coordinate whether they were voted in, before we begin to wait for peers in vain."""
     mandates = Mandates(federation, credentials)
-    for name, place in federation.coordinators.items():
-        if name == credentials.name:
-            continue
-        with contextlib.suppress(LinkError), ControlClient(credentials, place, name=name) as other:
-            for mandate in other.fetch(StandingRequest(), StandingAnswer, seconds=_CALL).mandates:
-                mandates.learn(mandate)
+    _learn_from_others(mandates, credentials)
     if (last := mandates.last) is not None and not mandates.is_ours:
         raise ConfigError(
             f"{last.name} has taken over in term {last.term}, by the votes of "
             f"{', '.join(vote.voter for vote in last.votes)}: they follow nobody else",
             fix="leave it to that one, or ask for the next term with --take-over",
         )
+
+
+def _learn_from_others(mandates: Mandates, credentials: Credentials) -> None:
+    """Ask everybody else who may coordinate which mandates they know; who is not there is not waited for."""
+    for name, place in mandates.federation.coordinators.items():
+        if name == credentials.name:
+            continue
+        with contextlib.suppress(LinkError), ControlClient(credentials, place, name=name) as other:
+            for mandate in other.fetch(StandingRequest(), StandingAnswer, seconds=_CALL).mandates:
+                mandates.learn(mandate)
 
 
 class TakeOver:
