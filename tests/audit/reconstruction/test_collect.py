@@ -143,6 +143,15 @@ def test_pictures_come_out_of_what_a_pair_sees_and_none_out_of_the_bytes_under_p
     assert min(errors[CAPTURED]) > 0.02
 
 
+def test_bytes_under_pads_are_attacked_once_whoever_else_looks():
+    """Where everybody aggregates, the unmasker of a pair has bytes of another shard under pads, too."""
+    observers = [parse_observer(name) for name in ("aggregator", "pair", "coalition:2")]
+    made = attack_setup(config("method=eris+masked", "aggregators=4"), observers, pictures=4)
+    victims = [each.victim for each in made.observations if each.observer == CAPTURED]
+    assert sorted(victims) == sorted(set(victims))
+    assert victims
+
+
 @pytest.fixture(scope="module")
 def events(tmp_path_factory):
     """Every event of a short run, with arrays of its own."""

@@ -136,9 +136,13 @@ class ObservationCollector:
     def _under_pads(
         self, estimate: UpdateEstimate, record: RoundTranscript, place: UpdateEstimator
     ) -> list[VictimObservation]:
-        """Return what an aggregator of masked shards received, taken for the victim's values."""
+        """Return what an aggregator of masked shards received, taken for the victim's values; once for each victim.
+
+        Whoever can read some of them has no use for those under pads.
+        """
         where, values = estimate.captured
-        if not where.size:
+        known = any(seen.observer == CAPTURED and seen.victim == place.victim for seen in self.observations)
+        if not where.size or estimate.seen.size or known:
             return []
         read = replace(estimate, seen=where, update=values, fresh_update=values)
         observation = replace(self._observation(read, record, place), rounding=None)
