@@ -74,7 +74,7 @@ COUNTS = {
     "figure-dropout": 2 * 19 * 5,
     "figure-links": 2 * 19 * 5,
     "figure-gaussian": 3,
-    "figure-reconstruction": 3 * 3 * 3 * 5,
+    "figure-reconstruction": 3 * 3 * 3 * 7,
     "table-defences": 27 * 2,
     "table-communication": 8 * 2,
     "table-communication-text": 11 * 2,
@@ -195,6 +195,16 @@ def test_defences_are_the_27_rows():
     arms = [arm for panel in experiment_by_name("table-defences").sizes["paper"] for arm in panel.arms]
     assert len(arms) == 54
     assert {arm.row or arm.label for arm in arms} == set(printed_tables()["tables"]["defences"])
+
+
+def test_shares_of_the_update():
+    panels = [
+        panel for panel in experiment_by_name("figure-reconstruction").sizes["paper"] if panel.label == "MNIST, idlg"
+    ]
+    shares = [point.value for panel in panels for point in panel.points]
+    assert shares == [100, 90, 50, 25, 12.5, 6.25, 3.125]
+    printed = printed_tables()["tables"]["figure-reconstruction"]["MNIST idlg"]
+    assert {f"{share:g} %|lpips" for share in shares if share != 90} < set(printed)
 
 
 def test_stand_ins_are_named():

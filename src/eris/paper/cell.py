@@ -133,6 +133,9 @@ def _trained(config: Any, scratch: Path) -> dict[str, Any]:
     return result.summaries[0]
 
 
+_SIMILARITY = {"lpips": "lpips_alexnet", "mse": "mse", "ssim": "ssim"}  # the paper's LPIPS is AlexNet's
+
+
 def _reconstruction(settings: Sequence[str], options: Options, scratch: Path) -> Figures:
     from eris.audit.observer import parse_observer
     from eris.audit.reconstruction.defence import Defence
@@ -153,13 +156,14 @@ def _reconstruction(settings: Sequence[str], options: Options, scratch: Path) ->
     for result in audit_reconstruction(plan, scratch).results:
         random, aware = result["defence"] == RANDOM, result["mode"] == "mask-aware"
         name = "random/" if random else "aware/" if aware else ""
-        figures: Figures = {key: {"value": result[key]["mean"]} for key in ("lpips", "mse", "ssim") if key in result}
+        figures: Figures = {key: {"value": result[of]["mean"]} for key, of in _SIMILARITY.items() if of in result}
         figures["recovered"] = {"value": result["recovered"]["rate"], **_limits(result["recovered"])}
         figures["identified"] = {"value": result["identified"]["rate"], **_limits(result["identified"])}
         found |= {f"{name}{key}": figure for key, figure in figures.items()}
         found["seen"] = {"value": result["share"]}
-    for key in [key for key in found if key.startswith("aware/")]:
-        found.setdefault(key.removeprefix("aware/"), found[key])  # all was seen: both modes are the same
+    for key in ("recovered", "identified", *_SIMILARITY):
+        if key in found:
+            found.setdefault(f"aware/{key}", found[key])  # all was seen: both modes are the same
     return found
 
 

@@ -6,6 +6,7 @@ Zero-filled attacks take what they do not see for zero, as the published ones do
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from eris.paper.experiment import LPIPS, Experiment, Measure, Metric, Panel, Point, Settings, Size, Treatment
@@ -39,9 +40,7 @@ def _base(data: str, members: int, *extra: str) -> Settings:
 def _share(visible: float) -> Point:
     """Return a point that shows this share of an update: one aggregator of A, or nine of ten."""
     value = f"{100 * visible:.4g}"
-    if visible == 1:
-        return Point(float(value), ("aggregators=1",), options={"observer": "server"}, prefix="")
-    if visible > 0.5:
+    if 0.5 < visible < 1:
         return Point(float(value), ("aggregators=10",), options={"observer": f"coalition:{round(10 * visible)}"})
     return Point(float(value), (f"aggregators={round(1 / visible)}",))
 
@@ -61,20 +60,31 @@ def _panel(
                  f"{label} {attack}", stand_in)  # fmt: skip
 
 
-_SHARES = (1.0, 0.9, 0.5, 0.25, 0.125, 0.0625)
+def _with_whole(panel: Panel) -> tuple[Panel, Panel]:
+    """Return a panel with its beginning: the whole update, which a server sees."""
+    arms = tuple(replace(arm, settings=("method=fedavg",)) for arm in panel.arms)
+    return replace(panel, arms=arms, points=(Point(100.0, options={"observer": "server"}),)), panel
+
+
+_SHARES = (0.9, 0.5, 0.25, 0.125, 0.0625, 0.03125)
 _FEW = (0.9, 0.5, 0.125)
 
 _QUICK = {"steps": 60}
 _SHAPE: dict[Size, tuple[Panel, ...]] = {
-    "smoke": (_panel("MNIST", "idlg", (0.5,), 1, 4, {"steps": 2}, "mnist-sample", "smoke: two steps on one digit"),),
+    "smoke": _with_whole(
+        _panel("MNIST", "idlg", (0.5,), 1, 4, {"steps": 2}, "mnist-sample", "smoke: two steps on one digit")
+    ),
     "small": (
-        _panel("MNIST", "idlg", _FEW, 4, 10, {}),
+        *_with_whole(_panel("MNIST", "idlg", _FEW, 4, 10, {})),
         _panel("MNIST", "boxed", (0.5,), 4, 10, {"steps": 150}),
         _panel("CIFAR-10", "idlg", (0.5,), 2, 10, {}),
         _panel("LFW", "idlg", (0.5,), 2, 10, {}, "scrapshots", "173 face snapshots for LFW"),
     ),
     "paper": tuple(
-        _panel(label, attack, _SHARES[1:], 200, 200, {}) for label in _PICTURES for attack in ("dlg", "idlg", "rog")
+        panel
+        for label in _PICTURES
+        for attack in ("dlg", "idlg", "rog")
+        for panel in _with_whole(_panel(label, attack, _SHARES, 200, 200, {}))
     ),
 }
 
