@@ -36,7 +36,11 @@ def composed(*changes, method="eris", spec=FLAT, samples=None):
         ("eris", ["server.optimizer_options={speed=3.0}"], "speed"),
         ("eris+dsc", ["compression.compressor=top_k"], "biased"),
         ("eris+dsc", ["compression.compressor=rand_j"], "did you mean rand_k"),
-        ("eris+dsc", ["compression.compressor=bernoulli", "compression.masks=independent"], "has no masks that differ"),
+        (
+            "eris+dsc",
+            ["compression.compressor=bernoulli", "compression.masks=independent"],
+            "cannot give members",
+        ),
         ("eris+dsc", ["compression.options={q=1}"], "takes no parameter 'q'"),
         ("eris", ["privacy.noise_multiplier=1.0"], "updates are not clipped"),
         ("eris", ["shards.capacities=[1.0, 2.0]"], "2 capacities for 10 aggregators"),

@@ -64,7 +64,7 @@ def _register() -> None:
 
 
 def _require_posix(system: str = sys.platform) -> None:
-    """Refuse a system on which files cannot be locked and signals not be caught the way runs rely on."""
+    """Refuse systems without the file locks and signals that runs rely on."""
     if system in ("win32", "cygwin"):
         raise ConfigError(
             f"eris trains on Linux and, untested, on macOS; this is {system}",

@@ -64,7 +64,7 @@ def register(app: typer.Typer) -> None:
 
 
 def network_findings(federation: FederationFile, own: Credentials, settings: NodeSettings) -> Iterator[CheckResult]:
-    """Look at everything between this peer and the others; what cannot be asked without a coordinator is left out."""
+    """Check everything between this peer and the others, as far as it can be without a coordinator."""
     from eris.peer.preflight import examine_coordinator, examine_listening, examine_name
 
     yield from examine_name(federation, own, own.name)

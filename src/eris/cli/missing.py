@@ -17,7 +17,7 @@ _IMPORTED_AS = {"google": "protobuf", "grpc": "grpcio", "PIL": "pillow"}  # wher
 
 
 def missing_extra(error: ModuleNotFoundError) -> MissingExtra | None:
-    """Say which extra has the module that was not found; None if no extra has it, so that it is somebody's mistake."""
+    """Return the extra that provides a module that was not found; None if none does, which is then a bug."""
     module = (error.name or "").partition(".")[0]
     package = _IMPORTED_AS.get(module, module)
     extra = _extras().get(_plain(package))

@@ -37,7 +37,7 @@ def with_flower(
 ) -> tuple[Config, FlowerApp]:
     """Read a Flower project, and the settings of a run that has it; by default the method is eris, the rounds its own.
 
-    Settings that only a task of ours would hear of are refused.
+    Settings that only a built-in task would read are refused.
     """
     from eris.federation import require_nothing_else
     from eris.interop.flower import FlowerApp, configured
@@ -73,7 +73,7 @@ def for_all(config: Config, task: str | None, app: FlowerApp | None) -> tuple[Co
 
 
 def again(task: str | None, flower: Path | None) -> str:
-    """Return what must be typed again to go on with a run."""
+    """Return the options to repeat when resuming a run."""
     return f" --flower {flower}" if flower else f" --task {task}" if task else ""
 
 

@@ -191,7 +191,8 @@ class PacedSteps:
                 f"weight decay of {work.optimizer} together with a pace of the rate",
                 fix="use adamw, or no weight decay",
             )
-        self._steps, self._flat, self._work, self._count, self._done = steps, flat, work, count, 0
+        self._steps, self._flat, self._work = steps, flat, work
+        self._count, self._done = count, 0
         places = flat.spec.slices if work.weight_decay else {}
         trained = {name: place for name, place in places.items() if place.start < flat.spec.n_trainable}
         self._decayed = [p for name, p in trained.items() if not any(fnmatch(name, each) for each in work.undecayed)]

@@ -1,4 +1,4 @@
-"""Methods by name: one paper a file.
+"""Methods by name, one file per paper.
 
 >>> method_by_name("eris+dsc").summary
 'one shard each, compressed against a reference'
@@ -59,18 +59,18 @@ METHODS: Registry[Method] = Registry(
 
 
 def method_by_name(name: str) -> Method:
-    """Return the method of that name, or of a path `module:name`."""
+    """Return the method with this name or path `module:name`."""
     with concerning("method"):
         return METHODS.find(name)
 
 
 def with_defaults(config: Config, name: str) -> Config:
-    """Return the configuration for one method alone, with the settings that make it."""
+    """Return the configuration for one method alone, completed with that method's own settings."""
     return method_by_name(name).completed(config.for_method(name))
 
 
 def check_options(config: Config) -> None:
-    """Refuse options of methods that there are not, and options that a method does not take."""
+    """Refuse options of unknown methods, and options that a method does not take."""
     played = {method.name: method for method in map(method_by_name, config.methods)}  # some come by a path
     for name in config.options:
         with concerning(f"options.{name}"):
@@ -78,7 +78,7 @@ def check_options(config: Config) -> None:
 
 
 def commented_options() -> str:
-    """Return every method's own options as TOML that is commented out: the end of what `eris init` writes."""
+    """Return every method's own options as commented-out TOML, for the end of the file that `eris init` writes."""
     lines = ["", "# The methods' own options, each in a table of its own."]
     for method in METHODS.usable().values():
         fields = TypeAdapter(method.options).json_schema().get("properties", {})
@@ -91,5 +91,5 @@ def commented_options() -> str:
 
 
 def _quoted(name: str) -> str:
-    """Return a name as a key of TOML."""
+    """Return a name as a TOML key."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)

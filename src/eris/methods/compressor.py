@@ -1,4 +1,4 @@
-"""The compressor that a configuration names, and what is left of an update behind it."""
+"""The compressor that a configuration names, and how much of an update it leaves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SAMPLE = 1 << 14  # values that a compressor is tried on, to foresee what it ma
 
 
 def chosen_compressor(config: Config) -> Compressor:
-    """Return the compressor of `[compression]`; `keep` is the p of those that keep some, 1 − p of those that prune."""
+    """Return the compressor of `[compression]`; `keep` is p for those that keep values, 1 − p for those that prune."""
     compression = config.compression
     name, parameters = compression.compressor, dict[str, Any](compression.options)
     with concerning("compression.compressor"):
@@ -31,7 +31,7 @@ def chosen_compressor(config: Config) -> Compressor:
     if compression.masks == "independent":
         if "independent" not in takes:
             raise ConfigError(
-                f"{name} has no masks that differ between members",
+                f"{name} cannot give members different masks",
                 fix="use rand_k, or masks = 'shared'",
                 key="compression.masks",
             )
@@ -41,7 +41,7 @@ def chosen_compressor(config: Config) -> Compressor:
 
 
 def _upload(round: Planned) -> float:
-    """Return the bytes of an update, foreseen from a sample where it is long."""
+    """Return the bytes of an update, estimated from a sample if it is long."""
     sample = min(round.n, _SAMPLE)
     plan, public = contiguous(sample, 1), public_root(0)
     context = SendContext(0, 0, plan, public, private_root(0, 0), (sample,))
@@ -50,7 +50,7 @@ def _upload(round: Planned) -> float:
 
 
 def _download(round: Planned) -> float:
-    """Return the bytes of the mean: as short as an update where all members keep the same coordinates."""
+    """Return the bytes of the mean: as few as an update's if all members keep the same coordinates."""
     compressor = chosen_compressor(round.config)
     return _upload(round) if compressor.sparse and compressor.shared_support else round.bytes
 

@@ -1,8 +1,8 @@
 """ERIS: every update is cut into shards for as many aggregators; with DSC it is also compressed against a reference.
 
 With `ldp` noise comes before. With `masked` an aggregator adds up what it cannot read, and another peer takes the pads
-off the sum. Server optimizers, robust rules, weighted shards and kinds of masks are settings of every
-one of them.
+off the sum. Server optimizers, robust rules, weighted shards and kinds of masks are settings of each of
+them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _shifted(config: Config) -> Transform:
 
 
 def _masked(config: Config) -> Config:
-    """Return the configuration of a method that masking makes."""
+    """Return the configuration with masking switched on."""
     return config.model_copy(update={"privacy": config.privacy.model_copy(update={"masking": "pairs"})})
 
 

@@ -1,7 +1,7 @@
-"""The seam for methods in which members keep models of their own and talk to each other.
+"""The contract for methods in which members keep their own models and talk to each other.
 
 A round: every member trains from its own model, then the exchange hands messages to `send` and moves all models. Who
-talks to whom comes from the public root. Models lie side by side, one row for each member.
+talks to whom comes from the public root. Models are stored side by side, one row for each member.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Models = NDArray[np.float32]  # members × coordinates
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chunk of one member's vector on its way to other members; one that is named twice gets it twice."""
+    """One chunk of one member's vector on its way to other members; a member named twice gets it twice."""
 
     sender: int
     receivers: tuple[int, ...]
@@ -38,15 +38,15 @@ Send = Callable[[Message], None]
 
 
 class Exchange(Protocol):
-    """What members say to each other in a round, and what they make of it."""
+    """What members send each other in a round, and what they do with it."""
 
     @property
     def chunks(self) -> ShardPlan:
-        """How a vector is cut into what messages carry."""
+        """How a vector is cut into the chunks that messages carry."""
         ...
 
     def play(self, round: int, models: Models, updates: Models, send: Send) -> None:
-        """Move `models` in place from where the round began, given everybody's updates (start − end)."""
+        """Move `models` in place from the start of the round, given everybody's updates (start − end)."""
         ...
 
     def state(self) -> dict[str, Models]:

@@ -1,7 +1,7 @@
-"""FedAvg: one server receives every update whole and averages them; and what is left of it behind noise or compression.
+"""FedAvg: one server receives every update whole and averages them. Also its variants with noise.
 
 `fedavg-ldp` adds noise to the update (the member's privacy), `fedavg-dpsgd` to every local step (a sample's). In
-`min-leakage` nobody but a party that keeps silent sees an update: what can still be learned is in the model itself.
+`min-leakage` only a party that keeps silent sees updates: all that can leak is in the model itself.
 """
 
 from __future__ import annotations

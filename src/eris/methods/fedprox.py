@@ -1,4 +1,4 @@
-"""FedProx: eris whose members are held near the round's model, by μ/2·‖x − xᵗ‖² beside their loss.
+"""FedProx: eris with members held near the round's model by a term μ/2·‖x − xᵗ‖² beside their loss.
 
 Nothing else changes: the same bytes leave, the same people see them. With μ = 0 it is eris, bit for bit.
 """
@@ -16,7 +16,7 @@ __all__ = ["FEDPROX"]
 
 
 class ProximalOptions(MethodOptions):
-    """How strongly members are held."""
+    """How strongly members are held near the round's model."""
 
     mu: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(default=0.01, description="strength μ")
 

@@ -21,7 +21,7 @@ __all__ = ["GOSSIP", "Gossip", "mean_of"]
 
 
 def mean_of(models: list[Vector]) -> Vector:
-    """Return the mean, added up in the order given: the same bits for everybody who has the same models."""
+    """Return the mean, summed in the order given: everybody with the same models gets the same bits."""
     total = np.zeros_like(models[0])
     for model in models:
         total += model
@@ -55,7 +55,7 @@ class Gossip:
             models[member] = mean_of([trained[other] for other in sorted((member, *near))])
 
     def state(self) -> dict[str, Models]:
-        """Return that models are all there is."""
+        """Return nothing: the models are all there is."""
         return {}
 
 

@@ -39,7 +39,7 @@ def regular_graph(nodes: int, degree: int, seed: Seed) -> Neighbours:
 
 
 def check_degree(nodes: int, degree: int) -> None:
-    """Refuse what no graph can be."""
+    """Refuse a degree that no graph of this size can have."""
     if degree >= nodes or degree * nodes % 2:
         raise ConfigError(
             f"no graph of {nodes} nodes has {degree} neighbours at each",

@@ -1,4 +1,4 @@
-"""Masked shards as a setting: what they bring with them, and what they do not go with."""
+"""Masked shards as a setting: what they imply, and what they cannot be combined with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_masked(config: Config) -> bool:
 
 
 def unmaskers_of(name: str, config: Config) -> int:
-    """Return how many unmaskers each shard of a method has, by a configuration that may leave the rest to it."""
+    """Return how many unmaskers each shard has under this method and configuration."""
     from eris.methods import with_defaults  # it knows all methods, and they know this module
 
     completed = with_defaults(config, name)
@@ -27,13 +27,13 @@ def unmaskers_of(name: str, config: Config) -> int:
 
 
 def smallest_sum(config: Config) -> int:
-    """Return how few members a masked sum may have: two thirds of those who take part, and `min_contributors`."""
+    """Return the least number of members in a masked sum: two thirds of the participants, and `min_contributors`."""
     taking_part = max(1, int(config.participation * config.members + 0.5))
     return max(config.server.min_contributors, math.ceil(2 * taking_part / 3))
 
 
 def check_masked(config: Config, method: Method, members: int) -> None:
-    """Refuse masking where there is nobody to unmask, or nothing to mask."""
+    """Refuse masking if nobody could unmask, or nothing is masked."""
     privacy, shards = config.privacy, config.shards
     if not is_masked(config):
         if privacy.unmaskers != 1:

@@ -1,7 +1,7 @@
-"""What a method is: a named composition of transforms over one or many aggregators, or an exchange of its own.
+"""What a method is: a named composition of transforms over one or many aggregators, or its own exchange.
 
-A method owns what there is to know about it: its options, what its members do locally, how many bytes leave and who
-sees them. Planner, report, exposure and documentation ask it.
+A method knows everything about itself: its options, what members do locally, how many bytes leave and who sees them.
+Planner, report, exposure and documentation ask it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Method", "MethodFacts", "MethodOptions", "NoOptions", "Planned", "Se
 
 
 class MethodOptions(BaseModel):
-    """The options of a method, in the table `[options.NAME]`: subclasses say them, with types, defaults, a description.
+    """The options of a method, in `[options.NAME]`; subclasses declare them with types, defaults, descriptions.
 
     >>> class Mine(MethodOptions):
     ...     strength: float = 0.5
@@ -35,12 +35,12 @@ class MethodOptions(BaseModel):
 
 
 class NoOptions(MethodOptions):
-    """What a method takes that has no options of its own."""
+    """The options of a method that has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A round that is to be foreseen: how large the model is, how many take part, and how the run is configured."""
+    """A round to be planned: how large the model is, how many take part, and how the run is configured."""
 
     n: int  # trainable values
     buffers: int
@@ -49,7 +49,7 @@ class Planned:
 
     @property
     def bytes(self) -> int:
-        """What the whole model takes."""
+        """Bytes of the whole model."""
         return 4 * (self.n + self.buffers)
 
 
@@ -64,12 +64,12 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class MethodFacts:
-    """What is known of a method's round before it is played; what is left out follows from the method's parts.
+    """What is known of a method's round in advance; whatever is left out follows from the method's parts.
 
     `kept` is the share of an update that leaves a member and `upload` the bytes it takes (for one server; shards add
     up to it); `download` are the bytes of what is published, the whole model unless said. Members of a method with an
-    exchange send `messages`: how many each way, and the bytes of one. What a neighbour sees of them is `sight`, for a
-    coalition of so many. `vectors` counts vectors as long as the model that travel beside the update, in both
+    exchange send `messages`: how many each way, and the bytes of one. `sight` is what a coalition of a
+    given size sees of them. `vectors` counts vectors as long as the model that travel beside the update, in both
     directions.
     """
 
@@ -89,16 +89,22 @@ def _as_it_is(config: Config) -> Config:
 class Method:
     """A named way to train together.
 
-    `packing` builds the last transform of the chain (None: values go as they are); clipping and noise, where the
-    configuration asks for them, come before it. With `server` there is one aggregator and it is not a member: it sees
-    every update whole, and nothing of it stays at home; with `trusted` it tells nobody, so nothing counts as seen.
-    `with_defaults` fills in the settings that make the method (a second time it changes nothing). Members of a method
-    with an `exchange` have models of their own, and nobody aggregates.
-
-    `options` are the settings of the method's own table, `[options.NAME]`; whoever builds something reads them with
-    `settings`. `transforms` come before everything else that is done to an update. What members do locally is a matter
-    of `with_defaults`, too: it may name a correction of their gradients (`local.correction`). `check` refuses
-    configurations that the method makes no sense with.
+    Args:
+        name: what configurations call it.
+        summary: one line for `eris list`.
+        packing: builds the last transform of the chain; None sends values as they are. Clipping and noise, if the
+            configuration asks for them, come before it.
+        server: there is one aggregator, and it is not a member: it sees every update whole.
+        trusted: the server tells nobody what it sees, so nothing counts as seen.
+        with_defaults: fills in the settings that make the method; applying it twice changes nothing. It may also name
+            a correction of local gradients (`local.correction`).
+        exchange: members have their own models and exchange messages; nobody aggregates.
+        sends_models: what goes through the exchange; otherwise gradients do.
+        label: what tables and plots call it.
+        options: the settings of the method's own table, `[options.NAME]`; read them with `settings`.
+        transforms: come before everything else that is done to an update.
+        check: refuses configurations that make no sense with the method.
+        facts: bytes and sight of a round, for planner and reports.
     """
 
     name: str

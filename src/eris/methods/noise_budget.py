@@ -1,4 +1,4 @@
-"""How much noise a configuration asks for: a multiplier it gives, or the one that its ε needs.
+"""How much noise a configuration asks for: the multiplier it gives, or the one its ε requires.
 
 By default ε is a budget for the whole run: noise is then so large that *all* rounds together spend no more. The paper
 reads its ε as one of a single round; `accounting = "per-round"` does the same, and the summary still says what all
@@ -44,14 +44,14 @@ class SampleNoise:
     steps: int  # of a round, at the member that does most
 
     def spent(self, rounds: int, delta: float) -> Epsilon:
-        """Return what a sample of a member has spent that took part in `rounds` rounds."""
+        """Return what a sample has spent if its member took part in `rounds` rounds."""
         accountant = Accountant.of(self.multiplier, rounds * self.steps, unit="sample", adjacency="zero-out")
         spent = accountant.epsilon(delta)
         return Epsilon(spent.value, delta, spent.unit, spent.adjacency, rounds, spent.accountant)
 
 
 def with_noise(config: Config) -> Config:
-    """Return the configuration of a method that noise makes: ε = 10 over all rounds and C = 1 where it gives none."""
+    """Return the configuration with noise switched on: ε = 10 over all rounds and C = 1 unless given."""
     privacy = config.privacy
     changes: dict[str, object] = {}
     if privacy.epsilon == "auto" and not privacy.noise_multiplier:
@@ -62,7 +62,7 @@ def with_noise(config: Config) -> Config:
 
 
 def multiplier(config: Config, steps: int = 1) -> float:
-    """Return the noise multiplier σ, for so many noisy steps in a round; 0 where there is no noise."""
+    """Return the noise multiplier σ for this many noisy steps in a round; 0 without noise."""
     privacy = config.privacy
     if isinstance(privacy.epsilon, str):
         return privacy.noise_multiplier if privacy.epsilon == "auto" else 0.0
@@ -77,7 +77,7 @@ def multiplier(config: Config, steps: int = 1) -> float:
 
 
 def on_update(config: Config) -> list[Transform]:
-    """Return clipping and noise on the update, where the configuration asks for them.
+    """Return clipping and noise on the update, if the configuration asks for them.
 
     In fixed point noise comes behind the limit instead: `on_sums`.
     """
@@ -89,7 +89,7 @@ def on_update(config: Config) -> list[Transform]:
 
 
 def on_sums(config: Config) -> RingNoise | None:
-    """Return the noise on whole numbers, where the configuration asks for it; shares only where nobody sees one."""
+    """Return the noise on whole numbers, if the configuration asks for it; shares of noise only if nobody sees one."""
     privacy = config.privacy
     noise = multiplier(config) if privacy.unit == "member" else 0.0
     if privacy.noise == "shares" and not noise:
@@ -112,7 +112,7 @@ def on_sums(config: Config) -> RingNoise | None:
 
 
 def on_steps(config: Config, samples: Sequence[int] | NDArray[np.int64]) -> SampleNoise | None:
-    """Return clipping and noise on every local step, where the configuration asks for them."""
+    """Return clipping and noise on every local step, if the configuration asks for them."""
     if config.privacy.unit == "member":
         return None
     steps = local_steps(config, int(np.max(samples, initial=1)))
@@ -129,14 +129,14 @@ def on_steps(config: Config, samples: Sequence[int] | NDArray[np.int64]) -> Samp
 
 
 def local_steps(config: Config, samples: int) -> int:
-    """Return how many steps a member with so many samples takes in a round."""
+    """Return how many steps a member with this many samples takes in a round."""
     local = config.local
     batches = 1 if local.batch == "full" else -(-samples // local.batch)
     return local.steps or local.epochs * max(1, batches)
 
 
 def common_steps(config: Config) -> int:
-    """Return how many steps every member takes in a round, whatever its samples; 0 where they make a difference."""
+    """Return how many steps every member takes in a round; 0 if that depends on its number of samples."""
     local = config.local
     return local.steps or (local.epochs if local.batch == "full" else 0)
 

@@ -1,4 +1,4 @@
-"""A member trains from a model of its own, not from the published one."""
+"""A member trains from its own model, not from the published one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["OwnModel", "OwnModelOptions", "own_model"]
 
 
 class OwnModelOptions(MethodOptions):
-    """What every method has options for whose members have models of their own."""
+    """The options shared by all methods in which members have their own models."""
 
     start: Literal["same", "own"] = Field(
         default="same", description="members begin with the same model, or each with its own: same, own"
@@ -33,7 +33,7 @@ class OwnModel(Transform):
         return {"model": np.zeros(n, np.float32)}
 
     def public_state(self, n: int) -> State:
-        """Return a place for the model that all begin with."""
+        """Return a place for the model that everybody starts from."""
         return {"model": np.zeros(n, np.float32)}
 
     def start(self, model: Vector, private: State) -> None:
@@ -41,7 +41,7 @@ class OwnModel(Transform):
         np.copyto(model, private["model"])
 
     def new_epoch(self, private: State, public: State) -> None:
-        """Begin with what all begin with."""
+        """Start again from the model that everybody starts from."""
         np.copyto(private["model"], public["model"])
 
 

@@ -1,6 +1,6 @@
 """PriPrune: the largest values of an update are withheld from the server.
 
-As in the experiments of ERIS' paper they are lost; with pseudo-pruning a member goes on training with them.
+As in the ERIS paper's experiments they are lost; with pseudo-pruning a member keeps training with them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _facts(method: str) -> MethodFacts:
     def upload(round: Planned) -> float:
         """Withheld positions depend on the data, so they travel: as a bitmap, or as zeros where those are shorter.
 
-        Few values that are left travel with a list of their places instead.
+        If few values are left, a list of their positions travels instead.
         """
         kept = round.n - share_of(withheld(round), round.n, round_up=True)
         return 4 * (kept + round.buffers) + min(math.ceil(round.n / 8), 4 * min(round.n - kept, kept))

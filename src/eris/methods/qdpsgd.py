@@ -49,7 +49,7 @@ class QuantisedGossip:
         return regular_graph(self.members, self.degree, self.public.child("gossip", round))
 
     def play(self, round: int, models: Models, updates: Models, send: Send) -> None:
-        """Send the quantised model, mix what came, take the own step."""
+        """Send the quantised model, mix in what arrived, take the local step."""
         neighbours, heard = self.neighbours(round), np.empty_like(models)
         for member, near in enumerate(neighbours):
             packed = self.quantised(round, member, models)
@@ -72,7 +72,7 @@ class QuantisedGossip:
         return qsgd_max(self.levels + 1).compress(models[member], context)
 
     def state(self) -> dict[str, Models]:
-        """Return that models are all there is."""
+        """Return nothing: the models are all there is."""
         return {}
 
 

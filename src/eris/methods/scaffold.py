@@ -62,13 +62,13 @@ class ControlVariates(Transform):
         return change
 
     def settle(self, sent: Vector | Packed, private: State, accepted: Accepted) -> None:
-        """Let c_k move by v_k where the verdict accepted this member."""
+        """Move c_k by v_k where the verdict accepted this member."""
         assert isinstance(sent, np.ndarray)
         chosen = accepted.selects(None)
         np.add(private["control"], sent, out=private["control"], where=True if chosen is None else chosen)
 
     def incoming(self, direction: Vector, mean: MeanStretch) -> None:
-        """Turn the mean change into a direction, then let c move by it; on a lost shard both are zero."""
+        """Turn the mean change into a direction, then move c by it; on a lost shard both are zero."""
         control = mean.public_state["control"]
         direction += control
         direction *= mean.steps * np.float32(self.lr)
@@ -89,7 +89,7 @@ def _variates(config: Config) -> list[Transform]:
 
 
 def _check(config: Config) -> None:
-    """Refuse whatever control variates were not derived for."""
+    """Refuse settings that control variates were not derived for."""
     local, privacy = config.local, config.privacy
     impossible = {
         "local.optimizer": (local.optimizer != "sgd", "its steps are no gradients: use sgd"),
@@ -103,7 +103,7 @@ def _check(config: Config) -> None:
     }
     for key, (found, why) in impossible.items():
         if found:
-            raise ConfigError(f"scaffold does not go with this {key}", fix=why, key=key)
+            raise ConfigError(f"scaffold cannot be combined with this {key}", fix=why, key=key)
 
 
 SCAFFOLD = Method(

@@ -72,7 +72,7 @@ class Shatter:
                 models[member, places] = mean_of([parts[sender] for sender in sorted(senders)])
 
     def state(self) -> dict[str, Models]:
-        """Return that models are all there is."""
+        """Return nothing: the models are all there is."""
         return {}
 
 

@@ -73,7 +73,7 @@ class GaussianNoise(Transform):
         return noisy
 
     def spent(self, rounds: int, delta: float) -> Epsilon:
-        """Return what a member has spent that sent an update in `rounds` rounds."""
+        """Return what a member has spent after sending an update in `rounds` rounds."""
         return Accountant.of(self.multiplier, rounds, unit="member", adjacency="replacement").epsilon(delta)
 
 

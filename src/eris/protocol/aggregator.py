@@ -89,7 +89,8 @@ class Aggregator:
     ) -> None:
         self._guard = guard or StepGuard("off")
         self._agreement, self._verify = agreement, verify
-        self.peer, self.recipe, self._sign, self._budget, self.pool = peer, recipe, sign, budget, pool or BufferPool()
+        self.peer, self.recipe, self._sign = peer, recipe, sign
+        self._budget, self.pool = budget, pool or BufferPool()
         self.plan: RoundPlan | None = None
         self.refusals: Counter[Reason] = Counter()
         self._code = recipe.code

@@ -217,7 +217,8 @@ class Unmasker:
         if plan.keys.get(self.peer) != self._key.public:
             raise Refused(Reason.WRONG_PLAN, "the plan shows another mask key of ours", **where)
         self.plan, self.whole_until = plan, now + plan.deadlines.contribute
-        self._abstains, self._cuts, self._answers, self._gone, self._away = False, {}, {}, set(), set()
+        self._abstains, self._cuts, self._answers = False, {}, {}
+        self._gone, self._away = set(), set()
 
     def without(self, peers: Iterable[int], *, away: bool = True) -> None:
         """Hold nobody's absence against an aggregator in this round that could not be reached by anybody.

@@ -122,7 +122,9 @@ class StateStore:
         """Go back to what a checkpoint says."""
         self._files = files.astype(np.int8)
         self._saved = [self._files.copy(), self._files.copy()]
-        self._held, self._ahead, self._written, self._spare, self._bytes = {}, set(), {}, [], 0
+        self._held, self._ahead = {}, set()
+        self._written, self._spare = {}, []
+        self._bytes = 0
         self._stamps, self._changed = dict.fromkeys(np.flatnonzero(self._files != NONE).tolist(), 1), set()
 
     def _drop(self, member: int) -> None:

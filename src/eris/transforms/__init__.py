@@ -1,7 +1,7 @@
 """② What a member does to an update before it leaves, and what every peer does to the mean that comes back.
 
-**To write a transform**, take `Transform` and override its two halves, or the one you need: `outgoing` gives what
-leaves instead of an update, `incoming` corrects the direction that every peer forms from the mean. This one sends
+**To write a transform**, subclass `Transform` and override one or both of its halves: `outgoing` returns what leaves in
+place of an update, `incoming` corrects the direction that every peer forms from the mean. This one sends
 square roots, so that a few large values do not drown the others, and squares the mean:
 
 >>> import numpy as np
@@ -21,11 +21,11 @@ Four rules keep all peers at the same bits:
 - Elementwise float32 operations that are correctly rounded (add, subtract, multiply, divide, square root), nothing that
   depends on shape or processor. `incoming` may see one stretch of the vectors at a time.
 - An update, a context and a state are read, never changed; `incoming` changes the direction, in place.
-- Randomness comes from the context: `context.public` is the same for all members, `context.private` nobody else's.
-- `repr` is what a configuration, a report and a member's floor know a transform by.
+- Randomness comes from the context: `context.public` is the same for all members, `context.private` this member's own.
+- Configurations, reports and members' floors identify a transform by its `repr`.
 
-A few transforms need more. Each capability is one method, in `eris.transforms.capabilities`; whoever has the method has
-the capability:
+Some transforms need more. Each capability is one method (`eris.transforms.capabilities`); define the method and the
+transform has the capability:
 
 | write | and |
 |---|---|
@@ -41,8 +41,8 @@ the capability:
 | `norm_bound` | noise may stand behind it |
 | `spent` | it adds noise, and says what that is worth |
 
-`needs_linear_rule = True` refuses a median of what it sends. Most that is called compression is no transform but a
-`Compressor` (`eris.transforms.compress`), which `chain` accepts in the place of the last transform. Clipping and noise
+`needs_linear_rule = True` refuses a median of what it sends. Most compression is not a transform but a
+`Compressor` (`eris.transforms.compress`), which `chain` accepts in place of the last transform. Clipping and noise
 are transforms too; they are in `eris.privacy`, with the accountants.
 """
 

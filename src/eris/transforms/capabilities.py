@@ -44,7 +44,7 @@ __all__ = [
 
 @runtime_checkable
 class KeepsPrivateState(Protocol):
-    """A transform with which a member keeps something from round to round."""
+    """A transform for which a member keeps state from round to round."""
 
     def private_state(self, n: int) -> State:
         """Return a member's initial private state."""
@@ -53,7 +53,7 @@ class KeepsPrivateState(Protocol):
 
 @runtime_checkable
 class KeepsPublicState(Protocol):
-    """A transform with which all peers keep the same."""
+    """A transform for which all peers keep the same state."""
 
     def public_state(self, n: int) -> State:
         """Return the initial state that all peers share."""
@@ -71,9 +71,9 @@ class Settles(Protocol):
 
 @runtime_checkable
 class SettlesUpdate(Protocol):
-    """A transform whose private state advances with what went in, too.
+    """A transform whose private state advances with its input as well.
 
-    Rare, because a member then has a vector more in its hands while it waits for the verdict.
+    Rare, because a member then holds one more vector while it waits for the verdict.
     """
 
     def settle_update(self, update: Vector, sent: Vector | Packed, private: State, accepted: Accepted) -> None:
@@ -92,7 +92,7 @@ class BeginsEpochs(Protocol):
 
 @runtime_checkable
 class ChangesStart(Protocol):
-    """A transform with which a member begins its local training elsewhere than at the common model."""
+    """A transform that makes a member start its local training from another model than the common one."""
 
     def start(self, model: Vector, private: State) -> None:
         """Change, in place, the model this member trains from; its update is then measured from the changed one."""
@@ -123,10 +123,10 @@ class Packs(Protocol):
 
 @runtime_checkable
 class PacksBlocks(Packs, Protocol):
-    """One that may be given the update in blocks, if its compressor can take it so."""
+    """A transform that can take the update in blocks, if its compressor can."""
 
     def outgoing_blocks(self, blocks: Blocks, n: int, context: SendContext) -> Packed:
-        """Do as `outgoing` with an update of n values that comes in blocks."""
+        """Do the same as `outgoing` for an update of n values that comes in blocks."""
         ...
 
 
@@ -135,10 +135,10 @@ class PacksBlocks(Packs, Protocol):
 
 @runtime_checkable
 class ChecksChain(Protocol):
-    """A transform that cannot stand everywhere."""
+    """A transform that cannot follow just any other."""
 
     def check(self, before: Sequence[Transform]) -> None:
-        """Refuse a chain in which this transform cannot stand behind those `before` it."""
+        """Refuse a chain in which this transform cannot follow those `before` it."""
         ...
 
 
@@ -156,7 +156,7 @@ class ChecksLength(Protocol):
 
 @runtime_checkable
 class BoundsNorm(Protocol):
-    """A transform that noise may stand behind."""
+    """A transform that noise may follow."""
 
     def norm_bound(self, before: float | None) -> float | None:
         """Return the largest ℓ2 norm of what comes out if that of what goes in is `before` (None: unbounded)."""
@@ -165,8 +165,8 @@ class BoundsNorm(Protocol):
 
 @runtime_checkable
 class AddsNoise(Protocol):
-    """A transform that a privacy claim rests on, so that nothing may slip past it."""
+    """A transform that a privacy claim rests on, so nothing may bypass it."""
 
     def spent(self, rounds: int, delta: float) -> Epsilon:
-        """Return what a member has spent that sent an update in `rounds` rounds."""
+        """Return what a member has spent after sending an update in `rounds` rounds."""
         ...

@@ -1,4 +1,4 @@
-"""Transforms in a row: the way out in order, the way back in reverse.
+"""A chain of transforms: applied in order on the way out, in reverse on the way back.
 
 >>> from eris.privacy import clip_by_norm
 >>> from eris.transforms import chain, rand_k, shift
@@ -46,7 +46,7 @@ _RELEASED: Vector = np.empty(0, np.float32)  # stands for a stage nobody looks a
 class Chain:
     """Transforms in the order of the way out; the last one packs.
 
-    It has every capability, and passes each call on to those of its transforms that have it too.
+    It has every capability, and passes each call on to the transforms that have it.
     """
 
     transforms: tuple[Transform, ...]
@@ -56,16 +56,16 @@ class Chain:
         for transform in others:
             if isinstance(transform, Packs):
                 raise ConfigError(
-                    f"{transform!r} must be the last of a chain", fix="move it to the end; one packs, no more"
+                    f"{transform!r} must be the last of a chain", fix="move it to the end; only one transform can pack"
                 )
         if not isinstance(last, Packs):
-            raise ConfigError("the last of a chain does not pack", fix="build it with chain(...)")
+            raise ConfigError("the last transform of a chain does not pack", fix="build it with chain(...)")
         for number, transform in enumerate(self.transforms):
             if isinstance(transform, ChecksChain):
                 transform.check(self.transforms[:number])
 
     def check_length(self, n: int) -> None:
-        """Refuse settings that cannot work for vectors of n values; for whoever knows the model."""
+        """Refuse settings that cannot work for vectors of n values."""
         for transform in self.transforms:
             if isinstance(transform, ChecksLength):
                 transform.check_length(n)
@@ -86,12 +86,12 @@ class Chain:
 
     @property
     def direction_per_value(self) -> float:
-        """How much longer directions are than the values sent for them, at least."""
+        """The least factor by which directions are longer than the values sent for them."""
         return math.prod(transform.direction_per_value for transform in self.transforms)
 
     @property
     def adds_noise(self) -> bool:
-        """Whether a privacy claim rests on this chain (so buffers must not slip past it)."""
+        """Whether a privacy claim rests on this chain (so buffers must not bypass it)."""
         return any(isinstance(transform, AddsNoise) for transform in self.transforms)
 
     @property
@@ -103,14 +103,14 @@ class Chain:
 
     @property
     def packs_blocks(self) -> bool:
-        """Whether an update may come in blocks: nothing stands before a transform that can take it so."""
+        """Whether an update may come in blocks: the only transform takes them."""
         only = self.transforms[0]
         takes_blocks = isinstance(only, PacksBlocks) and isinstance(only.compressor, CompressesBlocks)
         return takes_blocks and len(self.transforms) == 1
 
     @property
     def changes_start(self) -> bool:
-        """Whether a member begins its local training elsewhere than at the common model."""
+        """Whether a member starts its local training from another model than the common one."""
         return bool(self._starting)
 
     def private_state(self, n: int) -> State:
@@ -127,7 +127,7 @@ class Chain:
             starting.start(model, _of(number, private))
 
     def drift(self, private: State, public: State) -> Vector | None:
-        """Return what is to be added to each of a member's local gradients; None where nothing is."""
+        """Return what to add to each of a member's local gradients, or None."""
         for number, drifting in self._drifting.items():
             return drifting.drift(_of(number, private), _of(number, public))
         return None
@@ -212,7 +212,7 @@ class Chain:
 
     @cached_property
     def _settled_stages(self) -> frozenset[int]:
-        """Return which stages wait for the verdict: what comes out of whoever settles, and what goes in if it asks."""
+        """Return the stages that wait for the verdict: outputs of transforms that settle, and inputs if they ask."""
         came_out = {number + 1 for number in (*self._settling, *self._settling_updates)}
         return frozenset(came_out.union(self._settling_updates))
 

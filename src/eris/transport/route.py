@@ -164,7 +164,8 @@ class RelayDoor:
         connect: float,
         proxy: Proxy | None = None,
     ) -> None:
-        self.relay, self._credentials, self._take, self._connect, self._proxy = relay, credentials, take, connect, proxy
+        self.relay, self._credentials, self._take = relay, credentials, take
+        self._connect, self._proxy = connect, proxy
         self._closed, self.open = threading.Event(), threading.Event()
         self.failure: ErisError | OSError | None = None  # why it is not open
         self._wire: SocketStream | None = None

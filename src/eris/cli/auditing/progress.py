@@ -1,4 +1,4 @@
-"""What an audit has done so far: bars on a terminal, plain lines now and then where the output is piped."""
+"""The progress of an audit: bars on a terminal, an occasional plain line where the output is piped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a process that lives for days keeps its memory."""
+"""Keep the memory of a long-lived process from growing."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _ARENAS = 2
 
 
 def keep_few_arenas() -> bool:
-    """Let threads share two heaps of the C library (True if it has them): call it before any thread is started.
+    """Make all threads share two heaps of the C library; return whether it can. Call it before starting any thread.
 
-    By default every new thread may get a heap of its own, and heaps are not given back. A peer makes a thread whenever
-    a link comes back, so its resident memory would creep up for a thousand rounds though nothing is kept. Python's
-    threads allocate one at a time anyway: more heaps gain them nothing.
+    By default each new thread may get its own heap, and heaps are never given back. A peer starts a thread whenever a
+    link comes back, so its resident memory would creep up for a thousand rounds although nothing is kept. Python's
+    threads allocate one at a time anyway, so more heaps gain nothing.
     """
     library = ctypes.CDLL(None)
     return hasattr(library, "mallopt") and bool(library.mallopt(_M_ARENA_MAX, _ARENAS))

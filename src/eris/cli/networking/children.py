@@ -1,4 +1,4 @@
-"""Processes that `eris up` starts, listens to and ends: each by its own id, and none outlives their parent."""
+"""Processes that `eris up` starts, listens to and ends: each by its id, and none outlives its parent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Heard = tuple[str, Event | None]  # which child says what; None: it has ended
 
 
 class Child:
-    """One eris command in a process of its own; its events go to the queue, its logs to a file."""
+    """One eris command in its own process; its events go to the queue, its logs to a file."""
 
     def __init__(self, name: str, words: list[str], log: Path, events: queue.Queue[Heard], worker: int = 0) -> None:
         self.name, self.log = name, log
@@ -52,7 +52,7 @@ class Child:
         return self._process.poll()
 
     def ask_to_end(self) -> None:
-        """Let it end by itself."""
+        """Ask it to end."""
         with contextlib.suppress(OSError):
             self._process.terminate()
 

@@ -79,7 +79,7 @@ class LiveView:
             self._live.stop()
 
     def __call__(self, peer: str, event: Event) -> None:
-        """Take up what a peer tells."""
+        """Show an event that a peer reported."""
         row = self._peers.get(peer)
         if row is None:
             return
@@ -92,7 +92,7 @@ class LiveView:
                 self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def gone(self, peer: str) -> None:
-        """Take note that a peer's process has ended."""
+        """Record that a peer's process has ended."""
         if row := self._peers.get(peer):
             row.state = row.state if row.state in ("finished", "interrupted") else "gone"
 
@@ -111,7 +111,7 @@ class LiveView:
 
 
 class _Row:
-    """One peer as far as it has been heard of."""
+    """One peer, as far as is known."""
 
     def __init__(self, pid: int) -> None:
         self.pid, self.state, self.round, self.presence = str(pid), "starting", 0, ""
@@ -151,7 +151,7 @@ def presence_of(event: VerdictWritten) -> str:
 
 
 def facts_of(event: RoundEnded) -> str:
-    """Return a round in a line: bytes, seconds, and what the model is worth if that was measured."""
+    """Return a round in one line: bytes, seconds, and the model's score if it was measured."""
     from eris.report.units import format_bytes, format_seconds
 
     member, aggregator = event.traffic.member, event.traffic.aggregator

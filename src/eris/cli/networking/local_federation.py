@@ -31,7 +31,7 @@ _FILE = "FEDERATION.toml"
 
 
 class LocalFederation:
-    """The folder, and what lies where in it; make one with `create`, or go on with one by `open`."""
+    """The folder and its layout; make one with `create`, or resume one with `open`."""
 
     def __init__(self, path: Path, config: Config) -> None:
         self.path = path
@@ -41,7 +41,7 @@ class LocalFederation:
 
     @classmethod
     def create(cls, path: Path, config: Config) -> LocalFederation:
-        """Lay out a folder, with credentials for everybody; nothing is written if the settings cannot be."""
+        """Lay out a folder with credentials for everybody; write nothing if the settings are refused."""
         if (path / _FILE).exists() and _never_began(path):
             _clear(path)
         if (path / _FILE).exists():
@@ -58,7 +58,7 @@ class LocalFederation:
 
     @classmethod
     def open(cls, path: Path) -> LocalFederation:
-        """Take up a folder that `create` made."""
+        """Open a folder that `create` made."""
         if not (path / _FILE).is_file() or not (path / "certs").is_dir():
             raise CheckpointError(
                 "there is no federation of `eris up` in this folder", fix="give the folder that --out named", path=path
@@ -71,7 +71,7 @@ class LocalFederation:
         return self.path / _FILE
 
     def credentials(self, name: str) -> Path:
-        """Return the folder a peer proves itself with."""
+        """Return the folder with a peer's credentials."""
         return self.path / "certs" / "peers" / name
 
     def folder(self, name: str) -> Path:
@@ -79,7 +79,7 @@ class LocalFederation:
         return self.path / "peers" / name
 
     def log(self, name: str) -> Path:
-        """Return the file with what a process says on its way."""
+        """Return a process's log file."""
         return (self.path / COORDINATOR if name == COORDINATOR else self.folder(name)) / "log.jsonl"
 
     def place(self, coordinator: str) -> FederationFile:
@@ -93,7 +93,7 @@ class LocalFederation:
 
 
 def _never_began(path: Path) -> bool:
-    """Whether no peer concluded a round there, and nobody is at work on it."""
+    """Whether no peer has finished a round there, and none is running."""
     if any(verdicts.stat().st_size for verdicts in path.glob("peers/*/verdicts.jsonl")):
         return False
     try:
@@ -104,7 +104,7 @@ def _never_began(path: Path) -> bool:
 
 
 def _clear(path: Path) -> None:
-    """Remove what a try left that never began: all of it, and nothing else."""
+    """Remove everything, and only what, a run left that never began."""
     for folder in ("certs", COORDINATOR, "peers"):
         shutil.rmtree(path / folder, ignore_errors=True)
     for file in (_FILE, "outcome.json"):
@@ -113,7 +113,7 @@ def _clear(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PeerOutcome:
-    """One peer; what it did not live to write is empty."""
+    """One peer; what it did not get to write is empty."""
 
     name: str
     exit_code: int | None
@@ -130,7 +130,7 @@ class PeerOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of all peers together."""
+    """How all peers ended, together."""
 
     peers: tuple[PeerOutcome, ...]
 

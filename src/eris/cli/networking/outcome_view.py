@@ -1,4 +1,4 @@
-"""What came of a federation on this machine, on the terminal: a row for each peer, and what went wrong in its words."""
+"""The outcome of a federation on this machine: a row for each peer, and its own words for what went wrong."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Codes = Mapping[str, int | None]  # of each process, the coordinator's among the
 
 
 def show_outcome(outcome: Outcome, codes: Codes, local: LocalFederation, console: Console) -> None:
-    """Print the table and what it comes to; failures go to standard error, whoever else listens."""
+    """Print the table and the verdict; failures go to standard error."""
     from eris.peer.node import NOISE_NOTE
 
     console.print(_table(outcome))
@@ -52,7 +52,7 @@ def last_error(log: Path) -> str:
 
 
 def _failures(codes: Codes, local: LocalFederation) -> Iterator[str]:
-    """Say what each process says that failed, and only once what several say alike."""
+    """Repeat what each failed process said, once if several say the same."""
     said: dict[tuple[int, str], list[str]] = {}
     for name, code in codes.items():
         if code is not None and _is_failure(code):

@@ -1,4 +1,4 @@
-"""What becomes of a run if somebody leaves it, or ends it: said before it is done, and asked for."""
+"""What becomes of a run if somebody leaves or stops it: said beforehand, and confirmed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def if_stopped(status: Overview) -> str:
 
 
 def ask(outlook: str, *, yes: bool) -> None:
-    """Say what will be; go on if that is wanted, end the command if not."""
+    """Say what will happen and ask for confirmation; end the command if it is not given."""
     typer.echo(outlook)
     if yes:
         return
