@@ -108,9 +108,10 @@ class Attendance:
         A peer shows its next key until a plan has it, so the last one may come again.
         """
         present = self.present.get(number)
-        if present is not None and present.mask_key == shown:
+        known = present.mask_key if present is not None else None
+        if known is not None and (known.key, known.counter) == (shown.key, shown.counter):  # signed anew, perhaps
             return
-        if present is None or present.mask_key is None or shown.counter <= present.mask_key.counter:
+        if present is None or known is None or shown.counter <= known.counter:
             raise Refused(Reason.DUPLICATE, "this mask key is not newer than the last one", peer=number)
         self.edition += 1
         present.mask_key, present.edition = shown, self.edition
