@@ -147,7 +147,7 @@ def test_a_package_that_raises_is_a_sentence_and_only_where_it_is_used(package):
         method_by_name("wrong")
     assert str(told.value) == (
         "method 'wrong' of broken 1.0 cannot be loaded: ZeroDivisionError: division by zero [key=method]: "
-        "mend or uninstall broken 1.0"
+        "fix or uninstall broken 1.0"
     )
     (line,) = (line for line in METHODS.listed() if line.name == "wrong")
     assert "ZeroDivisionError" in line.problem

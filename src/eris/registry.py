@@ -219,7 +219,7 @@ class Registry(MutableMapping[str, T], Generic[T]):
         except Exception as error:  # whatever a stranger's module raises
             raise ConfigError(
                 f"{self.kind} {name!r} of {_owner(points[0])} cannot be loaded: {type(error).__name__}: {error}",
-                fix=f"mend or uninstall {_owner(points[0])}",
+                fix=f"fix or uninstall {_owner(points[0])}",
             ) from error
         return self._accepted(thing, f"{name} of {_owner(points[0])}")
 
@@ -275,7 +275,7 @@ def imported(path: str, kind: str) -> Any:
         ) from error
     except Exception as error:  # whatever a stranger's module raises
         raise ConfigError(
-            f"{kind} {path!r} cannot be imported: {type(error).__name__}: {error}", fix="mend that module"
+            f"{kind} {path!r} cannot be imported: {type(error).__name__}: {error}", fix="fix that module"
         ) from error
     try:
         for part in attribute.split("."):

@@ -250,12 +250,12 @@ REFUSED = {
     ),
     "an error as the answer": (
         APP.replace(TRAIN, 'return Message(Error(code=7, reason="no data today"), reply_to=msg)'),
-        "the ClientApp answered with an error: no data today [peer=0, round=0]: mend the app",
+        "the ClientApp answered with an error: no data today [peer=0, round=0]: fix the app",
     ),
     "code that raises": (
         APP.replace(TRAIN, "return 1 // 0"),
         "the ClientApp's train failed with ZeroDivisionError: integer division or modulo by zero [peer=0, round=0]: "
-        "mend the app: it must run as it is under Flower too",
+        "fix the app: it must run as it is under Flower too",
     ),
     "too much state": (
         APP.replace(TRAIN, f'context.state["all"] = ArrayRecord({{"a": Array(np.zeros(20000))}}); {TRAIN}'),
@@ -289,7 +289,7 @@ REFUSED = {
     "a ServerApp that fails": (
         APP.replace(MAIN, 'raise OSError("no such database")'),
         "the ServerApp failed before its first message, with OSError: no such database: "
-        "eris starts it once, to see which arrays it begins with: mend it",
+        "eris starts it once, to see which arrays it begins with: fix it",
     ),
     "a ServerApp that sends nothing": (
         APP.replace(MAIN, "pass"),
@@ -346,7 +346,7 @@ def test_a_folder_without_an_app(tmp_path: Path) -> None:
     with pytest.raises(ErisError) as told:
         FlowerApp.load(tmp_path)
     assert str(told.value) == (
-        f"this is no Flower app: Missing [tool.flwr.app] section [folder={tmp_path}]: mend its pyproject.toml"
+        f"this is not a Flower app: Missing [tool.flwr.app] section [folder={tmp_path}]: fix its pyproject.toml"
     )
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from eris.cli.networking.interruption import stoppable
 from eris.cli.own_task import FlowerOption, TaskOption, again
 from eris.cli.report import report_or_reason
 from eris.errors import ConfigError, ErisError, InputError, TaskError
@@ -160,7 +160,7 @@ def _run(config: Config, options: dict[str, Any], *, visible: bool, tracking: Tr
     from eris.simulate.run import resume as resume_run
     from eris.simulate.run import run as start_run
 
-    with _stoppable() as stopped, _progress(config, visible) as listeners:
+    with stoppable() as stopped, _progress(config, visible) as listeners:
         options |= {"listeners": [*listeners, *([tracking] if tracking else [])], "stopped": stopped}
         try:
             if "resume" in options:
@@ -181,25 +181,6 @@ def _progress(config: Config, visible: bool) -> Iterator[list[Listener]]:
 
     with RunProgress(config, Console()) as progress:
         yield [progress]
-
-
-@contextmanager
-def _stoppable() -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C into a wish to stop, which the run grants between members; a second one ends at once."""
-    wishes: list[int] = []
-
-    def note(number: int, frame: object) -> None:
-        del frame
-        if wishes:
-            raise KeyboardInterrupt
-        wishes.append(number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(wishes)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _show(result: RunResult, config: Config, report: Path | str, own: str) -> None:

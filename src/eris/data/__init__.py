@@ -1,6 +1,6 @@
 """Real data sets and their division among members.
 
-`mnist-sample` lies inside the package and needs no network; `load` finds the others in the cache that `eris data get`
+`mnist-sample` is part of the package and needs no network; `load` finds the others in the cache that `eris data get`
 fills. Nothing here imports torch.
 """
 

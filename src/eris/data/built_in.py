@@ -1,4 +1,4 @@
-"""The sets that are always there: a sample of real digits inside the package, and what is made up from a seed."""
+"""The sets that are always there: a sample of real digits, and synthetic data made from a seed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["BUILT_IN", "BuiltIn"]
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """A set that need not be fetched."""
+    """A set that does not have to be fetched."""
 
     name: str
     about: str

@@ -37,7 +37,7 @@ _MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class CacheManifest:
-    """What lies in a set's folder and where it came from."""
+    """What is in a set's folder, and where it came from."""
 
     name: str
     source: str
@@ -67,14 +67,14 @@ def cache_folder() -> Path:
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """Lend a folder inside the cache (same disk: moving is renaming) that is gone afterwards."""
+    """Provide a temporary folder inside the cache, on the same disk, so that moving is renaming."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".work-", dir=cache_folder(), ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 
 def write_columns(manifest: CacheManifest, found: Found) -> CacheManifest:
-    """Keep a set; an older one of that name makes way."""
+    """Store a set, replacing an older one of the same name."""
     with workspace() as folder:
         fresh = folder / manifest.name
         fresh.mkdir()
@@ -85,7 +85,7 @@ def write_columns(manifest: CacheManifest, found: Found) -> CacheManifest:
 
 
 def keep_folder(manifest: CacheManifest, fresh: Path) -> CacheManifest:
-    """Move a finished folder of files into the cache; an older one of that name makes way."""
+    """Move a finished folder of files into the cache, replacing an older one of the same name."""
     paths = [path for path in sorted(fresh.rglob("*")) if path.is_file()]
     files = {path.relative_to(fresh).as_posix(): (path.stat().st_size, _digest(path)) for path in paths}
     complete = CacheManifest(**{**asdict(manifest), "files": files})

@@ -1,4 +1,4 @@
-"""The data sets eris knows by name: what they are, what is known about them, where they can be had."""
+"""The data sets eris knows by name: what they are, and where to get them."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ DATASETS: Registry[Any] = Registry(
 
 
 def is_ours(name: str) -> bool:
-    """Return whether a set lies in the package or in the catalogue, not in somebody else's module."""
+    """Return whether a set is built in or in the catalogue, not from somebody else's module."""
     return name in BUILT_IN or name in CATALOGUE
 
 

@@ -29,7 +29,7 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ArrayExamples:
-    """Inputs and targets as arrays that a model takes as they are: the way in for your own data.
+    """Your own data as arrays: inputs and targets that a model takes as they are.
 
     `ids` say who each sample comes from (writer, speaker, hospital; numbers or names), for a natural partition.
 

@@ -1,4 +1,4 @@
-"""What is known about a data set: a set that does not fit the facts is not that set."""
+"""Known facts about a data set: a copy that does not match them is not that set."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Facts:
     digest: str = ""  # of the content in the official order; another order is fine, it is only noted
 
     def check(self, found: Found) -> None:
-        """Refuse what does not fit."""
+        """Refuse a set that does not match."""
         for split, expected, classes in (
             ("train", self.train, self.train_classes),
             ("test", self.test, self.test_classes),

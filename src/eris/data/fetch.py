@@ -1,4 +1,4 @@
-"""Getting a set once, and loading it ever after."""
+"""Fetch a data set once, then load it from the cache."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def get(name: str, *, path: Path | None = None, progress: Progress | None = None
         except (DataError, MissingExtra) as error:
             failures.append(f"{_label(source)}: {error}")
     raise DataError(
-        f"{name} could not be had from any source:\n  - " + "\n  - ".join(failures),
-        fix=f"give your own copy with `eris data get {name} --from PATH`, or mend one of the above",
+        f"{name} could not be fetched from any source:\n  - " + "\n  - ".join(failures),
+        fix=f"give your own copy with `eris data get {name} --from PATH`, or fix one of the above",
     )
 
 

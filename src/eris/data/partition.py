@@ -1,4 +1,4 @@
-"""Who has which samples.
+"""Divide samples among members.
 
 A way of dividing gives every member a part; from its part a member takes, in random order, N training samples and
 `validation`·N more for validation. All of it follows from one public seed, so every peer can compute it.
@@ -32,7 +32,7 @@ Parts = list[Indices]
 
 @dataclass(frozen=True, eq=False)
 class Undivided:
-    """A train split before anybody has a part of it: what a way of dividing may look at.
+    """The undivided train split: what a partition may look at.
 
     Your own partitions read `members`, `count`, `labels` and `ids`, and draw from `seed`, which all peers share.
     """
@@ -56,7 +56,7 @@ class Undivided:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Partition:
-    """For each member the places of its training and its validation samples in the train split."""
+    """For each member, the places of its training and validation samples in the train split."""
 
     kind: str
     train: Sequence[Indices]
@@ -136,7 +136,7 @@ def _divided(kind: str, whole: Undivided, options: Mapping[str, Any]) -> Parts:
         raise
     except Exception as error:
         raise DataError(
-            f"partition {kind!r} failed: {type(error).__name__}: {error}", fix="mend its function"
+            f"partition {kind!r} failed: {type(error).__name__}: {error}", fix="fix that function"
         ) from error
 
 
@@ -237,7 +237,7 @@ def _label_skew(whole: Undivided) -> Parts:
 
 
 def _natural(whole: Undivided) -> Parts:
-    """Keep whoever samples come from whole."""
+    """Keep all samples of one id together."""
     ids, count, members, seed = whole.ids, whole.count, whole.members, whole.seed
     if ids is None or len(ids) != count:
         raise DataError(

@@ -1,6 +1,6 @@
-"""Arrays in pickles of others, read without trusting them.
+"""Read arrays from untrusted pickles.
 
-Not even numpy's own types are let in: a crafted dtype or buffer makes numpy itself unsafe. Stand-ins take the pickled
+Not even numpy's own types are allowed: a crafted dtype or buffer makes numpy itself unsafe. Stand-ins take the pickled
 description and check it.
 """
 

@@ -1,4 +1,4 @@
-"""Made-up data, and called that: blurred blobs, one place and size for each class, under noise."""
+"""Synthetic data: blurred blobs under noise, one place and size for each class."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["synthetic"]
 
 
 def synthetic(*, samples: int = 1000, classes: int = 10, size: int = 28, seed: int = 0) -> Dataset[Images]:
-    """Return a set that no camera saw; its name is ``synthetic`` wherever it appears.
+    """Return a synthetic set, called ``synthetic`` wherever it appears.
 
     >>> blobs = synthetic(samples=100, classes=4)
     >>> blobs.name, blobs.synthetic, len(blobs.train), len(blobs.test)

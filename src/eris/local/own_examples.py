@@ -100,16 +100,8 @@ class Items:
         return split_sample(_together(samples, "", [int(place) for place in indices]))
 
 
-class JoinedExamples:
-    """Splits one after another: the data of members that have their own."""
-
-    def __init__(self, parts: Sequence[Examples]) -> None:
-        self._parts = list(parts)
-        self.starts: Indices = np.cumsum([0, *(len(part) for part in parts)])  # of each, and the end of the last
-        self.by_batch = any(getattr(part, "by_batch", False) for part in parts)
-
-    def __len__(self) -> int:
-        return int(self.starts[-1])
+class _DividedExamples:
+    """Samples whose members are known already: there is nothing to divide them by."""
 
     @property
     def labels(self) -> None:
@@ -120,6 +112,18 @@ class JoinedExamples:
     def ids(self) -> None:
         """Whom a sample comes from is known already."""
         return
+
+
+class JoinedExamples(_DividedExamples):
+    """Splits one after another: the data of members that have their own."""
+
+    def __init__(self, parts: Sequence[Examples]) -> None:
+        self._parts = list(parts)
+        self.starts: Indices = np.cumsum([0, *(len(part) for part in parts)])  # of each, and the end of the last
+        self.by_batch = any(getattr(part, "by_batch", False) for part in parts)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
 
     def take(self, indices: Indices) -> tuple[Any, Any]:
         """Return inputs and targets at these places; those of several splits are put together."""
@@ -135,7 +139,7 @@ class JoinedExamples:
         return place - int(self.starts[np.searchsorted(self.starts, place, side="right") - 1])
 
 
-class LaterExamples:
+class LaterExamples(_DividedExamples):
     """Samples that each member makes when it trains; those of the last few members are kept."""
 
     made_later = True
@@ -147,16 +151,6 @@ class LaterExamples:
 
     def __len__(self) -> int:
         return int(self.shares.starts[-1])
-
-    @property
-    def labels(self) -> None:
-        """Nothing is divided by them."""
-        return
-
-    @property
-    def ids(self) -> None:
-        """Whom a sample comes from is known already."""
-        return
 
     def take(self, indices: Indices) -> tuple[Any, Any]:
         """Return inputs and targets at these places, all of one member."""

@@ -1,6 +1,6 @@
-"""Whether a network by name is built for the data it is to be trained on.
+"""Check that a built-in network fits the data it is to be trained on.
 
-Torch would say so too, in the middle of the first step and in the words of its kernels.
+Torch would notice too, but in the middle of the first step and in the words of its kernels.
 
 >>> from eris.data import mnist_sample
 >>> require_fit("lenet5", {"classes": 5}, mnist_sample())
@@ -26,7 +26,7 @@ __all__ = ["require_fit"]
 
 
 def require_fit(model: str, options: Mapping[str, Any], dataset: Dataset[Any]) -> None:
-    """Refuse options, given or by default, with which a network of ours cannot take these samples and labels."""
+    """Refuse options, given or default, with which a built-in network cannot take these samples and labels."""
     shape = np.asarray(dataset.train.take(np.array([0]))[0]).shape[1:]
     parameters = inspect.signature(builder_of(model)).parameters
     if "channels" in parameters and len(shape) != 3:
@@ -46,7 +46,7 @@ def require_fit(model: str, options: Mapping[str, Any], dataset: Dataset[Any]) -
 
 
 def _of_shape(shape: tuple[int, ...]) -> dict[str, int]:
-    """Return what one sample asks of a network."""
+    """Return what one sample requires of a network."""
     wanted = {"inputs": math.prod(shape)}
     if len(shape) == 3:
         wanted |= {"channels": shape[0]} | ({"size": shape[1]} if shape[1] == shape[2] else {})

@@ -66,7 +66,7 @@ class Summarisation:
 
 
 def _trimmed(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Cut off what is padding in every row: short batches need not pay for the longest text there could be."""
+    """Cut off columns that are padding in every row, so that short batches do not pay for the longest possible text."""
     used = int((targets != IGNORED).any(0).nonzero().max()) + 1
     return inputs[:, :used], targets[:, :used]
 

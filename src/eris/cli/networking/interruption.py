@@ -9,14 +9,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["INTERRUPTED", "interruptible", "stop_with_parent"]
+__all__ = ["INTERRUPTED", "interruptible", "stop_with_parent", "stoppable"]
 
 INTERRUPTED = "interrupted"
 
 
 @contextmanager
-def interruptible(stop: Callable[[str], None]) -> Iterator[None]:
-    """Turn the first signal into a call of `stop`; a second one ends at once."""
+def stoppable(told: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
+    """Turn the first signal into a wish to stop: yield what says whether there is one; a second signal ends at once."""
     wishes: list[int] = []
 
     def note(number: int, frame: object) -> None:
@@ -24,15 +24,26 @@ def interruptible(stop: Callable[[str], None]) -> Iterator[None]:
         if wishes:
             raise KeyboardInterrupt
         wishes.append(number)
-        # A handler runs in the middle of whatever the main thread does, perhaps under a lock that `stop` needs.
-        threading.Thread(target=stop, args=(INTERRUPTED,), name="eris-interruption", daemon=True).start()
+        told()
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield lambda: bool(wishes)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def interruptible(stop: Callable[[str], None]) -> Iterator[None]:
+    """Turn the first signal into a call of `stop`; a second one ends at once."""
+
+    def tell() -> None:
+        # A handler runs in the middle of whatever the main thread does, perhaps under a lock that `stop` needs.
+        threading.Thread(target=stop, args=(INTERRUPTED,), name="eris-interruption", daemon=True).start()
+
+    with stoppable(tell):
+        yield
 
 
 def stop_with_parent(stop: Callable[[str], None]) -> None:

@@ -140,7 +140,7 @@ def _project(folder: Path) -> dict[str, Any]:
         ) from None
     except ValueError as error:
         said = "; ".join(line.strip(" -") for line in str(error).splitlines()[1:]) or str(error)
-        raise ConfigError(f"this is no Flower app: {said}", fix="mend its pyproject.toml", folder=folder) from error
+        raise ConfigError(f"this is not a Flower app: {said}", fix="fix its pyproject.toml", folder=folder) from error
     if "clientapp" not in found["tool"]["flwr"]["app"]["components"]:
         raise ConfigError("this app has no ClientApp", fix="name one in [tool.flwr.app.components]", folder=folder)
     return found

@@ -57,7 +57,7 @@ class FirstMessage:
         except Exception as error:
             raise TaskError(
                 f"the ServerApp failed before its first message, with {type(error).__name__}: {error}",
-                fix="eris starts it once, to see which arrays it begins with: mend it",
+                fix="eris starts it once, to see which arrays it begins with: fix it",
             ) from error
         raise TaskError("the ServerApp ended without a message", fix="let it send a model to train: strategy.start(…)")
 
@@ -100,7 +100,7 @@ class FirstMessage:
         except Exception as error:
             raise TaskError(
                 f"the ServerApp's server_fn failed with {type(error).__name__}: {error}",
-                fix="eris calls it once, to see which parameters it begins with: mend it",
+                fix="eris calls it once, to see which parameters it begins with: fix it",
             ) from error
         return components.strategy
 

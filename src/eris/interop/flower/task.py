@@ -177,12 +177,12 @@ class FlowerTask:
                 **where,
             ) from error
         if reply.has_error():
-            raise TaskError(f"the ClientApp answered with an error: {reply.error.reason}", fix="mend the app", **where)
+            raise TaskError(f"the ClientApp answered with an error: {reply.error.reason}", fix="fix the app", **where)
         status = reply.content.config_records.get("evaluateres.status" if kind == "evaluate" else "fitres.status")
         if status is not None and status["code"] != 0:
             if kind == "evaluate" and "not implement" in str(status["message"]):
                 return None, context.state
-            raise TaskError(f"the client's {kind} answered: {status['message']}", fix="mend the app", **where)
+            raise TaskError(f"the client's {kind} answered: {status['message']}", fix="fix the app", **where)
         return reply.content, context.state
 
 
@@ -200,4 +200,4 @@ def _hint(error: Exception, node: Mapping[str, Any]) -> str:
         return (
             "this peer has no node config: give --node-config 'partition-id=0 num-partitions=2', or what the app reads"
         )
-    return "mend the app: it must run as it is under Flower too"
+    return "fix the app: it must run as it is under Flower too"
