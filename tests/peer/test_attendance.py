@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from eris.config import load_config
+from eris.errors import Reason, Refused
 from eris.peer.attendance import Attendance, Present
 from eris.peer.coordinator_run import CoordinatorRun
 from eris.peer.federation_file import FederationFile
 from eris.peer.journal import SqliteJournal
+from eris.protocol.messages import ShownKey
 from eris.protocol.roster import RosterEntry
 from eris.transport.control_server import ControlServer
 from eris.transport.identity import PeerIdentity
@@ -53,6 +55,20 @@ def silent(attendance: Attendance, after: float = LATER) -> bool:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "monotonic", lambda: now() + after)
         return bool(list(attendance.silent()))
+
+
+def test_a_mask_key_is_newer_than_the_last_or_the_same_again(attendance: Attendance) -> None:
+    """A peer shows its next key until a plan has it, and may sign it anew each time."""
+    attendance.present[0].mask_key = ShownKey("ab" * 32, 7, "01")
+    attendance.show_key(0, ShownKey("cd" * 32, 8, "02"))
+    edition = attendance.edition
+    attendance.show_key(0, ShownKey("cd" * 32, 8, "03"))
+    assert attendance.edition == edition
+    for other in (ShownKey("ef" * 32, 8, "04"), ShownKey("ab" * 32, 7, "01")):
+        with pytest.raises(Refused) as refused:
+            attendance.show_key(0, other)
+        assert refused.value.reason is Reason.DUPLICATE
+    assert attendance.present[0].mask_key == ShownKey("cd" * 32, 8, "02")
 
 
 def test_who_waits_is_there_and_who_stopped_asking_is_not(attendance: Attendance) -> None:
