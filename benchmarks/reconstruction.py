@@ -91,7 +91,7 @@ SETTINGS = {
     "progan": Setting(
         "scrapshots", _FACES, "ggl", {"generator": "progan-128", "generations": 20}, classes=30, people=True
     ),
-    "newton": Setting("mnist-sample", SigmoidLeNet, "gauss-newton", {"restarts": 1}, dtype=torch.float64),
+    "newton": Setting("mnist-sample", SigmoidLeNet, "gauss-newton", {"restarts": 2}, dtype=torch.float64),
     "lfw": Setting("lfw", partial(LeNet5, classes=2, size=25), "ggl", {"generator": "dcgan-64"}, classes=2, label=1),
 }
 USUAL = ["idlg", "rog", "ggl", "faces"]

@@ -32,6 +32,7 @@ Coins = NDArray[np.bool_]
 
 _MOST_PUBLIC = 300
 _PUBLIC_BYTES = 1 << 29  # what gradients of public samples may take; fewer of them are used with large models
+_MOST_TOGETHER = 512  # canaries of all members whose gradients are held at once
 _LEAST = 4  # below, the top and bottom thirds of the guesses are empty
 
 
@@ -75,6 +76,13 @@ class PlantedTask:
     copies: AuditableTask | None = None  # perturbed copies of the probe's samples, where texts are attacked
     gradients: bool = True  # whether gradients of single samples may be built
     public: AuditableTask | None = None  # samples of the same kind that are nobody's secret, as those of one member
+
+    @property
+    def held_together(self) -> bool:
+        """Whether the gradients of all members' canaries are held at once: they must not be many, nor take much."""
+        count = self.canaries.count
+        small = count <= _MOST_TOGETHER and 4 * count * self.task.spec.n_trainable <= _PUBLIC_BYTES
+        return self.gradients and self.copies is None and small
 
 
 def plant(

@@ -232,15 +232,18 @@ class MembershipAudit:
     def _attack(self, transcript: RoundTranscript) -> None:
         """Attack every victim in a round of a method that moves one common model."""
         n, step = self._composition.recipe.spec.n, _step(self._composition)
-        public = self._public(transcript.model)
+        model, sent = transcript.model, transcript.sent
+        public = self._public(model)
+        together = tuple(self._probes(model, step)) if self._planted.held_together else ()
         for victim in range(self._planted.task.members):
-            probe = CanaryProbe(self._planted, victim, transcript.model, step=step)
+            probe = together[victim] if together else CanaryProbe(self._planted, victim, model, step=step)
             for observer in self.observers:
                 for place in self.places[observer][victim]:
                     assert isinstance(place.estimator, UpdateEstimator)
-                    if victim in transcript.sent:
+                    if victim in sent:
                         estimate, others = place.estimator.follow(transcript), place.estimator.others(transcript)
-                        self._score(observer, place, estimate, probe, n, public, transcript.sent[victim].steps, others)
+                        beside = (others, together, frozenset(sent) - {*place.estimator.vantage.peers})
+                        self._score(observer, place, estimate, probe, n, public, sent[victim].steps, *beside)
                     else:
                         place.estimator.miss(transcript)
                         place.miss(self.attacks)
@@ -270,11 +273,19 @@ class MembershipAudit:
         public: PublicProbe | None,
         steps: float,
         others: Sequence[View] = (),
+        candidates: tuple[CanaryProbe, ...] = (),
+        averaged: frozenset[int] = frozenset(),
     ) -> None:
         samples, rate = self._samples(probe.member), _rate(self._composition, steps)
-        seen = Observation(estimate.view.round, estimate, probe, samples, rate, public, tuple(others))
+        beside = (public, tuple(others), candidates, averaged)
+        seen = Observation(estimate.view.round, estimate, probe, samples, rate, *beside)
         place.attack(self.attacks, seen)
         self._shares[observer].append(estimate.view.size / n)
+
+    def _probes(self, model: Vector, step: float) -> Iterator[CanaryProbe]:
+        """Yield the probes of all members, for who asks about all of them together."""
+        for member in range(self._planted.task.members):
+            yield CanaryProbe(self._planted, member, model, step=step)
 
     def _public(self, model: Vector) -> PublicProbe | None:
         return None if self._planted.public is None else PublicProbe(self._planted.public, model)

@@ -26,7 +26,7 @@ _SYSTEM = Path("/proc/meminfo")
 class AuditMemory:
     """Bytes by what they are taken for."""
 
-    gradients: int  # of a member's canaries and of public samples, whole and on a shard
+    gradients: int  # of canaries (of one member, or of all where they are few) and of public samples, twice
     updates: int  # of all members, of one round
     references: int  # what observers keep of victims from round to round
 
@@ -48,6 +48,8 @@ def memory_need(planted: PlantedTask, composition: Composition, places: int, *, 
     """
     n, members = composition.recipe.spec.n_trainable, planted.task.members
     canaries = max((len(own) for own in planted.canaries.places), default=0)
+    if planted.held_together:
+        canaries = planted.canaries.count
     public = planted.public.samples(0) if planted.public is not None else 0
     rows = 2 * (canaries + public) if gradients and planted.gradients and planted.copies is None else 0
     shifts = any(isinstance(transform, Shift) for transform in composition.recipe.chain.transforms)

@@ -38,6 +38,7 @@ class CanaryProbe:
 
     def __init__(self, planted: PlantedTask, member: int, model: Vector, *, step: float = 1.0) -> None:
         self._planted, self.member, self.model, self.step = planted, member, model, np.float32(step)
+        self.count = len(planted.canaries.places[member])
         self.n = planted.probe.spec.n_trainable
         self._asked: dict[bytes, Scores] = {}
 
@@ -126,6 +127,8 @@ class Observation:
 
     `samples` is what the victim trains on, which comes with its weight; `rate` how far one unit of a mean gradient
     moves an update: learning rate times effective local steps. `others` are views of other members in the round.
+    `candidates` are the canaries of all members, for whoever wants to explain a mean by all of them together; none
+    where their gradients would take too much memory. Those of the members in `averaged` can be in it.
     """
 
     round: int
@@ -135,6 +138,8 @@ class Observation:
     rate: float = 1.0
     public: PublicProbe | None = field(default=None, repr=False)
     others: tuple[View, ...] = field(default=(), repr=False)
+    candidates: tuple[CanaryProbe, ...] = field(default=(), repr=False)
+    averaged: frozenset[int] = frozenset()  # who took part in the round and does not look
 
     @cached_property
     def member_model(self) -> Vector:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from eris.audit.attack import ATTACKS, STRONGEST, TUNING
+from eris.audit.attacks.whitened_regression import expected, marginal
 from eris.audit.canaries import plant
 from eris.audit.membership import MembershipAudit
+from eris.audit.observation import CanaryProbe
 from eris.audit.observer import parse_observer
 from eris.audit.scoring import area, standardised
 from eris.events import Sent
@@ -48,6 +50,58 @@ def test_a_server_is_told_by_every_attack(tmp_path, name, least):
 def test_an_aggregator_of_five_and_broadcasts_tell_too(audited):
     assert auc(scores(audited, "aggregator")[STRONGEST], audited) > 0.95
     assert auc(scores(audited, "broadcast", BOTH[:1])[STRONGEST], audited) > 0.6
+
+
+class Alone:
+    """The default attack of somebody who knows the victim's candidates and nobody else's."""
+
+    name, needs, cumulative = "alone", ATTACKS[STRONGEST].needs, True
+
+    def score(self, seen, memory):
+        return ATTACKS[STRONGEST].score(replace(seen, candidates=()), memory)
+
+
+def test_a_mean_is_explained_better_by_the_candidates_of_all_its_members(tmp_path):
+    """Means over several federations; with own values in hand it must make no difference at all."""
+    leads = []
+    for seed in range(1, 5):
+        audited = train(tmp_path / str(seed), "rounds=6", seed=seed, **SIZE)
+        together, alone = (auc(found, audited) for found in scores(audited, "broadcast", (BOTH[0], Alone())).values())
+        leads.append(together - alone)
+        own = scores(audited, "aggregator", (BOTH[0], Alone()))
+        assert all(np.array_equal(*pair) for pair in zip(own[STRONGEST], own["alone"], strict=True))
+    assert min(leads) > 0
+
+
+def test_integrating_the_others_out_leaves_the_victims_expected_coins(audited):
+    generator = np.random.default_rng(4)
+    probes = tuple(CanaryProbe(audited.problem, member, np.zeros(1, np.float32)) for member in (0, 2, 3))
+    count = sum(probe.count for probe in probes)
+    rows = generator.standard_normal((count + 1, count + 9))
+    together = rows @ rows.T
+    for place, probe in enumerate(probes):
+        start = sum(each.count for each in probes[:place])
+        found = expected(marginal(together, probes, probe))
+        assert found == pytest.approx(expected(together)[start : start + probe.count], rel=1e-9, abs=1e-9)
+
+
+def test_who_takes_no_part_is_in_no_mean(tmp_path):
+    """Three of five members train in a round: of the absent ones' canaries it must say nothing."""
+    kept = []
+
+    class Kept(Alone):
+        def score(self, seen, memory):
+            found = ATTACKS[STRONGEST].score(seen, memory)
+            kept.append((seen, memory["together"].copy()))
+            return found
+
+    audited = train(tmp_path, "rounds=1", "participation=0.6", **SIZE)
+    scores(audited, "broadcast", (Kept(),))
+    assert len(kept) == 3
+    for seen, together in kept:
+        told = np.split(np.diag(together)[:-1], np.cumsum([probe.count for probe in seen.candidates])[:-1])
+        assert {number for number, part in enumerate(told) if part.any()} == seen.averaged
+        assert seen.probe.member in seen.averaged <= {each.probe.member for each, _ in kept}
 
 
 @pytest.mark.parametrize("method", ["eris", "eris+dsc"])

@@ -16,9 +16,13 @@ their part was no better on the tuning seeds. (Where some hundred coordinates or
 the plain stacked regression of the tests is ahead of this one by up to 0.06.) τ and σ² are each round's own and are
 fitted to it, three steps of expectation maximisation: a round whose local steps went far from the public model explains
 little, says so by its residual, and counts as little. The coins have the Gaussian prior N(½, ¼). Who sees none of the
-member's own values has the means with others, for which the same holds with n_k / share samples. Beside own values,
-means are left out: there is far more of them, they fit worse than their noise says, and adding them made the attack
-weaker on tuning seeds.
+member's own values has the means with others, for which the same holds with n_k / share samples; and as every member's
+candidates are in such a mean, it is explained by all of them together, as long as their gradients can be held. Beside
+own values, means are left out: there is far more of them, they fit worse than their noise says, and adding them made
+the attack weaker on tuning seeds.
+
+Two more ideas made it weaker there, and are not in it: gradients half-way along the round's move instead of at its
+start (the mean's move, or the member's own as far as it was seen).
 
 Everything is done with products of gradients. What is kept from round to round is one (canaries + 1)² matrix for each
 victim and place; within a round, the public samples' gradients twice (whole, and on the observers' shards).
@@ -33,13 +37,22 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.audit.observation import Observation, PublicProbe
+from eris.audit.observation import CanaryProbe, Observation, PublicProbe
 from eris.audit.scoring import Scores
 from eris.errors import InputError
 from eris.local.spec import Vector
 from eris.shards.plan import Coordinates
 
-__all__ = ["COIN", "Background", "Prior", "WhitenedRegression", "expected", "products_of", "with_fitted_round"]
+__all__ = [
+    "COIN",
+    "Background",
+    "Prior",
+    "WhitenedRegression",
+    "expected",
+    "marginal",
+    "products_of",
+    "with_fitted_round",
+]
 
 Matrix = NDArray[np.float64]
 
@@ -71,33 +84,82 @@ class WhitenedRegression:
 
     def score(self, seen: Observation, memory: dict[str, NDArray[Any]]) -> Scores:
         """Add a round's information and return the expected coins."""
-        estimate, count = seen.estimate, len(seen.probe.gradients)
+        estimate = seen.estimate
         if estimate.seen.size:
-            part = (estimate.seen, estimate.fresh_update, seen.samples)
+            parts = {"information": (estimate.seen, estimate.fresh_update, seen.samples)}
         else:
-            part = (estimate.rest, estimate.fresh_means, seen.samples / max(estimate.share, 1e-9))
+            name = "together" if seen.candidates else "information"
+            parts = {name: (estimate.rest, estimate.fresh_means, seen.samples / max(estimate.share, 1e-9))}
         # What came under a pad is tried too. Of the two, the one that says more counts: the better fit, not the longer.
-        for name, known in (("information", part), ("captured", (*estimate.captured, seen.samples))):
-            if known[1].any():  # nothing but zeros tells nothing
-                memory[name] = _with_round(memory.get(name), seen, *known)
-        if not memory:
-            return np.full(count, 0.5)
-        return expected(max(memory.values(), key=lambda information: float(np.trace(information[:-1, :-1]))))
+        parts["captured"] = (*estimate.captured, seen.samples)
+        for name, part in parts.items():
+            if part[1].any():  # nothing but zeros tells nothing
+                memory[name] = _with_round(memory.get(name), seen, *part, together=name == "together")
+        known = {name: memory[name] for name in ("information", "captured") if name in memory}
+        if "together" in memory:
+            shared = marginal(memory["together"], seen.candidates, seen.probe)
+            known["information"] = known["information"] + shared if "information" in known else shared
+        if not known:
+            return np.full(seen.probe.count, 0.5)
+        return expected(max(known.values(), key=lambda information: float(np.trace(information[:-1, :-1]))))
 
 
 def _with_round(
-    before: Matrix | None, seen: Observation, coordinates: Coordinates, values: Vector, samples: float
+    before: Matrix | None,
+    seen: Observation,
+    coordinates: Coordinates,
+    values: Vector,
+    samples: float,
+    *,
+    together: bool = False,
 ) -> Matrix:
-    """Return the information with that of a round."""
+    """Return the information with that of a round: about the victim's coins, or about all candidates' `together`."""
     if seen.public is None:
         raise InputError("there are no public samples to compare with", fix="audit a task that has test samples")
-    gradients, background = seen.probe.gradients, _background(seen.public, coordinates)
-    own = gradients if coordinates.size == gradients.shape[1] else gradients[:, coordinates]
-    rows = np.vstack([own, np.float32(samples / seen.rate) * values])
-    products = products_of(rows, np.append(np.ones(len(own)), samples), background)
-    others = max(samples - len(own) / 2, 1.0)
+    background, scaled = _background(seen.public, coordinates), np.float32(samples / seen.rate) * values
+    if together:
+        products = _products_together(seen, seen.public, coordinates, scaled - np.float32(samples) * background.mean)
+        count = sum(probe.count for probe in seen.candidates if probe.member in seen.averaged)
+    else:
+        own = _on(seen.probe, coordinates)
+        products = products_of(np.vstack([own, scaled]), np.append(np.ones(len(own)), samples), background)
+        count = len(own)
     so_far = np.zeros(products.own.shape) if before is None else before
-    return with_fitted_round(so_far, products, background, others, coordinates.size)
+    return with_fitted_round(so_far, products, background, max(samples - count / 2, 1.0), coordinates.size)
+
+
+def _products_together(seen: Observation, public: PublicProbe, coordinates: Coordinates, mean: Vector) -> _Products:
+    """Return the products of all candidates' gradients and a centred mean: those of the gradients are made once."""
+    background = _background(public, coordinates)
+    key = b"together" + blake2b(coordinates.tobytes(), digest_size=16).digest()
+    if key not in public.shards:
+        centred = np.vstack([_on(probe, coordinates) for probe in seen.candidates]) - background.mean
+        public.shards[key] = (centred, products_of(centred, np.zeros(len(centred)), background))
+    centred, gradients = public.shards[key]
+    there = [float(probe.member in seen.averaged) for probe in seen.candidates]  # the others are in no mean
+    weights = np.append(np.repeat(there, [probe.count for probe in seen.candidates]), 1.0)
+    last = np.asarray(centred @ mean, np.float64)
+    own = np.block([[gradients.own, last[:, None]], [last, np.float64(mean @ mean)]])
+    along = background.vectors.T @ np.asarray(background.rows @ mean, np.float64)
+    return _Products(own * np.outer(weights, weights), np.column_stack([gradients.along, along]) * weights)
+
+
+def marginal(together: Matrix, candidates: tuple[CanaryProbe, ...], victim: CanaryProbe) -> Matrix:
+    """Return what is known of the victim's coins when those of all other candidates are integrated out."""
+    members = np.repeat([probe.member for probe in candidates], [probe.count for probe in candidates])
+    others, own = np.flatnonzero(members != victim.member), np.flatnonzero(members == victim.member)
+    kept = np.append(own, len(members))
+    precision = together[np.ix_(others, others)] + COIN.precision * np.eye(others.size)
+    across = together[np.ix_(others, kept)]
+    known = across.copy()
+    known[:, -1] += COIN.precision * COIN.mean
+    return np.asarray(together[np.ix_(kept, kept)] - across.T @ np.linalg.solve(precision, known), np.float64)
+
+
+def _on(probe: CanaryProbe, coordinates: Coordinates) -> Vector:
+    """Return the gradients of one member's canaries on some coordinates."""
+    gradients = probe.gradients
+    return gradients if coordinates.size == gradients.shape[1] else gradients[:, coordinates]
 
 
 class Background(NamedTuple):

@@ -2,8 +2,9 @@
 
 A search by slopes needs hundreds of steps to learn the curvature that the Jacobian of the residual gives in one. Near
 the solution each step squares the error, so that a handful of steps reaches the last digit of what was sent. Far from
-it smoothness is the better guide: the first start is where `boxed` ends, the others are grey. The Jacobian has a row
-for each value that is matched and a column for each pixel; no more than three rows for every pixel are taken.
+it smoothness is the better guide: the first start is where `boxed` is after a few steps, which mostly is enough, the
+second where it ends, the others are grey. The Jacobian has a row for each value that is matched and a column for each
+pixel; no more than three rows for every pixel are taken.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ _PATIENCE = 8  # steps in which the match must become better by a tenth, or the 
 
 @dataclass(frozen=True)
 class GaussNewton:
-    """Label from the last layer, picture by Levenberg–Marquardt in [0, 1] from where `boxed` ends, or from grey."""
+    """Label from the last layer, picture by Levenberg–Marquardt in [0, 1] from where `boxed` gets to, or from grey."""
 
     steps: int = 60
     restarts: int = 3
-    before: int = 600  # steps of `boxed` for the first start; 0: from grey
+    before: tuple[int, ...] = (200, 600)  # steps of `boxed` for the first starts; those after them are grey
     enough: float = 1e-14  # a match as good as that ends the search; what float32 leaves is a tenth of it
 
     name = "gauss-newton"
@@ -63,7 +64,7 @@ class GaussNewton:
             )
         rows = torch.from_numpy(seed.child("rows").permutation(seen)[: _ROWS * pixels].copy())
 
-        smooth = iter([Boxed(steps=self.before, restarts=1)] if self.before else [])
+        smooth = iter([Boxed(steps=steps, restarts=1) for steps in self.before])
 
         def search(own: Seed) -> SearchResult:
             if (boxed := next(smooth, None)) is not None:
