@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
@@ -59,6 +60,34 @@ def test_the_gate_is_a_paired_difference_with_its_interval(attackers, monkeypatc
         reach = t_quantile(0.975, 3) * (sum((one - sum(lead) / 4) ** 2 for one in lead) / 3) ** 0.5 / 2
         assert difference["low"] == pytest.approx(sum(lead) / 4 - reach)
         assert found["passed"] == (lead is leads["strong"])
+
+
+def test_what_the_gate_printed_follows_from_its_seeds(attackers):
+    """Figures are of the frozen settings, seeds of the commit that froze them, and the verdict is that of the rule."""
+    printed = json.loads((GATE.parent / "gate.json").read_text())
+    assert printed["settings"] == attackers.FROZEN
+    assert printed["attack"] == attackers.STRONGEST
+    assert printed["seeds"] == attackers.seeds_from(printed["hash"], len(printed["seeds"]))
+    assert set(printed["views"]) == {"server", "1 of 8", "1/50", "1/200", "dsc", "one step"}
+    for view in printed["views"].values():
+        pairs = list(zip(view["auc"]["default"], view["auc"]["reference"], strict=True))
+        assert len(pairs) == len(printed["seeds"])
+        difference = attackers.over_seeds([ours - reference for ours, reference in pairs])
+        assert difference == view["difference"]
+        assert view["passed"] == (difference["mean"] >= 0 and difference["low"] >= attackers.LEAST)
+    assert printed["passed"] == all(view["passed"] for view in printed["views"].values())
+    assert printed["passed"] or len(printed["seeds"]) < 10  # fewer seeds are a beginning, and no verdict
+
+
+def test_a_hash_that_is_no_commit_of_this_history_is_refused(attackers):
+    with pytest.raises(SystemExit, match="not the full hash"):
+        attackers.require_commit("47835870e91c8e442ff838d34c48b0c9e8ad6514")
+    with pytest.raises(SystemExit, match="not the full hash"):
+        attackers.require_commit("HEAD")
+    printed = json.loads((GATE.parent / "gate.json").read_text())
+    if not (GATE.parents[1] / ".git").exists():
+        pytest.skip("there is no history here")
+    attackers.require_commit(printed["hash"])
 
 
 def test_points_of_several_sweeps_with_the_same_settings_are_trained_once(attackers):
