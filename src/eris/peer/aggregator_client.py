@@ -1,18 +1,21 @@
-"""The dialling side of a peer: one thread and one kept link for each aggregator.
+"""The dialling side of a peer: one kept link for each aggregator.
 
-A client carries this member's parts to one aggregator, waits for what it publishes, and brings that back. It also
-fetches shards by hash and snapshots, from any peer that can be dialled.
+A client carries this member's parts to one aggregator, waits for what it publishes, and brings that back. Short parts
+leave from the peer's loop of links, which also hears the answers; long or masked ones, and whoever has to be dialled,
+take a thread. It also fetches shards by hash and snapshots, from any peer that can be dialled.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from eris.errors import Reason, Refused
@@ -29,17 +32,21 @@ from eris.protocol.seal import CertifiedSeal, Contradiction
 from eris.protocol.unmasker import Cut, Unmasking
 from eris.storage.buffer_pool import BufferPool
 from eris.transport.identity import PeerIdentity
-from eris.transport.link import LinkClosed, LinkError, LinkLimits, LinkTraffic
+from eris.transport.link import LinkClosed, LinkError, LinkLimits, LinkTimeout, LinkTraffic
 from eris.transport.link_account import LinkAccount
+from eris.transport.link_loop import SHORT, LinkLoop
 from eris.transport.route import Proxy, ways_to
 from eris.transport.stream_link import StreamLink
 from eris.transport.tls_link import Plaintext, Security, dial
+from eris.wire import HEADER_BYTES, Header, Kind
 
 __all__ = ["AggregatorClient", "AggregatorClients", "Delivery", "ShardResult", "UnderWay"]
 
 _LOG = logging.getLogger(__name__)
 Unmask = Callable[[Cut, float], Unmasking]
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries to reach a peer
+_DIALS = 4  # at a time
+_SHORTEST_ANSWERS = 2 * (SHORT + HEADER_BYTES)
 _MOST_TOLD = 64  # peers that one peer shows a proof to
 
 
@@ -74,8 +81,26 @@ class ShardResult:
         return self.arrived or any(word is not None for word in said)
 
 
+@dataclass(slots=True)
+class _Errand:
+    """A delivery under way."""
+
+    delivery: Delivery
+    open_shards: dict[int, None]  # of which nothing has come yet
+    arrived: set[int] = field(default_factory=set)  # shards whose part has its receipt
+    pause: float = _FIRST_PAUSE
+    said: dict[int, Reason | Receipt] = field(default_factory=dict)  # of this try: what was said to our parts
+    parts: deque[Upload] = field(default_factory=deque)  # of this try, to which nothing was said yet
+    asked: deque[int] = field(default_factory=deque)  # shards of this try that were asked for
+
+    @property
+    def plan(self) -> RoundPlan:
+        """The round it is for."""
+        return self.delivery.plan
+
+
 class AggregatorClient:
-    """Talks to one peer."""
+    """Talks to one peer: in the loop's thread, or in one that has the link in the meantime."""
 
     def __init__(
         self,
@@ -91,6 +116,8 @@ class AggregatorClient:
         proxy: Proxy | None = None,
         compare: Callable[[CertifiedSeal], None] = lambda _: None,
         unmask: Unmask | None = None,
+        loop: LinkLoop | None = None,
+        dials: DialTurns | None = None,
     ) -> None:
         """`compare` is shown the seals of those who refuse us because they have another plan."""
         self._compare, self._unmask = compare, unmask
@@ -98,35 +125,35 @@ class AggregatorClient:
         self.peer, self._book, self._security, self._recipe = peer, book, security, recipe
         self._limits, self._deliver, self._fault_points = limits, deliver, fault_points or FaultPoints()
         self._pool, self._under_way = pool or BufferPool(), under_way or UnderWay()
+        self._loop, self._owns_loop = loop or LinkLoop("eris-client"), loop is None
+        self._dials = dials or DialTurns(self._loop)
         self._link: StreamLink | None = None
         self._past = LinkAccount(str(peer))
-        self._turn = threading.Lock()
-        self._deliveries: queue.Queue[Delivery | None] = queue.Queue()
-        self._thread = threading.Thread(target=self._run, name=f"eris-client {peer}", daemon=True)
-        self._thread.start()
+        self._turn = threading.Lock()  # of who uses the link: an errand from its beginning to its end, or who fetches
+        self._waiting: deque[Delivery] = deque()
+        self._errand: _Errand | None = None
+        self._alarm, self._closed = math.inf, False
 
     def go(self, delivery: Delivery) -> None:
         """Carry this; results come through `deliver`."""
-        self._deliveries.put(delivery)
+        self._waiting.append(delivery)
+        self._loop.post(self._set_out)
 
     def fetch(self, digest: str, round: int, deadline: float) -> Published:
         """Return a published shard of a round by its hash."""
-        with self._turn, _Closing(self):
-            link = self._connected()
+        with _Borrowed(self) as link:
             framing.ask(link, HashQuestion(digest), deadline)
             return framing.receive_published(link, self._recipe, deadline, round=round, pool=self._pool)
 
     def snapshot(self, sizes: dict[str, int], deadline: float) -> Snapshot:
         """Return where the other peer stands."""
-        with self._turn, _Closing(self):
-            link = self._connected()
+        with _Borrowed(self) as link:
             framing.ask(link, SnapshotQuestion(), deadline)
             return framing.receive_snapshot(link, sizes, deadline, pool=self._pool)
 
     def accuse(self, proof: Contradiction, deadline: float) -> None:
         """Show the other peer a proof against the coordinator."""
-        with self._turn, _Closing(self):
-            link = self._connected()
+        with _Borrowed(self) as link:
             framing.ask(link, proof, deadline)
             framing.receive_receipt(link, deadline)
 
@@ -142,70 +169,244 @@ class AggregatorClient:
         return self._past.sent + now.sent, self._past.received + now.received
 
     def close(self) -> None:
-        """End thread and link."""
-        self._deliveries.put(None)
+        """End errand and link."""
+        self._closed = True
+        self._waiting.clear()
         link = self._link
         if link is not None:
             link.close()
-        self._thread.join(timeout=5.0)
+        self._loop.post(self._drop_unused)
+        if self._owns_loop:
+            self._loop.close()
 
-    def _run(self) -> None:
-        while (delivery := self._deliveries.get()) is not None:
-            open_shards, arrived = dict.fromkeys(delivery.shards), set[int]()
-            pause = _FIRST_PAUSE
-            while open_shards and not self._try(delivery, open_shards, arrived):
-                if not self._deliveries.empty() or time.monotonic() + pause >= delivery.deadline:
-                    break  # the next round, or the end of this one, is there: nobody waits for this any more
-                time.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-            for shard in open_shards:
-                self._deliver(ShardResult(delivery.plan.digest, shard, self.peer, arrived=shard in arrived))
-            del (
-                delivery
-            )  # its parts are as long as our update: the next round wants that memory before the next delivery
-        with self._turn:
-            self._drop()  # it may have been dialled while we were being closed
+    # ── an errand, in the loop ──
 
-    def _try(self, delivery: Delivery, open_shards: dict[int, None], arrived: set[int]) -> bool:
+    def _set_out(self) -> None:
+        """Begin the next delivery, unless the link is in use: who uses it calls this in the end."""
+        if not self._waiting or self._closed or not self._turn.acquire(blocking=False):
+            return
+        delivery = self._waiting.popleft()
+        self._errand = _Errand(delivery, dict.fromkeys(delivery.shards))
+        self._try()
+
+    def _try(self) -> None:
         """Go once; a link that breaks is dialled anew, and what has arrived before is not sent twice in vain."""
-        try:
-            with self._turn, _Closing(self):
-                self._carry(delivery, open_shards, arrived)
-        except LinkError as error:
-            _LOG.info("round %d: peer %d: %s", delivery.plan.round, self.peer, error)
-            return False
-        except Refused as error:
-            _LOG.warning("round %d: peer %d: %s", delivery.plan.round, self.peer, error)
-            self._look_at(error)
-        except Exception:  # noqa: BLE001 - a full disk, for one; without its thread every round would wait for it
-            _LOG.exception("round %d: peer %d: the delivery failed", delivery.plan.round, self.peer)
-            return False
-        finally:
-            self._under_way.arrived(delivery.plan.digest, self.peer)
-        return True
+        errand = self._errand
+        if errand is None or self._closed:
+            self._give_up()
+        elif not self._is_short(errand):
+            self._hand_over(self._carry_in_thread)
+        elif (link := self._kept()) is None:
+            self._dials.go(self._dial_in_thread)
+        else:
+            self._carry_now(link, errand)
 
-    def _carry(self, delivery: Delivery, open_shards: dict[int, None], arrived: set[int]) -> None:
+    def _carry_now(self, link: StreamLink, errand: _Errand) -> None:
+        """Send short parts, and let the loop hear what is said to them."""
+        try:
+            link.cork()
+            self._send(link, errand)
+            if not link.uncork():  # it does not read: a thread waits until it does, and hears the rest
+                self._hand_over(self._hear_in_thread)
+                return
+            self._loop.watch(link, self._listen)
+            self._set_alarm(errand.delivery.deadline)
+        except Exception as error:  # noqa: BLE001 - sorted out there
+            self._fail(error)
+
+    def _listen(self) -> None:
+        """Hear what has come, as far as it is whole."""
+        errand, link = self._errand, self._link
+        if errand is None or link is None:
+            return
+        try:
+            ready = link.pull(_SHORTEST_ANSWERS)
+            while errand.open_shards:
+                whole = self._is_whole(link, errand, ready)
+                if whole is None:  # it is long, or nothing that we know
+                    self._loop.forget(link)
+                    self._hand_over(self._hear_in_thread)
+                    return
+                if not whole:
+                    return
+                self._hear_next(link, errand)
+                ready = link.pull(_SHORTEST_ANSWERS) if errand.open_shards else 0
+            self._loop.forget(link)
+            self._end()
+        except Exception as error:  # noqa: BLE001 - sorted out there
+            self._fail(error)
+
+    def _is_whole(self, link: StreamLink, errand: _Errand, ready: int) -> bool | None:
+        """Whether the next answer is here; None if the loop should not wait for it."""
+        if ready < HEADER_BYTES:
+            return False
+        frame = Header.decode(link.peek(0, HEADER_BYTES))
+        first = HEADER_BYTES + frame.length
+        if frame.total > SHORT or frame.kind is Kind.CUT:
+            return None
+        values = not errand.parts and self.peer == errand.plan.assignment[errand.asked[0]]
+        if ready < first or frame.kind is not Kind.MANIFEST or not values:
+            return ready >= first
+        if ready < first + HEADER_BYTES:
+            return False
+        behind = Header.decode(link.peek(first, first + HEADER_BYTES))
+        if behind.total > SHORT or behind.length != behind.total:
+            return None
+        return ready >= first + HEADER_BYTES + behind.length
+
+    def _set_alarm(self, deadline: float) -> None:
+        """Look when time is up; one alarm at a time, or a long run of short rounds would leave thousands behind."""
+        if deadline < self._alarm:
+            self._alarm = deadline
+            self._loop.at(deadline, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm, errand = math.inf, self._errand
+        if errand is None or self._link not in self._loop:
+            return
+        if time.monotonic() < errand.delivery.deadline:
+            self._set_alarm(errand.delivery.deadline)
+        else:
+            self._fail(LinkTimeout("deadline", "nothing was published in time", peer=self.peer))
+
+    def _fail(self, error: Exception) -> None:
+        """Drop the link; try again unless the next round, or the end of this one, is there."""
+        errand, link = self._errand, self._link
+        if link is not None:
+            self._loop.forget(link)
+        self._drop()
+        if errand is None:
+            return
+        self._under_way.arrived(errand.plan.digest, self.peer)
+        if isinstance(error, Refused):
+            _LOG.warning("round %d: peer %d: %s", errand.plan.round, self.peer, error)
+            self._look_at(error)
+            self._give_up()
+            return
+        if isinstance(error, LinkError):
+            _LOG.info("round %d: peer %d: %s", errand.plan.round, self.peer, error)
+        else:  # a full disk, for one; without its client every round would wait for it
+            _LOG.error("round %d: peer %d: the delivery failed", errand.plan.round, self.peer, exc_info=error)
+        again = time.monotonic() + errand.pause
+        if self._waiting or self._closed or again >= errand.delivery.deadline:
+            self._give_up()  # nobody waits for this any more
+        else:
+            errand.pause = min(2 * errand.pause, _LONGEST_PAUSE)
+            self._loop.at(again, self._try)
+
+    def _give_up(self) -> None:
+        errand = self._errand
+        for shard in errand.open_shards if errand is not None else ():
+            assert errand is not None
+            self._deliver(ShardResult(errand.plan.digest, shard, self.peer, arrived=shard in errand.arrived))
+        self._end()
+
+    def _end(self) -> None:
+        """Have done: the parts are as long as our update, and the next round wants that memory."""
+        if self._errand is not None:
+            self._errand = None
+            self._turn.release()
+        self._set_out()
+
+    def _drop_unused(self) -> None:
+        """Let go of the link if nobody uses it; who does lets go of it in the end."""
+        if self._link is not None:
+            self._loop.forget(self._link)
+        if self._errand is not None:
+            self._give_up()
+        if self._turn.acquire(blocking=False):
+            self._drop()
+            self._turn.release()
+
+    # ── the same in a thread, which may wait ──
+
+    def _hand_over(self, work: Callable[[], None]) -> None:
+        try:
+            self._loop.hand_over(partial(self._in_thread, work))
+        except RuntimeError as error:  # no more threads
+            self._fail(error)
+
+    def _in_thread(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - sorted out in the loop
+            self._loop.post(partial(self._fail, error))
+        else:
+            self._loop.post(self._end)
+
+    def _dial_in_thread(self) -> None:
+        """Dial, and let the loop go on."""
+        try:
+            self._connected()
+        except Exception as error:  # noqa: BLE001 - sorted out in the loop
+            self._loop.post(partial(self._fail, error))
+        else:
+            self._loop.post(self._try)
+
+    def _carry_in_thread(self) -> None:
+        errand = self._errand
+        assert errand is not None
         link = self._connected()
-        parts = [upload for upload in delivery.uploads if upload.shard in open_shards]
-        shards = list(open_shards)
-        for upload in parts:
+        self._send(link, errand)
+        self._hear(link, errand)
+
+    def _hear_in_thread(self) -> None:
+        errand, link = self._errand, self._link
+        assert errand is not None
+        assert link is not None
+        link.flush(deadline=errand.delivery.deadline)
+        self._hear(link, errand)
+
+    def _hear(self, link: StreamLink, errand: _Errand) -> None:
+        while errand.open_shards:
+            self._hear_next(link, errand)
+
+    # ── either way ──
+
+    def _is_short(self, errand: _Errand) -> bool:
+        """Whether everything fits into what the loop does itself; of masked shards we may be asked something."""
+        if errand.plan.unmaskers:
+            return False
+        recipe, round = self._recipe, errand.plan.round
+        sent = [upload.part.symbols.nbytes for upload in errand.delivery.uploads]
+        published = [recipe.words.payload(*recipe.published_sizes(round, shard)) for shard in errand.open_shards]
+        return max([*sent, *published], default=0) <= SHORT
+
+    def _send(self, link: StreamLink, errand: _Errand) -> None:
+        """Send parts, and ask for what will be published."""
+        delivery = errand.delivery
+        errand.said = {}
+        errand.parts = deque(upload for upload in delivery.uploads if upload.shard in errand.open_shards)
+        errand.asked = deque(errand.open_shards)
+        if not errand.parts:
+            self._under_way.arrived(delivery.plan.digest, self.peer)
+        for upload in errand.parts:
             framing.send_upload(link, upload, self._recipe, delivery.deadline, self._fault_points, more=True)
         # Asked at once: the answer leaves the moment it is known, with no word between. Not so for masked shards, of
         # which we may be asked something ourselves before the next answer.
-        at_once = shards[:1] if delivery.plan.unmaskers else shards
+        at_once = list(errand.asked)[: 1 if delivery.plan.unmaskers else None]
         for shard in at_once:
             self._ask(link, delivery, shard, more=shard != at_once[-1])
-        heard = {upload.shard: self._hear_receipt(link, upload, delivery.deadline) for upload in parts}
-        refused = {shard: said for shard, said in heard.items() if isinstance(said, Reason)}
-        receipts = {shard: said for shard, said in heard.items() if isinstance(said, Receipt)}
-        arrived.update(receipts)
-        self._under_way.arrived(delivery.plan.digest, self.peer)
-        for shard in shards:
-            if shard not in at_once:
-                self._ask(link, delivery, shard, more=False)
-            result = self._collect(link, delivery, shard, refused.get(shard), arrived=shard in arrived)
-            open_shards.pop(shard)
-            self._deliver(replace(result, receipt=receipts.get(shard)))
+
+    def _hear_next(self, link: StreamLink, errand: _Errand) -> None:
+        """Hear what is said to one of our parts, or what became of one shard."""
+        delivery = errand.delivery
+        if errand.parts:
+            upload = errand.parts.popleft()
+            said = errand.said[upload.shard] = self._hear_receipt(link, upload, delivery.deadline)
+            if isinstance(said, Receipt):
+                errand.arrived.add(upload.shard)
+            if not errand.parts:
+                self._under_way.arrived(delivery.plan.digest, self.peer)
+            return
+        shard, said_to_part = errand.asked[0], errand.said.get(errand.asked[0])
+        refused = said_to_part if isinstance(said_to_part, Reason) else None
+        result = self._collect(link, delivery, shard, refused, arrived=shard in errand.arrived)
+        errand.asked.popleft()
+        errand.open_shards.pop(shard)
+        self._deliver(replace(result, receipt=said_to_part if isinstance(said_to_part, Receipt) else None))
+        if errand.asked and delivery.plan.unmaskers:
+            self._ask(link, delivery, errand.asked[0], more=False)
 
     def _ask(self, link: StreamLink, delivery: Delivery, shard: int, *, more: bool) -> None:
         plan = delivery.plan
@@ -258,9 +459,15 @@ class AggregatorClient:
             _LOG.warning("round %d: peer %d: a cut is not answered: %s", delivery.plan.round, self.peer, refusal)
             framing.send_refusal(link, refusal, delivery.deadline)
 
+    def _kept(self) -> StreamLink | None:
+        """Return the link that is there, if it is still good."""
+        link = self._link
+        good = link is not None and not link.closed and not link.worn and self._is_welcome(link.peer)
+        return link if good else None
+
     def _connected(self) -> StreamLink:
-        if self._link is not None and not self._link.worn and self._is_welcome(self._link.peer):
-            return self._link
+        if (kept := self._kept()) is not None:
+            return kept
         self._drop()
         record = self._book.record(self.peer)
         if record is None or not record.reachable:
@@ -297,17 +504,55 @@ class AggregatorClient:
             self._past, self._link = self._past.plus(link), None
 
 
-class _Closing:
-    """After an error a link is of no more use: the next delivery dials anew."""
+class _Borrowed:
+    """The link of a client, for a thread that has a question; after an error it is of no more use."""
 
     def __init__(self, client: AggregatorClient) -> None:
         self._client = client
 
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> StreamLink:
+        client = self._client
+        client._turn.acquire()
+        try:
+            return client._connected()
+        except BaseException:
+            self.__exit__(BaseException)
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self._client._drop()
+        client = self._client
+        if kind is not None or client._closed:
+            client._drop()
+        client._turn.release()
+        client._loop.post(client._set_out)
+
+
+class DialTurns:
+    """Lets a peer dial a few others at a time, so that a thousand who hear of a round do not dial everybody at once."""
+
+    def __init__(self, loop: LinkLoop) -> None:
+        self._loop, self._under_way = loop, 0
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def go(self, dial: Callable[[], None]) -> None:
+        """Dial when it is our turn; called in the loop's thread."""
+        self._waiting.append(dial)
+        self._next()
+
+    def _next(self) -> None:
+        while self._waiting and self._under_way < _DIALS:
+            self._under_way += 1
+            self._loop.hand_over(partial(self._dial, self._waiting.popleft()))
+
+    def _dial(self, dial: Callable[[], None]) -> None:
+        try:
+            dial()
+        finally:
+            self._loop.post(self._done)
+
+    def _done(self) -> None:
+        self._under_way -= 1
+        self._next()
 
 
 class AggregatorClients:
@@ -324,13 +569,15 @@ class AggregatorClients:
         proxy: Proxy | None = None,
         compare: Callable[[CertifiedSeal], None] = lambda _: None,
         unmask: Unmask | None = None,
+        loop: LinkLoop | None = None,
     ) -> None:
         self._compare, self._unmask = compare, unmask
         self.book, self._security, self._recipe, self._proxy = book, security, recipe, proxy
         self._limits, self._fault_points, self._pool = limits, fault_points, pool
         self._clients: dict[int, AggregatorClient] = {}
-        self.under_way = UnderWay()
-        self.results: queue.Queue[ShardResult] = queue.Queue()
+        self.under_way, self._loop = UnderWay(), loop or LinkLoop("eris-clients")
+        self._dials = DialTurns(self._loop)
+        self.results: queue.SimpleQueue[ShardResult] = queue.SimpleQueue()
 
     def to(self, peer: int) -> AggregatorClient:
         """Return the client for a peer."""
@@ -348,6 +595,8 @@ class AggregatorClients:
                 self._proxy,
                 self._compare,
                 self._unmask,
+                self._loop,
+                self._dials,
             )
         return self._clients[peer]
 

@@ -1,7 +1,8 @@
 """One peer of a real federation: trains, sends its parts, aggregates what is its own to aggregate, follows verdicts.
 
-Threads: the main one plays the rounds (play_round); two read and take up bulletins (news); one for each aggregator
-carries parts there (aggregator_client); one for each member that dialled in serves it (shard_server). Everything that
+Threads: the main one plays the rounds (play_round); two read and take up bulletins (news); one has all links that rest
+(transport/link_loop), and others move what is long: parts to aggregators (aggregator_client), shards to members
+(shard_server). Everything that
 decides is in `protocol/`; here it is only driven.
 """
 
@@ -11,6 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from blake3 import blake3
 
@@ -55,6 +57,7 @@ from eris.peer.shared_unmasker import SharedUnmasker
 from eris.peer.training import Training
 from eris.peer.witness import Witness
 from eris.privacy import masking
+from eris.protocol.messages import Published, Withheld
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import CertifiedSeal, Contradiction
 from eris.protocol.steps import members_figures
@@ -64,6 +67,7 @@ from eris.transport.calls import CertificateAnswer, CertificateRequest
 from eris.transport.control_client import ControlClient
 from eris.transport.credentials import Credentials
 from eris.transport.link import LinkClosed, LinkTimeout
+from eris.transport.link_loop import LinkLoop
 
 __all__ = ["NOISE_NOTE", "Node"]
 
@@ -124,7 +128,8 @@ class Node:
             names=federation.coordinators,
         )
         self._reporter = Reporter(self.control, member, self._inbox, self.fault_points)
-        self._aggregator = SharedAggregator(roles.aggregator, self._reporter.tell, self._emit)
+        self._loop = LinkLoop(f"eris-links {settings.name}")
+        self._aggregator = SharedAggregator(roles.aggregator, self._tell_in_thread, self._emit)
         self.clients = AggregatorClients(
             book,
             credentials,
@@ -135,6 +140,7 @@ class Node:
             settings.proxy,
             self._compare,
             unmasker.unmask if unmasker is not None else None,
+            self._loop,
         )
         self._catch_up = CatchUp(
             federation,
@@ -158,6 +164,7 @@ class Node:
             under_way=self.clients.under_way,
             sealed=lambda: witness.last,
             accuse=self._accuse,
+            loop=self._loop,
         )
         self._admission = Admission(
             federation,
@@ -273,10 +280,16 @@ class Node:
             self.clients.accuse(self.witness.proof, self.number, _PASS_ON)
         self.clients.close()
         self.server.close()
+        self._loop.close()
         self._admission.leave()
         self.control.close()
         if self.allegiance is not None:
             self.allegiance.close()
+
+    def _tell_in_thread(self, outcome: Published | Withheld, round: int) -> None:
+        """Tell the coordinator what became of a shard; whoever cut it has others to serve in the meantime."""
+        self.fault_points("cut", round=round)
+        self._loop.hand_over(partial(self._reporter.tell, outcome, round))
 
     def _compare(self, seal: CertifiedSeal) -> None:
         """Look at the seal of another peer's plan; if the coordinator told the two of us different things, it ends."""

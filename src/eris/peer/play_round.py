@@ -9,6 +9,7 @@ import logging
 import math
 import queue
 import time
+from bisect import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -173,7 +174,9 @@ class RoundPlayer:
     def _exchange(self, plan: RoundPlan, uploads: list[Upload], deadline: float) -> None:
         """Send parts, and hold what is published until every shard is accounted for or the time is up."""
         me = self._member.peer
-        owners = sorted(plan.aggregators - {me}, key=lambda peer: (peer - me - 1) % 2**31)
+        others = sorted(plan.aggregators - {me})
+        first = bisect(others, me) % len(others) if me in plan.aggregators and others else me % max(1, len(others))
+        owners = others[first:] + others[:first]  # everybody begins with another one
         self._clients.under_way.begin(plan.digest, set(owners) if uploads else set())
         for owner in owners:
             shards = plan.shards_of(owner)

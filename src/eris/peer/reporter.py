@@ -29,8 +29,7 @@ class Reporter:
         self._client, self._member, self._inbox, self._fault_points = client, member, inbox, fault_points
 
     def tell(self, outcome: Published | Withheld, round: int) -> None:
-        """Say what became of one of our shards; called by whichever thread cut it."""
-        self._fault_points("cut", round=round)
+        """Say what became of one of our shards."""
         try:
             if isinstance(outcome, Withheld):
                 self._client.report(outcome)

@@ -1,15 +1,19 @@
-"""The listening side of a peer: one thread for each link that members have dialled.
+"""The listening side of a peer: it serves every link that members have dialled.
 
-A broken or hostile link costs its sender only: it is refused by name, logged once, and closed if it does not speak the
-protocol.
+Links rest in a loop (`LinkLoop`). What is short and whole is served there, and who asks for a shard that is not cut yet
+waits without a thread; long contributions and shards, pads, snapshots and proofs are moved by threads. A broken or
+hostile link costs its sender only: it is refused by name, logged once, and closed if it does not speak the protocol.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from eris.errors import Reason, Refused
 from eris.peer import framing
@@ -25,11 +29,12 @@ from eris.transport.identity import PeerIdentity, Refusal
 from eris.transport.link import Link, LinkClosed, LinkError, LinkLimits, LinkTimeout, LinkTraffic
 from eris.transport.link_account import LinkAccount
 from eris.transport.link_listener import LinkListener
+from eris.transport.link_loop import SHORT, LinkLoop
 from eris.transport.route import Proxy, RelayDoor, address_text
 from eris.transport.socket_stream import Address
 from eris.transport.stream_link import StreamLink
 from eris.transport.tls_link import Roster, Security
-from eris.wire import Header, Kind
+from eris.wire import HEADER_BYTES, Header, Kind
 
 __all__ = ["ShardServer"]
 
@@ -54,6 +59,7 @@ class ShardServer:
         under_way: UnderWay | None = None,
         sealed: Callable[[], CertifiedSeal | None] = lambda: None,
         accuse: Callable[[Contradiction], None] = lambda _: None,
+        loop: LinkLoop | None = None,
     ) -> None:
         """`sealed` is the seal of the plan that is in force here; `accuse` takes a proof against the coordinator."""
         self._aggregator, self._sealed, self._accuse = aggregator, sealed, accuse
@@ -67,7 +73,14 @@ class ShardServer:
         self._closed = threading.Event()
         self._listener: LinkListener | None = None
         self._doors: list[RelayDoor] = []
-        self._threads: list[threading.Thread] = []
+        self._loop, self._owns_loop = loop or LinkLoop(), loop is None
+        # Of the loop's own thread:
+        self._busy: set[StreamLink] = set()  # a thread has them
+        self._behind: dict[StreamLink, float] = {}  # who heard of a round before we did, and how long it is waited for
+        self._asking: dict[StreamLink, _Asked] = {}  # for what is not cut yet
+        self._begun: dict[StreamLink, float] = {}  # when a frame began that is not whole yet
+        self._next_look = math.inf
+        aggregator.call_when_stirred(self._stirred)
 
     def listen(
         self, security: Security, address: Address | None, limits: LinkLimits, roster: Callable[[], Roster | None]
@@ -117,10 +130,12 @@ class ShardServer:
         with self._lock:
             links = list(self._links)
         for link in links:
-            link.close()
+            self._let_go(link)
         self._accepting.join()
-        for thread in self._threads:
-            thread.join(timeout=5.0)
+        with self._left:
+            self._left.wait_for(lambda: not self._links, _FAREWELL)
+        if self._owns_loop:
+            self._loop.close()
 
     def review(self, refusal_of: Callable[[PeerIdentity], Refusal | None]) -> None:
         """Close the links of peers that were welcome once and are no longer."""
@@ -129,7 +144,7 @@ class ShardServer:
         for link, reason in reasons:
             if reason is not None:
                 _LOG.warning("the link of %s is closed: %s", link.peer.name, reason.value)
-                link.close()
+                self._let_go(link)
 
     def accounts(self) -> list[LinkAccount]:
         """Return what went over links that others dialled, for each of them."""
@@ -153,48 +168,240 @@ class ShardServer:
                 continue
             except LinkClosed:
                 return
-            thread = threading.Thread(
-                target=self._serve, args=(link,), name=f"eris-server {link.peer.name}", daemon=True
-            )
-            try:
-                thread.start()
-            except RuntimeError as error:  # no more threads: not the end of those who are served
-                link.close()
-                _LOG.warning("the link of %s cannot be served: %s", link.peer.name, error)
-                continue
-            self._threads = [*(served for served in self._threads if served.is_alive()), thread]
+            self._take_in(link)
 
-    def _serve(self, link: StreamLink) -> None:
-        self._replace_older(link)
-        try:
-            while not self._closed.is_set():
-                self._answer(link)
-        except LinkClosed:
-            pass
-        except (LinkError, Refused) as error:
-            self._complain(link, "the link of %s ends: %s", error)
-        finally:
-            link.close()
-            with self._lock:
-                self._links.discard(link)
-                self._past[link.peer.name] = self._past.get(link.peer.name, LinkAccount(link.peer.name)).plus(link)
-                self._left.notify_all()
-
-    def _replace_older(self, link: StreamLink) -> None:
+    def _take_in(self, link: StreamLink) -> None:
         """Let a peer have one link: who dials again has lost the last one, or wants to use up our threads.
 
         What the older link had brought in part is given up before the new one may bring it again.
         """
         with self._left:
-            older = [other for other in self._links if other.peer.name == link.peer.name]
+            older = {other for other in self._links if other.peer.name == link.peer.name}
             self._links.add(link)
-            for other in older:
-                other.close()
             self._left.notify_all()  # one that was itself waiting for an older one need not any more
+        for other in older:
+            self._let_go(other)
         if older:
             self._aggregator.stir()
+        self._loop.post(partial(self._begin, link, older))
+
+    def _begin(self, link: StreamLink, older: set[StreamLink]) -> None:
+        """Serve a new link, when the older ones of its peer are done with."""
+        if self._busy.isdisjoint(older):
+            self._look(link)
+            return
+        try:
+            self._loop.hand_over(partial(self._take_place, link, older))
+        except RuntimeError as error:  # no more threads: not the end of those who are served
+            _LOG.warning("the link of %s cannot be served: %s", link.peer.name, error)
+            self._end(link)
+
+    def _take_place(self, link: StreamLink, older: set[StreamLink]) -> None:
         with self._left:
             self._left.wait_for(lambda: link.closed or self._links.isdisjoint(older), _FAREWELL)
+        self._loop.post(partial(self._look, link))
+
+    def _let_go(self, link: StreamLink) -> None:
+        """Close a link, whoever has it; the loop strikes it off."""
+        link.close()
+        self._loop.post(partial(self._end, link))
+
+    # ── in the loop ──
+
+    def _look(self, link: StreamLink) -> None:
+        """Serve what has come on a link, as far as it is whole."""
+        try:
+            while link not in self._busy and link not in self._behind and link not in self._asking:
+                if not self._serve_next(link):
+                    return
+            self._loop.forget(link)  # it sends more while it waits: that stays where it is
+        except LinkClosed:
+            self._end(link)
+        except (LinkError, Refused) as error:
+            self._complain(link, "the link of %s ends: %s", error)
+            self._end(link)
+        except Exception:  # noqa: BLE001 - one link that fails must not end the others
+            _LOG.exception("the link of %s failed", link.peer.name)
+            self._end(link)
+
+    def _serve_next(self, link: StreamLink) -> bool:
+        """Serve the next message, or let somebody do it; False if it has to come first."""
+        ready = link.pull(HEADER_BYTES + SHORT)
+        if ready < HEADER_BYTES:
+            self._await_rest(link, begun=ready > 0)
+            return False
+        frame = Header.decode(link.peek(0, HEADER_BYTES))
+        if frame.total > SHORT or frame.length != frame.total or frame.kind not in (Kind.CONTRIBUTION, Kind.FETCH):
+            self._lend(link, partial(self._answer, link))
+        elif ready < HEADER_BYTES + frame.length:
+            self._await_rest(link, begun=True)
+            return False
+        elif self._is_early(frame):
+            self._behind.setdefault(link, time.monotonic() + _BEHIND)
+            self._look_again(self._behind[link])
+        else:
+            self._serve_short(link, frame)
+        return True
+
+    def _await_rest(self, link: StreamLink, *, begun: bool) -> None:
+        self._loop.watch(link, partial(self._look, link))
+        if not begun:
+            self._begun.pop(link, None)
+            return
+        until = self._begun.setdefault(link, time.monotonic() + link.limits.idle)
+        if time.monotonic() >= until:
+            raise LinkTimeout("idle", f"a frame was not whole after {link.limits.idle:g} s", peer=link.peer.name)
+        self._look_again(until)
+
+    def _is_early(self, frame: Header) -> bool:
+        if frame.kind is Kind.FETCH and frame.total:  # a question in words names no round in its header
+            return False
+        return not self._aggregator.knows(frame.plan.hex(), (frame.epoch, frame.round))
+
+    def _serve_short(self, link: StreamLink, frame: Header) -> None:
+        """Serve a message that is here as a whole; what it takes to answer it may wait, but not in the loop."""
+        self._begun.pop(link, None)
+        header = framing.receive_header(link, math.inf)
+        if frame.kind is Kind.CONTRIBUTION:
+            link.cork()
+            self._take(link, header)
+            self._send_off(link)
+            return
+        question = framing.receive_question(link, header, math.inf)
+        if isinstance(question, ShardQuestion):
+            self._asking[link] = _Asked(question, self._deadline(), time.monotonic() + _BEHIND)
+            self._answer_question(link)
+        else:
+            self._lend(link, partial(self._serve_question, link, question))
+
+    def _is_unmasker(self, link: StreamLink, question: ShardQuestion) -> bool:
+        """Whether who asks has something to do before it is answered."""
+        plan, sender = self._aggregator.plan, self._peer_of(link.peer.name)
+        if plan is None or not plan.unmaskers or not 0 <= question.shard < plan.shards:
+            return False
+        return sender in plan.unmaskers_of(question.shard)
+
+    def _answer_all(self) -> None:
+        """Look again at all who wait: a round was opened, something was cut, or time is up."""
+        now = time.monotonic()
+        early = [link for link, until in self._behind.items() if now >= until or self._knows_plan(link)]
+        for link in early:
+            if now >= self._behind.pop(link):
+                self._lend(link, partial(self._answer, link))  # it is refused, as the plan is not here
+            else:
+                self._look(link)
+        for link in [*self._asking]:
+            try:
+                self._answer_question(link)
+                if link not in self._asking:
+                    self._look(link)
+            except LinkError:
+                self._end(link)
+        for link in [link for link, until in self._begun.items() if now >= until]:
+            self._look(link)
+
+    def _stirred(self) -> None:
+        if self._listener is not None:
+            self._loop.post(self._answer_all)
+
+    def _knows_plan(self, link: StreamLink) -> bool:
+        frame = Header.decode(link.peek(0, HEADER_BYTES))
+        return self._aggregator.knows(frame.plan.hex(), (frame.epoch, frame.round))
+
+    def _answer_question(self, link: StreamLink) -> None:
+        """Answer who asks for a shard, if it is known what became of it."""
+        question, deadline, behind = self._asking[link]
+        known, now = self._aggregator.knows(question.plan, (question.epoch, question.round)), time.monotonic()
+        if known and self._is_unmasker(link, question):
+            del self._asking[link]
+            self._lend(link, partial(self._serve_question, link, question))
+            return
+        try:
+            outcome = self._aggregator.outcome_now(question.plan, question.shard) if known or now >= behind else None
+            if outcome is None and now >= deadline:
+                raise Refused(Reason.LATE, "the shard was not cut in time", shard=question.shard)
+            if outcome is None:
+                self._look_again(min(deadline, self._aggregator.next_due if known else behind))
+                return
+            published = _published(outcome)
+        except Refused as refusal:
+            del self._asking[link]
+            link.cork()
+            framing.send_refusal(link, refusal, deadline, self._sealed())
+            self._send_off(link)
+            return
+        del self._asking[link]
+        if published.values.nbytes + published.buffers.nbytes > SHORT:
+            self._lend(link, partial(self._serve_question, link, question))
+            return
+        link.cork()
+        self._send(link, question, published, deadline)
+        self._send_off(link)
+
+    def _send_off(self, link: StreamLink) -> None:
+        """Send what was kept back; who does not read it is waited for by a thread."""
+        if not link.uncork():
+            self._lend(link, partial(link.flush, deadline=self._deadline()))
+
+    def _look_again(self, moment: float) -> None:
+        if moment < self._next_look:
+            self._next_look = moment
+            self._loop.at(moment, self._look_now)
+
+    def _look_now(self) -> None:
+        self._next_look = math.inf
+        self._aggregator.tick()
+        self._answer_all()
+
+    def _lend(self, link: StreamLink, work: Callable[[], None]) -> None:
+        """Let a thread have a link for something that may wait."""
+        self._loop.forget(link)
+        self._begun.pop(link, None)
+        self._busy.add(link)
+        try:
+            self._loop.hand_over(partial(self._work, link, work))
+        except RuntimeError as error:  # no more threads: not the end of those who are served
+            self._busy.discard(link)
+            link.close()
+            _LOG.warning("the link of %s cannot be served: %s", link.peer.name, error)
+            raise LinkClosed("no thread is left", clean=False, peer=link.peer.name) from error
+
+    def _work(self, link: StreamLink, work: Callable[[], None]) -> None:
+        """Do it in a thread, and give the link back to the loop."""
+        try:
+            work()
+        except LinkClosed:
+            link.close()
+        except (LinkError, Refused) as error:
+            self._complain(link, "the link of %s ends: %s", error)
+            link.close()
+        except Exception:  # noqa: BLE001 - the link is given back whatever happens
+            _LOG.exception("the link of %s failed", link.peer.name)
+            link.close()
+        self._loop.post(partial(self._take_back, link))
+
+    def _take_back(self, link: StreamLink) -> None:
+        self._busy.discard(link)
+        if link.closed:
+            self._end(link)
+        else:
+            self._look(link)
+
+    def _end(self, link: StreamLink) -> None:
+        """Strike a link off, unless a thread still has it."""
+        link.close()
+        if link in self._busy:
+            return
+        self._loop.forget(link)
+        for waiting in (self._behind, self._asking, self._begun):
+            waiting.pop(link, None)
+        with self._lock:
+            if link in self._links:
+                self._links.discard(link)
+                self._past[link.peer.name] = self._past.get(link.peer.name, LinkAccount(link.peer.name)).plus(link)
+            self._left.notify_all()
+
+    # ── in a thread, which may wait ──
 
     def _answer(self, link: Link) -> None:
         try:
@@ -293,16 +500,18 @@ class ShardServer:
             if isinstance(question, SnapshotQuestion):
                 framing.send_snapshot(link, self._snapshot(), deadline)
                 return
-            published = self._published(link, question, deadline)
-            if isinstance(question, ManifestQuestion):
-                framing.send_manifest(link, published, deadline)
-            else:
-                if published.values.nbytes >= _LONG:
-                    self._under_way.wait()
-                framing.send_published(link, published, deadline)
-            self._fault_points("served", round=published.manifest.round, shard=published.manifest.shard)
+            self._send(link, question, self._published(link, question, deadline), deadline)
         except Refused as refusal:
             framing.send_refusal(link, refusal, deadline, self._sealed())
+
+    def _send(self, link: Link, question: ShardQuestion | HashQuestion, published: Published, deadline: float) -> None:
+        if isinstance(question, ManifestQuestion):
+            framing.send_manifest(link, published, deadline)
+        else:
+            if published.values.nbytes >= _LONG:
+                self._under_way.wait()
+            framing.send_published(link, published, deadline)
+        self._fault_points("served", round=published.manifest.round, shard=published.manifest.shard)
 
     def _published(self, link: Link, question: ShardQuestion | HashQuestion, deadline: float) -> Published:
         if isinstance(question, HashQuestion):
@@ -315,10 +524,7 @@ class ShardServer:
             plan, (question.epoch, question.round), time.monotonic() + _BEHIND, lambda: link.closed
         )
         self._have_unmasked(link, plan, shard, deadline)
-        outcome = self._aggregator.outcome(plan, shard, deadline, lambda: link.closed)
-        if isinstance(outcome, Withheld):
-            raise Refused(outcome.reason, "the shard is not published in this round", shard=shard)
-        return outcome
+        return _published(self._aggregator.outcome(plan, shard, deadline, lambda: link.closed))
 
     def _have_unmasked(self, link: Link, digest: str, shard: int, deadline: float) -> None:
         """Let whoever asks for a shard take its pads off first, if that is its duty; it waits on this link anyway."""
@@ -337,3 +543,17 @@ class ShardServer:
             if refusal.reason in (Reason.MALFORMED, Reason.WRONG_SIZE):
                 raise LinkClosed(f"no pads: {refusal.what}", clean=False, peer=link.peer.name) from refusal
             self._complain(link, "the pads of %s: %s", refusal)
+
+
+class _Asked(NamedTuple):
+    """A question that waits."""
+
+    question: ShardQuestion
+    deadline: float
+    behind: float  # until when its round may still be opened here
+
+
+def _published(outcome: Published | Withheld) -> Published:
+    if isinstance(outcome, Withheld):
+        raise Refused(outcome.reason, "the shard is not published in this round", shard=outcome.shard)
+    return outcome

@@ -28,6 +28,9 @@ def _never() -> bool:
     return False
 
 
+def _nothing() -> None: ...
+
+
 _LONG = 1 << 20  # bytes of a contribution that are worth waiting for another one to be added up
 _AT_ONCE = 3  # such contributions that are received at a time where each is added up and let go
 _YIELD = 0.2  # seconds that one more waits at most: whoever has a slow link holds up nobody
@@ -40,10 +43,24 @@ class SharedAggregator:
         self, aggregator: Aggregator, on_cut: Callable[[Outcome, int], None], emit: EventStream | None = None
     ) -> None:
         self._aggregator, self._on_cut, self._emit = aggregator, on_cut, emit or EventStream()
-        self._changed = threading.Condition()
+        self._changed, self._stirred = threading.Condition(), _nothing
         self._abstained: dict[int, Withheld] = {}  # shards of a round that is sat out
         self._closed = False
         self._arriving = threading.BoundedSemaphore(_AT_ONCE)
+
+    def call_when_stirred(self, stirred: Callable[[], None]) -> None:
+        """Call this, which may not wait, whenever a round opens or something is cut: for who waits without a thread."""
+        self._stirred = stirred
+
+    @property
+    def next_due(self) -> float:
+        """When `tick` may do something though nothing came."""
+        return self._aggregator.next_due
+
+    def knows(self, digest: str, when: tuple[int, int]) -> bool:
+        """Whether this peer has opened that plan, or a later one."""
+        with self._changed:
+            return self._closed or self._has(digest) or self._is_past(when)
 
     @contextmanager
     def in_turn(self, size: int) -> Iterator[None]:
@@ -78,14 +95,14 @@ class SharedAggregator:
         with self._changed:
             self._aggregator.begin(plan, time.monotonic())
             self._abstained = {}
-            self._changed.notify_all()
+            self._stir()
 
     def abstain(self, plan: RoundPlan) -> list[Withheld]:
         """Sit a round out, after a restart in its middle."""
         with self._changed:
             notices = self._aggregator.abstain(plan)
             self._abstained = {notice.shard: notice for notice in notices}
-            self._changed.notify_all()
+            self._stir()
         return notices
 
     def without(self, peers: Iterable[int], *, away: bool = True) -> None:
@@ -136,7 +153,7 @@ class SharedAggregator:
             outcomes, round = self._aggregator.tick(time.monotonic()), self.plan.round if self.plan else -1
             seen = self._seen(outcomes) if outcomes and self._emit.wants(Received) else []
             if outcomes or len(self._aggregator.cuts()) != cuts:
-                self._changed.notify_all()
+                self._stir()
         for outcome in outcomes:
             self._on_cut(outcome, round)
         for event in seen:
@@ -153,18 +170,29 @@ class SharedAggregator:
             with self._changed:
                 if gone():
                     raise Refused(Reason.LATE, "who asked has gone", shard=shard)
-                if self._closed or not self._has(plan):
-                    raise Refused(Reason.WRONG_PLAN, "this round is not open here", shard=shard)
-                if (found := self._aggregator.outcome(shard) or self._abstained.get(shard)) is not None:
+                if (found := self._found(plan, shard)) is not None:
                     return found
-                if shard not in self._aggregator.plan.shards_of(self._aggregator.peer):  # type: ignore[union-attr]
-                    raise Refused(Reason.WRONG_SHARD, "this peer does not own the shard", shard=shard)
                 wait = min(deadline, self._aggregator.next_due) - time.monotonic()
                 if wait > 0:
                     self._changed.wait(wait)
             if time.monotonic() >= deadline:
                 raise Refused(Reason.LATE, "the shard was not cut in time", shard=shard)
             self.tick()
+
+    def outcome_now(self, plan: str, shard: int) -> Outcome | None:
+        """Return what has become of a shard; None if that is not known yet."""
+        with self._changed:
+            return self._found(plan, shard)
+
+    def _found(self, digest: str, shard: int) -> Outcome | None:
+        plan = self._aggregator.plan
+        if self._closed or plan is None or not self._has(digest):
+            raise Refused(Reason.WRONG_PLAN, "this round is not open here", shard=shard)
+        if (found := self._aggregator.outcome(shard) or self._abstained.get(shard)) is not None:
+            return found
+        if shard not in plan.shards_of(self._aggregator.peer):
+            raise Refused(Reason.WRONG_SHARD, "this peer does not own the shard", shard=shard)
+        return None
 
     def cut(self, plan: str, shard: int, deadline: float, gone: Gone = _never) -> Cut | None:
         """Wait for a masked shard to be cut, for whoever unmasks it; None if it is decided without that."""
@@ -192,13 +220,17 @@ class SharedAggregator:
     def stir(self) -> None:
         """Let all who wait here look again whether the one they wait for has gone."""
         with self._changed:
-            self._changed.notify_all()
+            self._stir()
 
     def close(self) -> None:
         """Let nobody wait any more."""
         with self._changed:
             self._closed = True
-            self._changed.notify_all()
+            self._stir()
+
+    def _stir(self) -> None:
+        self._changed.notify_all()
+        self._stirred()
 
     def _is_past(self, when: tuple[int, int]) -> bool:
         return self._aggregator.plan is not None and self._aggregator.plan.when >= when

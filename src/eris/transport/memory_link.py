@@ -62,6 +62,12 @@ class _Pipe:
         patience.moved(count)
         return count
 
+    @property
+    def holds(self) -> bool:
+        """Whether a read would not wait."""
+        with self._changed:
+            return bool(self._pieces) or self._ended or self._cut
+
     def end(self, *, cut: bool) -> None:
         with self._changed:
             self._ended, self._cut = self._ended or not cut, self._cut or cut
@@ -90,6 +96,16 @@ class _MemoryStream:
         count = self._incoming.read_into(view, patience)
         self.wire_received += count
         return count
+
+    def fileno(self) -> int:
+        return -1  # there is nothing to wait on: links in memory are used by a thread at each end
+
+    def write_now(self, data: memoryview) -> bool:
+        self.write(data, Patience())
+        return True
+
+    def read_now(self, view: memoryview) -> int | None:
+        return self.read_into(view, Patience()) if self._incoming.holds else None
 
     def finish(self) -> None:
         self._outgoing.end(cut=False)

@@ -31,6 +31,7 @@ class SocketStream:
         self._room = select.poll()
         self._room.register(connection, select.POLLOUT)
         self.wire_sent = self.wire_received = 0
+        self._late = b""  # what `write_now` could not send
         self._last_count: KernelCount | None = None
         _tune(connection)
 
@@ -53,8 +54,16 @@ class SocketStream:
         """What the kernel counted, up to the end if the socket is closed."""
         return kernel_count(self._socket) or self._last_count
 
+    def fileno(self) -> int:
+        """The descriptor of the socket; -1 if it is closed."""
+        return self._socket.fileno()
+
     def write(self, data: memoryview, patience: Patience) -> None:
         """Send all of `data`."""
+        self.flush(patience)
+        self._send(data, patience)
+
+    def _send(self, data: memoryview, patience: Patience) -> None:
         while data.nbytes:
             seconds = patience.left()
             try:
@@ -67,9 +76,35 @@ class SocketStream:
             patience.moved(count)
             data = data[count:]
 
+    def write_now(self, data: memoryview) -> bool:
+        """Send what the kernel takes at once; False if `flush` has to send the rest."""
+        if self._late:
+            self._late += bytes(data)
+            return False
+        try:
+            count = self._socket.send(data, socket.MSG_DONTWAIT)
+        except OSError as error:
+            _require_timeout(error)
+            count = 0
+        self.wire_sent += count
+        self._late = bytes(data[count:])
+        return not self._late
+
     def flush(self, patience: Patience) -> None:
-        """Do nothing: nothing is kept back here."""
-        del patience
+        """Send what was too much for the kernel at once."""
+        if self._late:
+            late, self._late = self._late, b""
+            self._send(memoryview(late), patience)
+
+    def read_now(self, view: memoryview) -> int | None:
+        """Receive what is there; None if that is nothing, 0 if the other side has closed."""
+        try:
+            count = self._socket.recv_into(view, 0, socket.MSG_DONTWAIT)
+        except OSError as error:
+            _require_timeout(error)
+            return None
+        self.wire_received += count
+        return count
 
     def read_into(self, view: memoryview, patience: Patience) -> int:
         """Receive at least one byte; 0 if the other side has closed."""

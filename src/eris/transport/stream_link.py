@@ -52,6 +52,18 @@ class Stream(Protocol):
         """Read at least one byte into `view`; 0 means that the other side said goodbye."""
         ...
 
+    def fileno(self) -> int:
+        """The descriptor to wait on for bytes."""
+        ...
+
+    def read_now(self, view: memoryview) -> int | None:
+        """Read into `view` what is there, without waiting: None if that is nothing, 0 for a goodbye."""
+        ...
+
+    def write_now(self, data: memoryview) -> bool:
+        """Take all of `data` and send what goes without waiting; False if `flush` has to send the rest."""
+        ...
+
     def finish(self) -> None:
         """Say goodbye if that is possible without waiting."""
         ...
@@ -73,6 +85,8 @@ class StreamLink:
         self._turn = threading.Lock()
         self._closed = self._broken = False
         self._frames_sent = self._frames_received = self._sent = self._received = 0
+        self._ahead = bytearray()  # what came and was not asked for yet
+        self._corked: bytearray | None = None  # what is kept back until `uncork`
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._peer}{', closed' if self._closed else ''})"
@@ -118,14 +132,60 @@ class StreamLink:
         views = [_flat(buffer) for buffer in buffers]
         length = sum(view.nbytes for view in views)
         self._check_frame(header, length)
-        with _Step(self):
-            patience = self._patience(deadline)
+        if self._corked is not None:
+            self._require_open()
             for view in (memoryview(header), *views):
-                self._stream.write(view, patience)
-            if not more:
-                self._stream.flush(patience)
-            self._sent += len(header) + length
-            self._frames_sent += 1
+                self._corked += view
+        else:
+            with _Step(self):
+                patience = self._patience(deadline)
+                for view in (memoryview(header), *views):
+                    self._stream.write(view, patience)
+                if not more:
+                    self._stream.flush(patience)
+        self._sent += len(header) + length
+        self._frames_sent += 1
+
+    def fileno(self) -> int:
+        """The descriptor to wait on; -1 if there is none any more."""
+        return self._stream.fileno()
+
+    def pull(self, most: int) -> int:
+        """Take in what has come, without waiting, and return how many bytes lie ready: `most`, or a little more.
+
+        What is received next is taken from them.
+        """
+        with _Step(self):
+            before = len(self._ahead)
+            while len(self._ahead) < most:
+                count = self._stream.read_now(_scratch())
+                if not count:
+                    if count == 0 and len(self._ahead) == before:
+                        raise LinkClosed("the other side closed the link", clean=not before, peer=self._peer)
+                    break
+                self._ahead += _scratch()[:count]
+        return len(self._ahead)
+
+    def peek(self, start: int, stop: int) -> bytes:
+        """Return a stretch of what lies ready, and leave it there."""
+        return bytes(self._ahead[start:stop])
+
+    def cork(self) -> None:
+        """Keep back all that is sent from now on."""
+        self._corked = bytearray()
+
+    def uncork(self) -> bool:
+        """Send what was kept back, as far as that goes without waiting; False if `flush` has to send the rest."""
+        kept, self._corked = self._corked, None
+        if not kept:
+            return True
+        with _Step(self):
+            return self._stream.write_now(memoryview(kept))
+
+    def flush(self, *, deadline: float | None = None) -> None:
+        """Send what is left of what was kept back."""
+        with _Step(self):
+            self._stream.flush(self._patience(deadline))
 
     def receive_header(self, *, deadline: float | None = None) -> bytes:
         """Return the header of the next frame; the first byte may take until the deadline (without: the idle time)."""
@@ -208,7 +268,7 @@ class StreamLink:
     def _await_frame(self, view: memoryview, deadline: float | None) -> int:
         idle = self._limits.idle if deadline is None else math.inf
         try:
-            count = self._stream.read_into(view, Patience(idle, deadline, peer=self._label))
+            count = self._read_into(view, Patience(idle, deadline, peer=self._label))
         except LinkTimeout as timeout:
             timeout.between_frames = True
             raise
@@ -218,10 +278,18 @@ class StreamLink:
 
     def _fill(self, view: memoryview, patience: Patience) -> None:
         while view.nbytes:
-            count = self._stream.read_into(view, patience)
+            count = self._read_into(view, patience)
             if not count:
                 raise LinkClosed("the other side closed the link within a frame", clean=False, peer=self._peer)
             view = view[count:]
+
+    def _read_into(self, view: memoryview, patience: Patience) -> int:
+        if not self._ahead:
+            return self._stream.read_into(view, patience)
+        count = min(len(self._ahead), view.nbytes)
+        view[:count] = self._ahead[:count]
+        del self._ahead[:count]
+        return count
 
     def _patience(self, deadline: float | None) -> Patience:
         return Patience(self._limits.idle, deadline, peer=self._label)
@@ -252,6 +320,20 @@ class _Step:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._link._end_step(error)
+
+
+class _Scratch(threading.local):
+    """Room for each thread to take bytes in; not for each link, of which there may be thousands."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(_SCRATCH))
+
+
+_SCRATCHES = _Scratch()
+
+
+def _scratch() -> memoryview:
+    return _SCRATCHES.view
 
 
 def _flat(buffer: Bytes) -> memoryview:

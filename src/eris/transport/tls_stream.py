@@ -23,6 +23,7 @@ __all__ = ["TlsStream"]
 CHUNK = 256 * 1024  # encrypted at once and handed to the kernel at once
 _SMALL = 64 * 1024  # what is less waits for more, or for the end of the frame
 _RECORD = 16 * 1024  # the longest that TLS knows
+_NOTHING = memoryview(b"")
 _GOODBYE = 0.2  # seconds a goodbye may wait for room in the socket's buffer
 
 # What the other side's TLS library says when it refuses us, and what ours says when we refuse it.
@@ -48,8 +49,8 @@ class TlsStream:
         self._wire = wire
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
-        self._buffer, self._record = memoryview(bytearray(_RECORD)), memoryview(bytearray(_RECORD))
-        self._unsent, self._unread = bytearray(), self._record[:0]
+        self._buffer = self._record = _NOTHING  # made when they are needed: a link that rests has none
+        self._unsent, self._unread = bytearray(), _NOTHING
 
     @property
     def wire_sent(self) -> int:
@@ -101,13 +102,63 @@ class TlsStream:
         self._encrypt_unsent()
         if self._outgoing.pending:
             self._wire.write(memoryview(self._outgoing.read()), patience)
+        else:
+            self._wire.flush(patience)
+
+    def fileno(self) -> int:
+        """The descriptor of the socket."""
+        return self._wire.fileno()
+
+    def write_now(self, data: memoryview) -> bool:
+        """Encrypt all of `data` and send what goes at once; False if `flush` has to send the rest."""
+        self._unsent += data
+        self._encrypt_unsent()
+        return self._wire.write_now(memoryview(self._outgoing.read()))
+
+    def read_now(self, view: memoryview) -> int | None:
+        """Decrypt into `view` what is there; None if that is nothing, 0 if the other side said goodbye."""
+        if self._unread.nbytes:
+            return self._take_unread(view)
+        while True:
+            try:
+                if self._incoming.pending or self._tls.pending():
+                    return cast(int, self._tls.read(view.nbytes, view))
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLZeroReturnError:
+                return 0
+            except ssl.SSLEOFError as error:
+                raise LinkClosed("the connection ended without a goodbye", clean=False) from error
+            except ssl.SSLError as error:
+                raise self._failure(error) from error
+            count = self._wire.read_now(view)  # encrypted, and decrypted to the same place
+            if count is None:
+                return None
+            if count == 0:
+                return self._end_of_wire()
+            self._incoming.write(view[:count])
+
+    def _end_of_wire(self) -> int:
+        """Return 0 after a goodbye; what ended without one is an error."""
+        try:
+            self._incoming.write_eof()
+            self._tls.read(1)
+        except ssl.SSLZeroReturnError:
+            return 0
+        except ssl.SSLError as error:
+            raise LinkClosed("the connection ended without a goodbye", clean=False) from error
+        raise LinkClosed("the connection ended within a message", clean=False)
 
     def read_into(self, view: memoryview, patience: Patience) -> int:
         """Decrypt into `view` what is there, at least one byte; 0 if the other side said goodbye."""
         if not self._unread.nbytes and view.nbytes < _RECORD:  # headers and other small pieces: a record at a time
+            self._record = self._record or memoryview(bytearray(_RECORD))
             self._unread = self._record[: self._decrypt_into(self._record, patience)]
         if not self._unread.nbytes:
             return 0 if view.nbytes < _RECORD else self._decrypt_into(view, patience)
+        return self._take_unread(view)
+
+    def _take_unread(self, view: memoryview) -> int:
         count = min(view.nbytes, self._unread.nbytes)
         view[:count], self._unread = self._unread[:count], self._unread[count:]
         return count
@@ -163,6 +214,7 @@ class TlsStream:
                 self._receive(patience)
 
     def _receive(self, patience: Patience) -> None:
+        self._buffer = self._buffer or memoryview(bytearray(_RECORD))
         count = self._wire.read_into(self._buffer, patience)
         if count:
             self._incoming.write(self._buffer[:count])
