@@ -21,6 +21,7 @@ from eris.peer import framing
 from eris.peer import shard_server as server_module
 from eris.protocol.messages import Manifest
 from eris.transport.link import LinkError
+from eris.transport.stream_link import StreamLink
 from eris.wire import Header, Kind, encode_upload
 from eris.wire.frame import HEADER_BYTES
 from eris.wire.schema import decode, encode
@@ -32,6 +33,17 @@ SLOW = int(os.environ.get("ERIS_HOSTILE_STREAMS", "120000"))  # nine times that 
 ROUND = 4  # streams in one round
 KINDS = ["dense", "dsc", "top-k"]
 ROOM = 10 * 2**20
+
+
+def serve(scene: Scene, link: StreamLink) -> None:
+    """Serve a link to its end, as the thread of a long message does."""
+
+    def all_that_comes() -> None:
+        while True:
+            scene.server._answer(link)
+
+    scene.server._work(link, all_that_comes)
+    assert link.closed
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +68,7 @@ def attack_server(kind: str, count: int, seed: int) -> Counter[str]:
         if attempt % ROUND == 0:
             scene.open()
         link, answered = scripted(mutate(bytes(honest.data), honest.frames, chance), name(HOSTILE))
-        scene.server._serve(link)
+        serve(scene, link)
         seen.update(_kinds(bytes(answered)))
         if attempt % ROUND == ROUND - 1:
             seen["rounds without it" if _unharmed(scene, without) else "rounds with its own lie"] += 1
@@ -185,7 +197,7 @@ def test_values_that_are_not_finite_are_refused_before_they_are_folded(value: fl
     scene.uploads[HOSTILE].part.symbols[3] = value
     honest = spoken_by_member(scene)
     link, answered = scripted(bytes(honest.data), name(HOSTILE))
-    scene.server._serve(link)
+    serve(scene, link)
     assert _kinds(bytes(answered))[:2] == ["REFUSAL", "non-finite"]
     assert scene.conclude(0, 1, 2).manifest.contributors == (0, 1, 2)
 
@@ -198,7 +210,7 @@ def test_a_contribution_again_gets_the_same_receipt_and_another_one_is_refused()
     answers = []
     for stream in (first, first, second):
         link, answered = scripted(bytes(stream.data), name(HOSTILE))
-        scene.server._serve(link)
+        serve(scene, link)
         answers.append(_kinds(bytes(answered)))
     assert [answer[0] for answer in answers] == ["RECEIPT", "RECEIPT", "REFUSAL"]
     assert answers[2][1] == "conflict"
@@ -207,7 +219,7 @@ def test_a_contribution_again_gets_the_same_receipt_and_another_one_is_refused()
 def test_nobody_contributes_for_somebody_else() -> None:
     scene = Scene()
     link, answered = scripted(bytes(spoken_by_member(scene).data), name(1))
-    scene.server._serve(link)
+    serve(scene, link)
     assert _kinds(bytes(answered))[:2] == ["REFUSAL", "not-a-member"]
     assert not staged(scene)
 
@@ -221,7 +233,7 @@ def test_what_was_sent_in_another_round_or_run_is_refused(field: dict[str, objec
     scene = Scene()
     scene.uploads[HOSTILE] = replace(scene.uploads[HOSTILE], **field)
     link, answered = scripted(bytes(spoken_by_member(scene).data), name(HOSTILE))
-    scene.server._serve(link)
+    serve(scene, link)
     assert _kinds(bytes(answered))[:2] == ["REFUSAL", reason]
     assert not staged(scene)
 
@@ -241,7 +253,7 @@ def test_tiny_chunks_are_one_contribution_and_cost_no_memory(chunks: int) -> Non
     stream, before = b"".join(pieces), peak_memory()
     for _ in range(chunks // len(pieces) + 1):
         link, answered = scripted(stream, name(HOSTILE))
-        scene.server._serve(link)
+        serve(scene, link)
         assert _kinds(bytes(answered)) == ["RECEIPT"]
     assert peak_memory() - before < ROOM
     assert scene.conclude(0, 1, 2).manifest.contributors == (0, 1, 2, HOSTILE)
@@ -251,7 +263,7 @@ def test_chunks_out_of_order_are_refused_and_harm_nobody(caplog: pytest.LogCaptu
     logging.getLogger("eris").setLevel(logging.INFO)
     scene = Scene()
     link, answered = scripted(b"".join(reversed(tiny_chunks(scene)[:200])), name(HOSTILE))
-    scene.server._serve(link)
+    serve(scene, link)
     assert set(_kinds(bytes(answered))) <= {"REFUSAL", "malformed"}
     assert len(caplog.records) == 1
     assert scene.conclude(0, 1, 2).manifest.contributors == (0, 1, 2)
@@ -266,7 +278,7 @@ def test_an_oversized_message_is_refused_before_memory_is_spent_on_it() -> None:
     tracemalloc.start()  # also what is asked for and never used
     try:
         for link, _ in streams:
-            scene.server._serve(link)
+            serve(scene, link)
         assert tracemalloc.get_traced_memory()[1] < ROOM
     finally:
         tracemalloc.stop()
@@ -279,7 +291,7 @@ def test_each_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     scene.uploads[HOSTILE].part.symbols[3] = np.nan
     link, _ = scripted(bytes(spoken_by_member(scene).data[: spoken_by_member(scene).frames[1]]), name(HOSTILE))
-    scene.server._serve(link)
+    serve(scene, link)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "non-finite" in caplog.text
     assert name(HOSTILE) in caplog.text
@@ -289,5 +301,5 @@ def test_nothing_but_typed_errors_for_random_bytes() -> None:
     scene, chance = Scene(), random.Random(9)
     for _ in range(2000):
         link, answered = scripted(chance.randbytes(chance.randrange(400)), name(HOSTILE))
-        scene.server._serve(link)
+        serve(scene, link)
         assert not answered

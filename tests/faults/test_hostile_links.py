@@ -149,7 +149,7 @@ def test_who_waits_for_a_shard_and_dials_again_is_served_at_once(gate: Gate) -> 
     while len(gate.server._links) > 1 and time.monotonic() < until:
         time.sleep(0.02)
     assert len(gate.server._links) == 1  # the others' threads do not wait for the shard any more
-    assert threading.active_count() <= threads + 2
+    assert threading.active_count() <= threads + 4  # the loop, and who keeps a thread to spare
     gate.contribute(HOSTILE)
     for link in links:
         link.close()

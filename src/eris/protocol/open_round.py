@@ -29,6 +29,7 @@ class OpenRound:
     reports: dict[int, Report] = field(default_factory=dict)
     unread: dict[int, BriefReport] = field(default_factory=dict)  # reports of manifests that have not all come yet
     disputed: set[int] = field(default_factory=set)  # shards whose two aggregators do not say the same
+    _asked: dict[int, dict[int, bool]] = field(default_factory=dict)  # shard → who reported it early, and was asked
     _known: dict[int, str] = field(default_factory=dict)  # shard → digest of its (first) aggregator's manifest
     _joint: dict[tuple[int, ...], tuple[str, dict[int, str]]] = field(default_factory=dict)
 
@@ -69,10 +70,17 @@ class OpenRound:
         """Return what we still need from a peer to know what it holds."""
         if (brief := self.unread.get(peer)) is not None:
             lacking = tuple([shard for shard in brief.shards if shard not in self._known])
-            return Wanted(lacking, full=not lacking)  # with all manifests here, somebody signed two
+            # With all manifests here, somebody signed two.
+            return Wanted(tuple([shard for shard in lacking if self._asks(shard, peer)]), full=not lacking)
         report = self.reports.get(peer)
         held = report.held if report is not None else {}
         return Wanted(tuple([shard for shard, digest in held.items() if digest not in self.manifests]))
+
+    def _asks(self, shard: int, peer: int) -> bool:
+        """Whether to ask a peer for a manifest: its aggregator is about to bring it, so not all who report early."""
+        early = self._asked.setdefault(shard, {})
+        number = len(early) + 1
+        return early.setdefault(peer, number & (number - 1) == 0)  # the first, second, fourth, eighth …
 
     def done(self, here: Collection[int]) -> bool:
         """Whether all who are here have everything, and we have every manifest that they speak of."""
