@@ -1,8 +1,17 @@
-"""How far it goes: seconds and memory of a round against members and participants.
+"""How far it goes: seconds and memory of a round against members and participants, simulated or over real links.
 
     python benchmarks/scale.py --simulated [--members 1000,100000] [--plot docs/images/scaling-simulated.png]
+    python benchmarks/scale.py --real [--points 10x10,50x10,200x20,1000x50] [--n 62000] [--rounds 10] [--masked]
+                               [--out FILE] [--plot docs/images/scaling-real.png]
 
-Every point is a whole `eris run` in a process of its own, with one worker: softmax regression on made-up rows that are
+**Real**: every peer is a TLS endpoint of its own, with its own certificate, links, threads and connection to the
+coordinator; several of them share a process (at least eight processes), and the coordinator has one to itself. A point
+KxA plays rounds of a task that returns a fixed vector, so that a round is nothing but the protocol. The start lasts
+from the first peer's join to the end of the first round, in which everybody dials every aggregator. Bytes are the
+kernel's (TCP_INFO), of the coordinator its own count of documents; memory is the proportional share of all processes.
+`--out` adds each point to a file as it is measured, `--plot` draws what is there.
+
+**Simulated**: every point is a whole `eris run` in a process of its own, with one worker: softmax regression on made-up rows that are
 drawn when a member trains (27 values: what is measured is the machinery), one local step, A = 50; metrics, byte counts,
 verdicts and the exposure ledger are on. Told are the seconds until the first round begins, the median seconds of a
 round, what of these is not spent in the members' training, the seconds from the last round to the end, and the largest
@@ -37,6 +46,11 @@ AIMS = {
 def main() -> None:
     """Measure what is asked for and print it."""
     options = _options()
+    if options.real:
+        import scale_real
+
+        scale_real.main(options)
+        return
     if options.one:
         print(json.dumps(one(*map(int, options.one), fixed=options.fixed)))
         return
@@ -53,7 +67,16 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--simulated", action="store_true", required=True, help="crowds on this machine")
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--simulated", action="store_true", help="crowds on this machine")
+    kind.add_argument("--real", action="store_true", help="peers with certificates and links")
+    parser.add_argument("--points", default="10x10,50x10,200x20,1000x50", help="peers x aggregators of real federations")
+    parser.add_argument("--n", type=int, default=62_000, help="values of the real model")
+    parser.add_argument("--rounds", type=int, default=10, help="of a real federation")
+    parser.add_argument("--processes", type=int, default=8, help="that real peers share, at least")
+    parser.add_argument("--masked", action="store_true", help="real peers mask their shards")
+    parser.add_argument("--seconds", type=float, default=1800.0, help="a real federation that takes longer is given up")
+    parser.add_argument("--out", type=Path, help="where real points are kept")
     parser.add_argument("--members", default="", help="only these numbers of members, e.g. 1000,100000")
     parser.add_argument("--plot", type=Path, help="where to draw it")
     parser.add_argument("--fixed", action="store_true", help="whole numbers, which workers add up")
