@@ -11,10 +11,10 @@ from the first peer's join to the end of the first round, in which everybody dia
 kernel's (TCP_INFO), of the coordinator its own count of documents; memory is the proportional share of all processes.
 `--out` adds each point to a file as it is measured, `--plot` draws what is there.
 
-**Simulated**: every point is a whole `eris run` in a process of its own, with one worker: softmax regression on made-up rows that are
-drawn when a member trains (27 values: what is measured is the machinery), one local step, A = 50; metrics, byte counts,
-verdicts and the exposure ledger are on. Told are the seconds until the first round begins, the median seconds of a
-round, what of these is not spent in the members' training, the seconds from the last round to the end, and the largest
+**Simulated**: every point is a whole `eris run` in a process of its own, with one worker: softmax regression on made-up
+rows that are drawn when a member trains (27 values: what is measured is the machinery), one local step, A = 50;
+metrics, byte counts, verdicts and the exposure ledger are on. Told are the seconds until the first round begins, the
+median seconds of a round, what of these is not spent in the members' training, the seconds from the last round to the end, and the largest
 resident size. Seconds are told by the clock and by the processor: on a machine that does other work too, the latter are
 what an idle one would take. Prints JSON.
 """
@@ -70,7 +70,7 @@ def _options() -> argparse.Namespace:
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument("--simulated", action="store_true", help="crowds on this machine")
     kind.add_argument("--real", action="store_true", help="peers with certificates and links")
-    parser.add_argument("--points", default="10x10,50x10,200x20,1000x50", help="peers x aggregators of real federations")
+    parser.add_argument("--points", default="10x10,50x10,200x20,1000x50", help="real peers x aggregators")
     parser.add_argument("--n", type=int, default=62_000, help="values of the real model")
     parser.add_argument("--rounds", type=int, default=10, help="of a real federation")
     parser.add_argument("--processes", type=int, default=8, help="that real peers share, at least")

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
+from itertools import pairwise
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -112,11 +113,16 @@ def play(folder: Path, federation: dict[str, Any], shares: list[list[int]], seco
 
 
 def summary(
-    federation: dict[str, Any], shares: list[list[int]], began: float, told: list[dict[str, Any]], ends: Any, memory: int
+    federation: dict[str, Any],
+    shares: list[list[int]],
+    began: float,
+    told: list[dict[str, Any]],
+    ends: Any,
+    memory: int,
 ) -> dict[str, Any]:
-    """Return the point: medians over the rounds after the first two, per-round growth of everything that is counted."""
+    """Return the point: the median round after the first two, and what a round adds to everything that is counted."""
     times = [each["time"] for each in told]
-    rounds = [after - before for before, after in zip(times[1:], times[2:], strict=False)]
+    rounds = [after - before for before, after in pairwise(times[1:])]
     first, last, count = told[1], told[-1], len(told) - 2
 
     def grown(key: str) -> float:
@@ -183,19 +189,17 @@ def run_peers(
         if event.round == rounds - 1:
             last.set()
 
-    def be(number: int) -> None:
+    def node_of(number: int) -> Node:
         name = names(federation["peers"])[number]
         credentials = Credentials(folder / "ca" / "peers" / name)
         task = FixedTask(federation["peers"], number, federation["n"])
         settings = NodeSettings(name, listen=("127.0.0.1", 0), advertise="127.0.0.1", patience=1800.0, wait=600.0)
-        node = Node(shared, credentials, task, private_root(0, number), settings, listeners=[report])
-        nodes.append(node)
-        endings.append(node.run())
+        return Node(shared, credentials, task, private_root(0, number), settings, listeners=[report])
 
-    nodes, endings = list[Node](), list[str]()
+    nodes, endings = [node_of(number) for number in share], list[str]()
     pipe.send("here")
     pipe.recv()
-    threads = [threading.Thread(target=be, args=(number,), daemon=True) for number in share]
+    threads = [threading.Thread(target=lambda node=node: endings.append(node.run()), daemon=True) for node in nodes]
     for thread in threads:
         thread.start()
     last.wait()

@@ -26,8 +26,10 @@ from eris.peer.shard_server import ShardServer
 from eris.protocol.messages import Published
 from eris.transport.authority import Authority
 from eris.transport.bulletins import PeerIdle, Revoked, RunEnd
-from eris.transport.calls import BookAnswer
+from eris.transport.calls import PLACE_PURPOSE, BookAnswer
+from eris.transport.credentials import Credentials
 from eris.wire.frame import Header
+from eris.wire.schema import encode
 from tests.peer.test_start import Elsewhere
 from tests.peer.town import Town, after_rounds, settings, simulated, town
 
@@ -81,27 +83,45 @@ def test_prevented_a_friend_in_another_peers_place(tmp_path: Path, monkeypatch: 
     assert {shard for name, shard in received if name == place.names[FRIEND]} == {FRIEND}
 
 
-def test_neither_a_coordinator_that_has_members_knock_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lie", ["another address", "an address it has left", "a relay"])
+def test_prevented_a_coordinator_that_has_members_knock_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither: members dial where the book says. What answers there must have the peer's key, or it hears a greeting
-    of TLS and nothing else; the shard is lost.
-    """
+    """Prevented: a member dials no place that its peer did not sign, or has replaced; what it would send stays here."""
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as elsewhere:
         place_of_it = elsewhere.getsockname()
         threading.Thread(target=_listen, args=(elsewhere, heard), daemon=True).start()
-        told_otherwise(
-            monkeypatch,
-            lambda records: tuple(replace(r, address=place_of_it) if r.peer == VICTIM else r for r in records),
-        )
+
+        def lied(record: Any) -> Any:
+            if lie == "a relay":
+                return replace(record, address=None, relays=(place_of_it,))
+            if lie == "another address":
+                return replace(record, address=place_of_it)
+            old = replace(record, address=place_of_it, counter=record.counter - 1)
+            signed = victim.sign(PLACE_PURPOSE, encode(old.place(digest)))  # it was there once, and said so
+            return replace(old, signature=signed.hex())
+
+        def records(told: Any) -> Any:
+            if lie != "an address it has left":
+                return tuple(lied(r) if r.peer == VICTIM else r for r in told)
+            return told  # first the truth, or nobody could know that it was replaced
+
+        told_otherwise(monkeypatch, records)
         with town(tmp_path, CONFIG, round=4.0, connect=1.0) as place:
-            play(place)
+            victim, digest = Credentials(place.credentials[place.names[VICTIM]]), place.federation().digest
+            nodes = play(place)
             place.wait()
             assert place.coordinator.coordinator is not None
-            assert sum(place.coordinator.coordinator.lost_reasons.values()) >= 1
-    assert heard
-    assert all(data[:2] == b"\x16\x03" and len(data) < 4096 for data in heard)  # a handshake, never answered
+            if lie == "an address it has left":
+                book = nodes[place.names[FRIEND]]._book
+                book._records[VICTIM] = lied(book._records[VICTIM])
+                with pytest.raises(Refused, match="has replaced since"):
+                    book.place(VICTIM)
+            else:
+                assert sum(place.coordinator.coordinator.lost_reasons.values()) >= 1
+                assert "did not sign" in caplog.text
+    assert not heard
 
 
 def _listen(server: socket.socket, heard: list[bytes]) -> None:

@@ -29,7 +29,7 @@ class OneRecord:
     def __init__(self, address: tuple[str, int]) -> None:
         self.address = address
 
-    def record(self, peer: int) -> PeerRecord:
+    def place(self, peer: int) -> PeerRecord:
         return PeerRecord(peer, f"peer-{peer}", self.address, b"")
 
     def roster(self) -> dict[str, str]:

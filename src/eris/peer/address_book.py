@@ -2,7 +2,8 @@
 
 The coordinator is not believed: a certificate counts only if the federation's CA signed it for the name that the peer's
 number has in FEDERATION.toml, and its key is the one the roster pins. Else the coordinator could put a friend in
-somebody's place, who would then receive what was meant for that peer.
+somebody's place, who would then receive what was meant for that peer. And an address counts only if its peer signed it:
+a link to another one would tell its owner who talks to whom and when, though never what.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
+from eris.errors import Reason, Refused
 from eris.privacy.masking import MaskKey, key_statement
 from eris.protocol.messages import MANIFEST_PURPOSE, ShownKey
 from eris.protocol.round_plan import RoundPlan
-from eris.transport.calls import BookAnswer, BookRequest, PeerRecord
+from eris.transport.calls import PLACE_PURPOSE, BookAnswer, BookRequest, PeerRecord
 from eris.transport.credentials import Credentials
 from eris.transport.signatures import verify_message
+from eris.wire.schema import encode
 
 __all__ = ["AddressBook"]
 
@@ -27,8 +30,10 @@ MASK_PURPOSE = "mask-key"
 class AddressBook:
     """What this peer knows of the others; safe to use from many threads."""
 
-    def __init__(self, credentials: Credentials, run: str = "", *, peers: Sequence[str]) -> None:
-        """`peers` are all names, by number, as FEDERATION.toml has them."""
+    def __init__(self, credentials: Credentials, run: str = "", *, peers: Sequence[str], federation: str = "") -> None:
+        """`peers` are all names, by number, as FEDERATION.toml has them; `federation` is that file's digest."""
+        self._federation = federation
+        self._placed: dict[int, tuple[PeerRecord, int]] = {}  # records whose place was signed, and its counter
         self._credentials, self.run, self._peers = credentials, run, tuple(peers)
         self._keys: set[tuple[int, bytes]] = set()  # mask keys that were signed by whose they are
         self._lock = threading.Lock()
@@ -98,6 +103,29 @@ class AddressBook:
         """Return what is known of a peer."""
         with self._lock:
             return self._records.get(peer)
+
+    def place(self, peer: int) -> PeerRecord | None:
+        """Return where a peer can be dialled; refuse what it did not sign, or has replaced since.
+
+        Looked at when somebody is dialled, not when the book is learned: of a thousand peers most never are.
+        """
+        with self._lock:
+            record, (known, counter) = self._records.get(peer), self._placed.get(peer, (None, 0))
+        if record is None or not record.reachable or record is known:
+            return record
+        claim, signature = encode(record.place(self._federation)), bytes.fromhex(record.signature)
+        signed = verify_message(record.certificate, PLACE_PURPOSE, claim, signature)
+        if not signed or record.counter < counter:
+            what = "has replaced since" if signed else "did not sign"
+            raise Refused(
+                Reason.BAD_SIGNATURE,
+                f"the address book has an address of {record.name} that {record.name} {what}",
+                fix="the coordinator is not honest; nothing is sent there",
+                peer=peer,
+            )
+        with self._lock:
+            self._placed[peer] = record, record.counter
+        return record
 
     def certificate(self, fingerprint: str) -> bytes | None:
         """Return the certificate with this key that the CA gave to a peer, if it was ever in the book."""

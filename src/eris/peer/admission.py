@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import replace
 
 from eris.errors import ErisError, Refused
 from eris.peer.allegiance import Allegiance
@@ -21,7 +22,7 @@ from eris.protocol.member import NO_REFERENCE, Member
 from eris.protocol.messages import ShownKey
 from eris.protocol.roster import ROSTER_PURPOSE, RosterClaim
 from eris.protocol.round_plan import RoundPlan
-from eris.transport.calls import JoinRequest
+from eris.transport.calls import PLACE_PURPOSE, JoinRequest
 from eris.transport.control_client import ControlClient
 from eris.transport.credentials import Credentials
 from eris.transport.link import LinkClosed, LinkTimeout
@@ -60,6 +61,7 @@ class Admission:
         self.key, self._unmasker = key, unmasker  # our mask key, as others are shown it
         self._federation, self._settings, self._client, self._member = federation, settings, client, member
         self._credentials, self._signed = credentials, ("", 0, "")  # key, counter and signature of our entry
+        self._place: tuple[object, int, str] = None, 0, ""  # where we are, counter and signature of what we say of it
         self._aggregator, self._inbox, self._reporter, self._catch_up = aggregator, inbox, reporter, catch_up
         self._rosters, self._witness, self._weight, self._initial = rosters, witness, weight, initial
         self._stopped = threading.Event()
@@ -161,13 +163,22 @@ class Admission:
             self._signed = key, counter, self._credentials.sign(ROSTER_PURPOSE, encode(claim)).hex()
         return self._signed[1:]
 
+    def _signed_place(self, request: JoinRequest) -> JoinRequest:
+        """Sign where we can be dialled, once for each place."""
+        where = self._credentials.identity.fingerprint, request.address, request.relays
+        if where != self._place[0]:
+            counter = max(int(time.time()), self._place[1] + 1)
+            claim = replace(request, place_counter=counter).place(self._settings.name)
+            self._place = where, counter, self._credentials.sign(PLACE_PURPOSE, encode(claim)).hex()
+        return replace(request, place_counter=self._place[1], place_signature=self._place[2])
+
     @property
     def _organisation(self) -> str:
         return self._settings.organisation or self._federation.organisations.get(self._member.peer, "")
 
     def _request(self) -> JoinRequest:
         member, (counter, signature) = self._member, self._claim()
-        return JoinRequest(
+        request = JoinRequest(
             federation=self._federation.digest,
             spec=member.recipe.spec,
             weight=self._weight,
@@ -186,6 +197,7 @@ class Admission:
             heard=self._witness.last,
             mask_key=self.key,
         )
+        return self._signed_place(request)
 
     def _sit_out(self, plan: RoundPlan) -> None:
         """Publish nothing in a round we came into the middle of: what we published before is forgotten."""

@@ -469,7 +469,7 @@ class AggregatorClient:
         if (kept := self._kept()) is not None:
             return kept
         self._drop()
-        record = self._book.record(self.peer)
+        record = self._book.place(self.peer)
         if record is None or not record.reachable:
             raise Refused(Reason.NOT_A_MEMBER, "this peer has no address", peer=self.peer)
         fingerprint = self._book.roster().get(record.name)

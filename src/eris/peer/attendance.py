@@ -52,7 +52,7 @@ class Present:
     def record(self) -> PeerRecord:
         """Return its record in the address book."""
         place = self.entry.peer, self.entry.name, self.address
-        return PeerRecord(*place, *self.shown)
+        return PeerRecord(*place, *self.shown, self.request.place_counter, self.request.place_signature)
 
     @property
     def shown(self) -> tuple[bytes, tuple[tuple[str, int], ...], ShownKey | None]:

@@ -36,6 +36,7 @@ from eris.protocol.roster import ROSTER_PURPOSE, RosterEntry
 from eris.protocol.take_over import Kept, Mandate, Vote, first_epoch
 from eris.transport.board import Board
 from eris.transport.calls import (
+    PLACE_PURPOSE,
     BookRequest,
     CertificateAnswer,
     CertificateRequest,
@@ -488,6 +489,10 @@ class CoordinatorService:
         claim, signature = encode(entry.claim(self.federation.digest)), bytes.fromhex(request.signature)
         if not verify_message(caller.certificate, ROSTER_PURPOSE, claim, signature):
             raise Refused(Reason.BAD_SIGNATURE, f"{caller.name} did not sign its own entry", peer=caller.name)
+        place, signature = encode(request.place(caller.name)), bytes.fromhex(request.place_signature)
+        somewhere = request.address is not None or bool(request.relays)
+        if somewhere and not verify_message(caller.certificate, PLACE_PURPOSE, place, signature):
+            raise Refused(Reason.BAD_SIGNATURE, f"{caller.name} did not sign where it is", peer=caller.name)
         return replace(entry, can_aggregate=self._may_aggregate(caller.name, request))
 
     def _may_aggregate(self, name: str, request: JoinRequest) -> bool:

@@ -42,11 +42,20 @@ from eris.transport.control_client import ControlClient
 from eris.transport.credentials import Credentials
 from eris.transport.link import LinkError, LinkRefused
 
-__all__ = ["NewsReader"]
+__all__ = ["NewsReader", "news_seconds"]
 
 _LOG = logging.getLogger(__name__)
 _MOST_POSTED = 256  # of at most 1 MiB each: who reads faster than it acts asks for no more news until it has
 _NEWS_SECONDS = 5.0  # the coordinator misses a peer that does not ask again
+
+
+def news_seconds(peers: int) -> float:
+    """Return how long a call for news may wait: a thousand peers that ask every five seconds are two hundred calls.
+
+    >>> news_seconds(10), news_seconds(1000)
+    (5.0, 50.0)
+    """
+    return min(50.0, max(_NEWS_SECONDS, peers / 20))
 
 
 class NewsReader:
@@ -70,8 +79,9 @@ class NewsReader:
         watch: RosterWatch,
         unmasker: SharedUnmasker | None = None,
         allegiance: Allegiance | None = None,
+        seconds: float = _NEWS_SECONDS,
     ) -> None:
-        self._allegiance = allegiance
+        self._allegiance, self._seconds = allegiance, seconds
         self._emit, self._witness, self._watch, self._unmasker = emit, witness, watch, unmasker
         self._client, self._inbox, self._aggregator, self._book = client, inbox, aggregator, book
         self._credentials, self._admission, self._server, self._rosters = credentials, admission, server, rosters
@@ -122,7 +132,7 @@ class NewsReader:
         board, silent = self._client.board, False
         while not self._inbox.closed.is_set():
             try:
-                news = self._client.news(_NEWS_SECONDS)
+                news = self._client.news(self._seconds)
                 if board and self._client.board != board:  # the coordinator was started anew and knows nobody yet
                     self._admission.join()
             except ErisError as error:

@@ -44,7 +44,7 @@ from eris.peer.coordinator_watch import CoordinatorWatch
 from eris.peer.fault_points import FaultPoints
 from eris.peer.federation_file import FederationFile
 from eris.peer.inbox import Inbox
-from eris.peer.news import NewsReader
+from eris.peer.news import NewsReader, news_seconds
 from eris.peer.node_settings import NodeSettings
 from eris.peer.play_round import ConcludedRound, RoundPlayer
 from eris.peer.reporter import Reporter
@@ -107,7 +107,9 @@ class Node:
         settings.floor.check_figures(self.recipe, peer=settings.name)
         self._emit, self.fault_points, self._inbox = EventStream(listeners), FaultPoints(), Inbox(settings)
         require_memory(federation, settings, self.recipe, task)
-        self._book = book = AddressBook(credentials, self.composition.run, peers=federation.peers)
+        self._book = book = AddressBook(
+            credentials, self.composition.run, peers=federation.peers, federation=federation.digest
+        )
         roles = build_roles(federation, self.composition, task, private, settings, book)
         self.member = member = roles.member
         pool = roles.pool
@@ -116,7 +118,9 @@ class Node:
         initial = self.model_digest()
         self.training = Training(task, member, private, seed=config.seed, pool=pool)
         self.training.rehearse_scores()
-        self.control = ControlClient(credentials, federation.coordinator, proxy=settings.proxy)
+        self.control = ControlClient(
+            credentials, federation.coordinator, proxy=settings.proxy, patience=federation.settings.connect
+        )
         rosters = RosterCache(self.control)
         self.allegiance = allegiance = _allegiance(federation, credentials, settings)
         self.witness = witness = Witness(
@@ -165,6 +169,7 @@ class Node:
             sealed=lambda: witness.last,
             accuse=self._accuse,
             loop=self._loop,
+            behind=federation.settings.connect,
         )
         self._admission = Admission(
             federation,
@@ -198,6 +203,7 @@ class Node:
             roster_watch(federation.digest, book, credentials, self.control),
             unmasker,
             allegiance,
+            news_seconds(len(federation.peers)),
         )
         self._watch: CoordinatorWatch | None = None
         if allegiance is not None:

@@ -60,8 +60,13 @@ class ShardServer:
         sealed: Callable[[], CertifiedSeal | None] = lambda: None,
         accuse: Callable[[Contradiction], None] = lambda _: None,
         loop: LinkLoop | None = None,
+        behind: float | None = None,
     ) -> None:
-        """`sealed` is the seal of the plan that is in force here; `accuse` takes a proof against the coordinator."""
+        """`sealed` is the seal of the plan that is in force here; `accuse` takes a proof against the coordinator.
+
+        `behind`: seconds by which a member may hear of a round before we do.
+        """
+        self._patience = behind
         self._aggregator, self._sealed, self._accuse = aggregator, sealed, accuse
         self._peer_of, self._find, self._snapshot = peer_of, find, snapshot
         self._fault_points, self._under_way = fault_points or FaultPoints(), under_way or UnderWay()
@@ -237,7 +242,7 @@ class ShardServer:
             self._await_rest(link, begun=True)
             return False
         elif self._is_early(frame):
-            self._behind.setdefault(link, time.monotonic() + _BEHIND)
+            self._behind.setdefault(link, self._behind_until())
             self._look_again(self._behind[link])
         else:
             self._serve_short(link, frame)
@@ -269,7 +274,7 @@ class ShardServer:
             return
         question = framing.receive_question(link, header, math.inf)
         if isinstance(question, ShardQuestion):
-            self._asking[link] = _Asked(question, self._deadline(), time.monotonic() + _BEHIND)
+            self._asking[link] = _Asked(question, self._deadline(), self._behind_until())
             self._answer_question(link)
         else:
             self._lend(link, partial(self._serve_question, link, question))
@@ -434,7 +439,7 @@ class ShardServer:
     def _take(self, link: Link, first: Header) -> None:
         """Receive all chunks of a contribution, wanted or not, then answer once: with a receipt or with the reason."""
         deadline = self._deadline()
-        when, behind = (first.epoch, first.round), time.monotonic() + _BEHIND
+        when, behind = (first.epoch, first.round), self._behind_until()
         self._aggregator.wait_for_plan(first.plan.hex(), when, behind, lambda: link.closed)
         header = framing.upload_header(first, self._aggregator.plan)
         try:
@@ -484,6 +489,9 @@ class ShardServer:
             raise Refused(Reason.MALFORMED, "chunks of two contributions are mixed", peer=link.peer.name)
         return frame
 
+    def _behind_until(self) -> float:
+        return time.monotonic() + (_BEHIND if self._patience is None else self._patience)
+
     def _deadline(self) -> float:
         plan = self._aggregator.plan
         return time.monotonic() + (plan.deadlines.report if plan is not None else 60.0)
@@ -521,7 +529,7 @@ class ShardServer:
             return found
         plan, shard = question.plan, question.shard
         self._aggregator.wait_for_plan(
-            plan, (question.epoch, question.round), time.monotonic() + _BEHIND, lambda: link.closed
+            plan, (question.epoch, question.round), self._behind_until(), lambda: link.closed
         )
         self._have_unmasked(link, plan, shard, deadline)
         return _published(self._aggregator.outcome(plan, shard, deadline, lambda: link.closed))

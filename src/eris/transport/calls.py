@@ -33,6 +33,7 @@ from eris.wire.schema import MOST_PEERS, Binary, Digest, Number, Numbers, Peers,
 __all__ = [
     "CALLS",
     "MOST_RELAYS",
+    "PLACE_PURPOSE",
     "Address",
     "BookAnswer",
     "BookRequest",
@@ -56,6 +57,7 @@ __all__ = [
     "Overview",
     "PeerRecord",
     "PeerStatus",
+    "PlaceClaim",
     "PlayedRound",
     "Posted",
     "ProofAnswer",
@@ -83,6 +85,21 @@ Relays = Annotated[tuple[Address, ...], msgspec.Meta(max_length=MOST_RELAYS)]  #
 # ── Join ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+PLACE_PURPOSE = "place"
+
+
+@document(28)
+@dataclass(frozen=True, slots=True)
+class PlaceClaim:
+    """What a peer signs of where it can be dialled: nobody else says where its links lead."""
+
+    federation: Digest  # of the file that all peers share
+    name: Name
+    address: Address | None
+    relays: Relays
+    counter: Number  # seconds since 1970 when it was signed: a later one replaces it
+
+
 @document(32)
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
@@ -104,6 +121,12 @@ class JoinRequest:
     relays: Relays = ()  # at which it waits to be called; with none and no address it only dials out
     heard: CertifiedSeal | None = None  # the last plan it heard: it answers no lower one
     mask_key: ShownKey | None = None  # of this start of it, where contributions are masked
+    place_counter: Number = 0  # of the claim to address and relays that it signs
+    place_signature: Signature = ""
+
+    def place(self, name: str) -> PlaceClaim:
+        """Return what a peer of this name signs of where it is."""
+        return PlaceClaim(self.federation, name, self.address, self.relays, self.place_counter)
 
 
 @document(33)
@@ -170,6 +193,12 @@ class PeerRecord:
     certificate: Binary = field(repr=False)
     relays: Relays = ()
     mask_key: ShownKey | None = None
+    counter: Number = 0  # of what it signed of address and relays
+    signature: Signature = ""
+
+    def place(self, federation: str) -> PlaceClaim:
+        """Return what its peer signed of where it is, in the federation whose file has this digest."""
+        return PlaceClaim(federation, self.name, self.address, self.relays, self.counter)
 
     @property
     def reachable(self) -> bool:

@@ -57,8 +57,16 @@ class ControlClient:
     """Calls a coordinator. One for each thread, or shared: calls may run at once."""
 
     def __init__(
-        self, credentials: Credentials, address: Address, *, name: str = COORDINATOR, proxy: Proxy | None = None
+        self,
+        credentials: Credentials,
+        address: Address,
+        *,
+        name: str = COORDINATOR,
+        proxy: Proxy | None = None,
+        patience: float = 0.0,
     ) -> None:
+        """`patience`: seconds that an answer may take, if that is more than the usual ten."""
+        self._patience = max(_CALL, patience)
         self._credentials, self._address, self._name = credentials, address, name
         self._chosen = proxy
         self._proxy = proxy if proxy is not None and proxy.is_for(address[0]) else None
@@ -100,34 +108,34 @@ class ControlClient:
         """Which board news were last read from; another one means that the coordinator was started anew."""
         return self._board
 
-    def join(self, request: JoinRequest, *, seconds: float = _CALL) -> JoinAnswer:
+    def join(self, request: JoinRequest, *, seconds: float = 0.0) -> JoinAnswer:
         """Ask to be taken into the run; the answer names the board that news of it are on."""
         answer: JoinAnswer = self._call("Join", request, seconds)
         self._board = self._board or answer.board  # later ones are noticed by who asks for news
         return answer
 
-    def report(self, request: ReportRequest, *, seconds: float = _CALL) -> Wanted:
+    def report(self, request: ReportRequest, *, seconds: float = 0.0) -> Wanted:
         """Tell the coordinator what this peer signed or holds; return what else it wants to know."""
         wanted: Wanted = self._call("Report", request, seconds)
         return wanted
 
-    def fetch(self, request: FetchRequest, answer: type[T], *, seconds: float = _CALL) -> T:
+    def fetch(self, request: FetchRequest, answer: type[T], *, seconds: float = 0.0) -> T:
         """Ask for addresses, a roster, rounds that were missed, or whether a peer can be dialled."""
         found = self._call("Fetch", request, seconds)
         if not isinstance(found, answer):
             raise Refused(Reason.MALFORMED, f"the coordinator answered with a {type(found).__name__}")
         return found
 
-    def status(self, *, seconds: float = _CALL) -> Overview:
+    def status(self, *, seconds: float = 0.0) -> Overview:
         """Ask who is there and how far the run is."""
         overview: Overview = self._call("Status", StatusRequest(), seconds)
         return overview
 
-    def leave(self, *, for_good: bool = False, seconds: float = _CALL) -> None:
+    def leave(self, *, for_good: bool = False, seconds: float = 0.0) -> None:
         """Say goodbye to the run; if it is for good, signed."""
         self._call("Leave", LeaveRequest(sign_leave(self._credentials) if for_good else None), seconds)
 
-    def stop(self, *, seconds: float = _CALL) -> None:
+    def stop(self, *, seconds: float = 0.0) -> None:
         """Ask the coordinator to end the run, signed: this run, in the epoch that it is in now."""
         now = self.status(seconds=seconds)
         claim = StopClaim(now.run, now.epoch, secrets.token_hex(32))
@@ -139,7 +147,7 @@ class ControlClient:
         board, heard, news, more = self._board, self._heard, list[Posted](), True
         while more:  # what was read counts once all of it is here: a plan of the first page may be over by the last one
             request = NewsRequest(board, heard, 0.0 if news else seconds)
-            answer: NewsAnswer = self._call("Next", request, seconds + _SLACK)
+            answer: NewsAnswer = self._call("Next", request, seconds + max(_SLACK, self._patience - _SLACK))
             if answer.board != board:
                 board, heard = answer.board, -1  # sequences begin anew
             heard = answer.posted[-1].sequence if answer.posted else heard
@@ -148,7 +156,7 @@ class ControlClient:
         self._board, self._heard = board, heard
         return news
 
-    def healthy(self, *, seconds: float = _CALL) -> bool:
+    def healthy(self, *, seconds: float = 0.0) -> bool:
         """Return whether the coordinator says it can serve."""
         return self._send(HEALTH, b"", seconds) == b"\x08\x01"
 
@@ -171,7 +179,7 @@ class ControlClient:
 
     def _send(self, path: str, data: bytes, seconds: float) -> bytes:
         try:
-            answer = bytes(self._open().unary_unary(path)(data, timeout=seconds))
+            answer = bytes(self._open().unary_unary(path)(data, timeout=seconds or self._patience))
         except self._grpc.RpcError as error:
             raise self._explained(error, path) from error
         with self._lock:

@@ -132,8 +132,9 @@ def document_sizes(
     longest_verdict = _verdict(plan, others, late=everybody)
     every_shard = tuple(range(shards))
     record = PeerRecord(
-        members - 1, longest, ("h" * 253, 65535), bytes(_CERTIFICATE), (("h" * 253, 65535),) * MOST_RELAYS
-    )
+        members - 1, longest, ("h" * 253, 65535), bytes(_CERTIFICATE), (("h" * 253, 65535),) * MOST_RELAYS,
+        counter=_LARGE, signature=_SIGNATURE,
+    )  # fmt: skip
     named = _DIGEST, _LARGE, shards - 1, members - 1, everybody
     manifest = Manifest(*named, 1.0, 1.0, _DIGEST, signature=_SIGNATURE)
     report = len(encode(BriefReport(_DIGEST, every_shard, _DIGEST, True, _DIGEST)))

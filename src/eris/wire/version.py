@@ -10,15 +10,15 @@ from eris.errors import Reason, Refused
 
 __all__ = ["VERSION", "require_version"]
 
-VERSION = 2  # 1 (up to eris 0.1): documents were JSON, every plan listed its roster
+VERSION = 3  # 2 (eris 0.2): addresses were not signed; 1 (0.1): documents were JSON, every plan listed its roster
 
 
 def require_version(found: int, what: str) -> None:
     """Refuse what another version wrote, in words that mean the same on both sides.
 
-    >>> require_version(3, "plan")
+    >>> require_version(4, "plan")
     Traceback (most recent call last):
-    eris.errors.Refused: refused (wrong-version): a plan of wire version 3 met version 2: update eris where 2 is spoken
+    eris.errors.Refused: refused (wrong-version): a plan of wire version 4 met version 3: update eris where 3 is spoken
     """
     if found != VERSION:
         raise Refused(
