@@ -11,12 +11,12 @@ from the first peer's join to the end of the first round, in which everybody dia
 kernel's (TCP_INFO), of the coordinator its own count of documents; memory is the proportional share of all processes.
 `--out` adds each point to a file as it is measured, `--plot` draws what is there.
 
-**Simulated**: every point is a whole `eris run` in a process of its own, with one worker: softmax regression on made-up
-rows that are drawn when a member trains (27 values: what is measured is the machinery), one local step, A = 50;
+**Simulated**: every point is a whole `eris run` in a process of its own, with one worker: softmax regression on made-
+up rows that are drawn when a member trains (27 values: what is measured is the machinery), one local step, A = 50;
 metrics, byte counts, verdicts and the exposure ledger are on. Told are the seconds until the first round begins, the
-median seconds of a round, what of these is not spent in the members' training, the seconds from the last round to the end, and the largest
-resident size. Seconds are told by the clock and by the processor: on a machine that does other work too, the latter are
-what an idle one would take. Prints JSON.
+median seconds of a round, what of these is not spent in the members' training, the seconds from the last round to the
+end, and the largest resident size. Seconds are told by the clock and by the processor: on a machine that does other
+work too, the latter are what an idle one would take. Prints JSON.
 """
 
 from __future__ import annotations

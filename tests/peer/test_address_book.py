@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ class Trusting:
 
 
 def enter(attendance: Attendance, peer: int, certificate: bytes = b"c", port: int = 7443) -> None:
-    request: Any = None
+    request: Any = SimpleNamespace(place_counter=0, place_signature="")
     entry = RosterEntry(peer, f"peer-{peer}", 1.0)
     attendance.enter(Present(entry, ("127.0.0.1", port), certificate, request))
 
@@ -156,7 +157,7 @@ def test_a_journal_of_the_first_version_is_told_so_by_name(tmp_path: Path) -> No
     journal = SqliteJournal(tmp_path / "journal.sqlite")
     row = ("rewind", 3, '{"round": 3}')
     journal._database.execute("INSERT INTO entries (kind, round, document) VALUES (?, ?, ?)", row)
-    with pytest.raises(Refused, match="wire version 1 met version 2") as caught:
+    with pytest.raises(Refused, match="wire version 1 met version 3") as caught:
         list(journal)
     assert caught.value.reason is Reason.WRONG_VERSION
     journal.close()

@@ -76,11 +76,13 @@ def test_a_link_for_which_there_is_no_thread_is_closed_and_the_next_one_served(
     with serving() as (server, dialled):
         monkeypatch.setattr(threading.Thread, "start", none_left)
         deadline = time.monotonic() + 5.0
-        with dialled() as turned_away, pytest.raises(LinkClosed):
+        with dialled() as turned_away:
             framing.ask(turned_away, framing.HashQuestion("0" * 64), deadline)  # which takes a thread
-            turned_away.receive_header(deadline=deadline)
-        with dialled() as next_one, pytest.raises(Refused, match="nothing with this hash"):
+            with pytest.raises(LinkClosed):
+                turned_away.receive_header(deadline=deadline)
+        with dialled() as next_one:
             framing.ask(next_one, framing.HashQuestion("0" * 64), deadline)
-            framing.receive_manifest(next_one, deadline, round=0)
+            with pytest.raises(Refused, match="nothing with this hash"):
+                framing.receive_manifest(next_one, deadline, round=0)
         assert served(server, 2)
     assert "cannot be served" in caplog.text

@@ -170,7 +170,7 @@ def test_a_peer_of_the_first_version_is_told_so_in_words_it_can_read(client: Con
     assert caught.value.code() is client._grpc.StatusCode.INVALID_ARGUMENT
     said = json.loads(caught.value.details())
     assert list(said) == sorted(said)  # the one spelling it reads
-    assert "a join request of wire version 1 met version 2" in said["what"]
+    assert "a join request of wire version 1 met version 3" in said["what"]
 
 
 def test_a_coordinator_of_another_version_is_told_apart_by_its_answer(

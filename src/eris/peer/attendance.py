@@ -52,7 +52,8 @@ class Present:
     def record(self) -> PeerRecord:
         """Return its record in the address book."""
         place = self.entry.peer, self.entry.name, self.address
-        return PeerRecord(*place, *self.shown, self.request.place_counter, self.request.place_signature)
+        signed = self.request.place_counter, self.request.place_signature
+        return PeerRecord(*place, *self.shown, *signed)
 
     @property
     def shown(self) -> tuple[bytes, tuple[tuple[str, int], ...], ShownKey | None]:
