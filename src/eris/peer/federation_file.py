@@ -195,7 +195,9 @@ class FederationFile:
     @property
     def link_limits(self) -> LinkLimits:
         """What both ends of every link hold to."""
-        return LinkLimits(HEADER_BYTES, LONGEST_CHUNK, connect=self.settings.connect, idle=self.settings.idle)
+        connect, idle = self.settings.connect, self.settings.idle
+        handshake = max(10.0, connect)  # where to connect takes long, so do greetings
+        return LinkLimits(HEADER_BYTES, LONGEST_CHUNK, connect=connect, handshake=handshake, idle=idle)
 
     def rules(self, run: str, aggregators: tuple[int, ...]) -> Rules:
         """Return what the coordinator decides by, if these peers aggregate the shards when all are here."""
