@@ -111,7 +111,7 @@ def test_a_transform_that_is_not_on_the_list_is_refused() -> None:
     class Halves(Transform):
         """Says nothing of what it does to sums."""
 
-    with pytest.raises(ConfigError, match="not known to go with fixed point"):
+    with pytest.raises(ConfigError, match="not known to work with fixed point"):
         Federation(CASE, Halves())
     Federation(CASE.change(encoding=None), Halves())
 

@@ -1,4 +1,4 @@
-"""④ What an aggregator makes of the contributions to its shard."""
+"""④ How an aggregator combines the contributions to its shard."""
 
 from eris.aggregate.choose import RULES, check_rule, rule_by_name
 from eris.aggregate.mean import WeightedMean

@@ -1,4 +1,4 @@
-"""Rules by name, and which of them make sense together with what.
+"""Rules by name, and the combinations in which they make sense.
 
 Shards are aggregated by peers that see nothing but their shard. A rule therefore has to work coordinate by coordinate.
 Rules that look at whole updates (distances, norms, cosines) are known here by name so that asking for one gives a
@@ -38,7 +38,7 @@ _LOOKS_AT_WHOLE_UPDATES = {
 
 
 def rule_by_name(name: str, **params: Any) -> Rule:
-    """Return the rule of that name, or of a path `module:name`; what it names is called with the parameters.
+    """Return the rule with this name or path `module:name`, made with these parameters.
 
     >>> rule_by_name("trimmed_mean", beta=0.2)
     TrimmedMean(beta=0.2)
@@ -55,7 +55,7 @@ def rule_by_name(name: str, **params: Any) -> Rule:
 
 
 def check_rule(rule: Rule, *, aggregators: int, chain: Chain) -> None:
-    """Refuse a rule that would not mean the same over these shards, or after this chain."""
+    """Refuse a rule that would mean something else over these shards or after this chain."""
     if aggregators > 1 and not rule.coordinate_wise:
         raise ConfigError(
             f"rule {rule.name!r} is not coordinate-wise: over {aggregators} shards it would give another result",

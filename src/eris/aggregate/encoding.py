@@ -40,7 +40,7 @@ class Words(NamedTuple):
     buffers: np.dtype[Any]
 
     def payload(self, values: int, buffers: int) -> int:
-        """Return the bytes of so many values and buffers."""
+        """Return the bytes of this many values and buffers."""
         return values * self.values.itemsize + buffers * self.buffers.itemsize
 
 
@@ -71,7 +71,7 @@ class FixedPoint:
         return self.limit if self.limit is not None else next_limit(largest, first=first, members=members)
 
     def tolerates(self, limited: int, values: int) -> bool:
-        """Whether a member may send what the limit cut so many values of.
+        """Whether a member may send an update of which the limit cut this many values.
 
         A limit that follows the directions has grown sixteenfold by the next round if it was too low, as long as
         somebody sends; a configured one never does, and would quietly train to something else.
@@ -104,7 +104,7 @@ class Ring32:
 
 
 def check_fixed_point(rule: Rule, chain: Chain) -> None:
-    """Refuse what is not on the list: no compression or a random sparsifier with shared masks, and a mean of it."""
+    """Refuse all but a mean of uncompressed updates, or of random sparsifiers with shared masks."""
     if not isinstance(rule, WeightedMean):
         raise ConfigError(
             f"rule {rule.name!r} looks at every member's values; in fixed point an aggregator has only their sum",
@@ -118,7 +118,7 @@ def check_fixed_point(rule: Rule, chain: Chain) -> None:
             )
         if not transform.only_sums:
             raise ConfigError(
-                f"{transform!r} is not known to go with fixed point",
+                f"{transform!r} is not known to work with fixed point",
                 fix="use clipping, control variates, shifts and shared random masks, or server.encoding = 'float'; "
                 "a transform of your own says only_sums = True if its way back needs nothing of single members",
             )

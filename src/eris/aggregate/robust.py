@@ -1,4 +1,4 @@
-"""Rules that survive a few wild contributions: the coordinate-wise median and the trimmed mean.
+"""Rules that withstand a few outliers: the coordinate-wise median and the trimmed mean.
 
 Both count every contributor once: a weight can be claimed, so it must not buy influence here, and w_k is ignored. Both
 give a value of the contributions' own scale, so the published scalar c is 1. Neither is linear: what sparsifiers and

@@ -150,7 +150,7 @@ class Staging:
         return self.filled(member, start, stop)
 
     def adopt(self, member: int, payload: Bytes) -> None:
-        """Take a whole message where it lies, without a copy; whoever hands it over changes it no more."""
+        """Take a whole message in place, without a copy; the caller must not change it any more."""
         self._check(member, 0, payload.size, payload.size, self.size)
         if member in self._arriving or member in self._folded:
             raise Refused(Reason.CONFLICT, "the same bytes are on their way already", member=member)
@@ -160,7 +160,7 @@ class Staging:
         self._finish(member, entry)
 
     def forget(self, member: int) -> None:
-        """Drop what a member sent so far, unless it is complete (a broken link begins again from nothing)."""
+        """Drop what a member has sent so far, unless it is complete (after a broken link it starts over)."""
         entry = self._arriving.get(member)
         if entry is not None and entry.contents is None:
             del self._arriving[member]

@@ -31,7 +31,7 @@ _ASKED = ("name", "init", "apply")
 
 
 def optimizer_by_name(name: str, **params: Any) -> ServerOptimizer:
-    """Return the optimizer of that name, or of a path `module:name`; what it names is called with the settings.
+    """Return the optimizer with this name or path `module:name`, made with these settings.
 
     >>> optimizer_by_name("fedavgm", beta=0.5)
     FedAvgM(lr=1.0, beta=0.5)

@@ -71,7 +71,7 @@ SCHEDULES: Registry[Callable[..., Schedule]] = Registry(
 
 
 def schedule_by_name(name: str, **params: Any) -> Schedule:
-    """Return the schedule of that name, or of a path `module:name`; what it names is called with the options."""
+    """Return the schedule with this name or path `module:name`, made with these options."""
     make = SCHEDULES.find(name)
     whole = {option for option, parameter in options_of(make).items() if parameter.annotation is int}
     given = {option: _counted(option, value) if option in whole else value for option, value in params.items()}
@@ -79,7 +79,7 @@ def schedule_by_name(name: str, **params: Any) -> Schedule:
 
 
 def at_round(optimizer: ServerOptimizer, schedule: Schedule, round: int) -> ServerOptimizer:
-    """Return the optimizer with the learning rate of that round; its state is not part of it and goes on."""
+    """Return the optimizer with the learning rate of that round; its state is separate and carries on."""
     return replace(optimizer, lr=optimizer.lr * schedule(round))  # type: ignore[type-var,attr-defined]
 
 
