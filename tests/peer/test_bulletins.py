@@ -68,14 +68,14 @@ def test_every_bulletin_is_read_as_it_was_written(pairs: list[tuple[RoundPlan, V
 def test_golden_bytes() -> None:
     """Peers of this version, on other machines, come to the same ones; plans and verdicts have goldens of their own."""
     assert [encode(b).hex() for b in (PeerGone(2), PeerIdle(300), RunEnd("finished"), Revoked(b"list"))] == [
-        "e502924202",
-        "e5029243cd012c",
-        "e5029244a866696e6973686564",
-        "e5029245c4046c697374",
+        "e503924202",
+        "e5039243cd012c",
+        "e5039244a866696e6973686564",
+        "e5039245c4046c697374",
     ]
     plan, verdict = encode(PlanBulletin(PLAN, "ab" * 32, (1, 3), "b-2")), encode(VerdictBulletin(VERDICT))
-    assert plan.hex() == f"e5029640c5{len(PLAN.encoded):04x}{PLAN.encoded.hex()}c420{'ab' * 32}c4010aa3622d32c0"
-    assert verdict.hex() == f"e5029341c5{len(VERDICT.encoded):04x}{VERDICT.encoded.hex()}c0"
+    assert plan.hex() == f"e5039640c5{len(PLAN.encoded):04x}{PLAN.encoded.hex()}c420{'ab' * 32}c4010aa3622d32c0"
+    assert verdict.hex() == f"e5039341c5{len(VERDICT.encoded):04x}{VERDICT.encoded.hex()}c0"
 
 
 @pytest.mark.parametrize(
