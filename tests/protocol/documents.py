@@ -1,4 +1,4 @@
-"""One of every document that the roles say, sign or digest, with the bytes it has had since wire version 2."""
+"""One of every document that the roles say, sign or digest, with the bytes it has had since wire version 3."""
 
 from __future__ import annotations
 
@@ -93,16 +93,16 @@ def _of(kind: type) -> Callable[[bytes], Any]:
 
 CHANGE = ROSTER.change_to(Roster([ROSTER[0], RosterEntry(2, 'a "b"', 3.0, B), RosterEntry(7, "d", 1.0)]))
 SAMPLES = {
-    "roster": Sample(ROSTER, _listed, 253, "18e88cd3582cc5be0eb045d3b850f7ed"),
-    "roster change": Sample(CHANGE, _of(RosterChange), 189, "63733d2ca0ccc87148d883a1dc0630da"),
-    "round plan": Sample(PLAN, _planned, 296, "6ad815d90a7513c62e218db794fbf8c9"),
-    "verdict": Sample(VERDICT, Verdict.decode, 449, "56366b568b99fc79cfa55acedccfda71"),
-    "manifest": Sample(MANIFEST, Manifest.decode, 221, "eb335dab40a07ef2755c4b943f6a58a6"),
-    "withheld": Sample(Withheld(A, 1, 2, Reason.TOO_FEW, (0,)), _of(Withheld), 51, "5e8991a82ee7af43043906c4f575b596"),
+    "roster": Sample(ROSTER, _listed, 253, "c01d5389ac7c66f68dfb2f6da985de9d"),
+    "roster change": Sample(CHANGE, _of(RosterChange), 189, "b9d66029b009587fd380cfbef066049f"),
+    "round plan": Sample(PLAN, _planned, 296, "77e89492015075a3d67d382428a4ad42"),
+    "verdict": Sample(VERDICT, Verdict.decode, 449, "9920aa9dbc783c78899ad208bd869456"),
+    "manifest": Sample(MANIFEST, Manifest.decode, 221, "f1b46e3176132d66a430d5f56cc3e6cf"),
+    "withheld": Sample(Withheld(A, 1, 2, Reason.TOO_FEW, (0,)), _of(Withheld), 51, "400931001876c3c0c265279b9ceacd2a"),
     "brief report": Sample(
-        BriefReport(A, (0, 1, 3), B, True, C), _of(BriefReport), 112, "c376dac52ba5d9195562bfa95aa95813"
+        BriefReport(A, (0, 1, 3), B, True, C), _of(BriefReport), 112, "c416529513af6384393531eb09691a95"
     ),
     "full report": Sample(
-        FullReport(A, (0, 3), (B, C), False, ""), _of(FullReport), 115, "6f3d0199f9fc2bbfcba004ee0da0bbd3"
+        FullReport(A, (0, 3), (B, C), False, ""), _of(FullReport), 115, "29d1b8a0e3ebf3358e14cba60d3519c4"
     ),
 }
