@@ -91,7 +91,12 @@ def status(state: RunState) -> str:
         "town", "ab" * 32, "0.2", 1.0, ControlTraffic(0, 0, 0), "run", 1, 9, True, ENDS.get(state, ""), "",
         lost={}, disagreements=(), peers=(), ways=(), state=state.value, why=ENDS.get(state, WHY), expires=0.0,
     )  # fmt: skip
-    answer: dict[str, Any] = plain(said)
+    answer: dict[str, Any] = {
+        **plain(said),
+        "coordinator": "coordinator",
+        "coordinator_at": "localhost:7443",
+        "term": 0,
+    }
     assert (answer["state"], answer["why"]) == (state.value, ENDS.get(state, WHY))
     return printed(lambda console: _show(answer, console)) + str(answer["state"])
 

@@ -32,11 +32,9 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Ask the coordinator who is there and how far the run has got."""
         from eris.cli.networking.options import caller
-        from eris.protocol.take_over import term_of
 
         with caller(file, credentials) as client:
-            answer = {**_ask(client, time.monotonic() + wait), **_coordinator(client)}
-            answer["term"] = term_of(answer["epoch"])
+            answer = _ask(client, time.monotonic() + wait)
         if as_json:
             typer.echo(json.dumps(answer, indent=2))
         else:
@@ -44,23 +42,23 @@ def register(app: typer.Typer) -> None:
 
 
 def _ask(client: ControlClient, until: float) -> dict[str, Any]:
+    """Return what the coordinator says, who it is and where, and its term; wait for it until then."""
+    from eris.protocol.take_over import term_of
     from eris.transport.link import LinkClosed, LinkTimeout
+    from eris.transport.route import address_text
     from eris.wire.schema import plain
 
     while True:
         try:
-            return plain(client.status())  # type: ignore[no-any-return]
+            said: dict[str, Any] = plain(client.status())
         except (LinkClosed, LinkTimeout):
             if time.monotonic() >= until:
                 raise
             client.close()
             time.sleep(0.2)
-
-
-def _coordinator(client: ControlClient) -> dict[str, str]:
-    from eris.transport.route import address_text
-
-    return {"coordinator": client.name, "coordinator_at": address_text(client.address)}
+        else:
+            who = {"coordinator": client.name, "coordinator_at": address_text(client.address)}
+            return {**said, **who, "term": term_of(said["epoch"])}
 
 
 def _show(status: dict[str, Any], console: Console) -> None:
