@@ -16,7 +16,7 @@ from eris.local.task import LocalResult
 from eris.privacy import Accountant, clip_by_norm
 from eris.privacy.discrete_gaussian import TAIL, add_discrete_gaussian, discrete_gaussian
 from eris.privacy.privacy_loss import exact_epsilon, rdp_epsilon
-from eris.privacy.ring_noise import NOISE_ROOM, Kept, RingNoise, Sum, Worth, observers, sum_correction
+from eris.privacy.ring_noise import NOISE_ROOM, KeptValues, RingNoise, Sum, Worth, observers, sum_correction
 from eris.protocol import steps
 from eris.seeds import private_root, public_root
 from eris.transforms import chain
@@ -114,11 +114,15 @@ def test_rounding_is_part_of_it() -> None:
     moved, bound = float(np.linalg.norm(one - two)), 0.002 * math.sqrt(n)
     without = 2 * bound
     assert moved > without
-    assert moved <= RingNoise(1.0, bound).sensitivity(1.0, Kept(n), scale)
+    assert moved <= RingNoise(1.0, bound).sensitivity(1.0, KeptValues(n), scale)
 
 
 def test_shares_of_the_smallest_sum_less_its_colluders_are_enough() -> None:
-    noise, scale, kept = RingNoise(1.5, 2.0, shares=True, colluders=2), RingScale(64.0), Kept(1000, 5.0, shifted=True)
+    noise, scale, kept = (
+        RingNoise(1.5, 2.0, shares=True, colluders=2),
+        RingScale(64.0),
+        KeptValues(1000, 5.0, shifted=True),
+    )
     weights = [0.1, 0.3, 0.2, 0.05, 0.05, 0.1, 0.2]
     shares = noise.deviations(weights, 5, kept, scale)
     assert len(set(shares)) == 1
@@ -133,7 +137,7 @@ def test_shares_of_the_smallest_sum_less_its_colluders_are_enough() -> None:
 @settings(max_examples=60, deadline=None)
 def test_the_limit_leaves_room_for_the_tail(multiplier: float, members: int, shares: bool, values: int) -> None:
     noise, weights = RingNoise(multiplier, 1.0, shares=shares, colluders=1), [1 / members] * members
-    least, kept = max(3, math.ceil(2 * members / 3)), Kept(values)
+    least, kept = max(3, math.ceil(2 * members / 3)), KeptValues(values)
     limit = noise.least_limit(weights, least, kept)
     room, less = (
         TAIL * math.hypot(*noise.deviations(weights, least, kept, RingScale(each))) for each in (limit, limit / 2)
@@ -207,7 +211,7 @@ def test_who_knows_more_of_the_noise_is_promised_less(weights, colluders, shares
     noise = RingNoise(1.3, 1.0, shares=shares, colluders=colluders)
     worth = observers(noise, weights, least, masked=True)
     assert list(worth.values()) == sorted(worth.values(), reverse=True)
-    kept, scale = Kept(1), RingScale(1.0)
+    kept, scale = KeptValues(1), RingScale(1.0)
     deviations = noise.deviations(weights, least, kept, scale)
     known = {"outsider": 0, "member": 1, f"{colluders} members": colluders}
     for _ in range(20):

@@ -32,7 +32,7 @@ from eris.privacy.discrete_gaussian import TAIL
 from eris.transforms.capabilities import BoundsNorm
 from eris.transforms.chain import Chain
 
-__all__ = ["NOISE_ROOM", "Kept", "RingNoise", "Sum", "Worth", "observers", "sum_correction"]
+__all__ = ["NOISE_ROOM", "KeptValues", "RingNoise", "Sum", "Worth", "observers", "sum_correction"]
 
 NOISE_ROOM = 1 << 28  # grid steps that sums may lie beyond what values alone reach: R is chosen so that TAIL·σ fits
 _LEAST = 8.0  # grid steps of a share: above it a sum of discrete Gaussians is one, to e^−600
@@ -41,7 +41,7 @@ _LEAST_LIMIT, _LARGEST_LIMIT = -60, 60
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptValues:
     """What noise is added to: how many values are sent, their sparsifier's factor, and whether they are shifted."""
 
     values: int
@@ -89,14 +89,14 @@ class RingNoise:
                 key="privacy.colluders",
             )
 
-    def sensitivity(self, weight: float, kept: Kept, scale: RingScale) -> float:
+    def sensitivity(self, weight: float, kept: KeptValues, scale: RingScale) -> float:
         """Return by how many grid steps replacing a member's data can move what it sends, in the ℓ2 norm."""
         longest = self.bound * kept.factor * weight / scale.step
         largest = weight * scale.limit / scale.step * math.sqrt(kept.values)  # of any vector within the limit
         floats = _FLOAT_ERROR * (largest if kept.shifted else longest)
         return 2 * (longest + floats + math.sqrt(kept.values) / 2)
 
-    def deviations(self, weights: Sequence[float], least: int, kept: Kept, scale: RingScale) -> list[float]:
+    def deviations(self, weights: Sequence[float], least: int, kept: KeptValues, scale: RingScale) -> list[float]:
         """Return the standard deviation that each participant adds, in grid steps."""
         if not self.shares:
             return [self.multiplier * self.sensitivity(weight, kept, scale) for weight in weights]
@@ -104,7 +104,7 @@ class RingNoise:
         heaviest = self.sensitivity(max(weights), kept, scale)
         return [self.multiplier * heaviest / math.sqrt(least - self.colluders)] * len(weights)
 
-    def least_limit(self, weights: Sequence[float], least: int, kept: Kept) -> float:
+    def least_limit(self, weights: Sequence[float], least: int, kept: KeptValues) -> float:
         """Return the least R under which the tail of the sum's noise fits beside the values."""
         for exponent in range(_LEAST_LIMIT, _LARGEST_LIMIT + 1):
             limit = 2.0**exponent

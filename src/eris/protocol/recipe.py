@@ -16,7 +16,7 @@ from eris.aggregate.figures import SHARD, Figures
 from eris.aggregate.rule import Rule
 from eris.errors import ConfigError
 from eris.local.spec import ModelSpec
-from eris.privacy.ring_noise import Kept, RingNoise
+from eris.privacy.ring_noise import KeptValues, RingNoise
 from eris.protocol.round_plan import RoundPlan
 from eris.seeds import Seed
 from eris.shards.plan import Coordinates, ShardPlan
@@ -73,11 +73,11 @@ class Recipe:
         """Return what happens to an update, in one line."""
         return self.chain.describe() if self.noise is None else f"{self.chain.describe()} → {self.noise!r}"
 
-    def kept(self, round: int) -> Kept:
+    def kept(self, round: int) -> KeptValues:
         """Return what noise in fixed point is added to in a round."""
         mask, n = self.shared_mask(round), self.spec.n_trainable
         factor = 1 + (self.compressor.omega(n) or 0.0)
-        return Kept(n if mask is None else mask.size, factor, isinstance(self.chain.transforms[-1], Shift))
+        return KeptValues(n if mask is None else mask.size, factor, isinstance(self.chain.transforms[-1], Shift))
 
     @property
     def compressor(self) -> Compressor:
