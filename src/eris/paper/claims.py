@@ -451,7 +451,7 @@ def decide(folder: Path, size: Size, reading: Reading = PAPER) -> list[Claim]:
 _HEAD = """# Which of the paper's claims stand
 
 Written by `eris reproduce claims` from cells that were run; nothing here is edited by hand. The rules are code
-(`eris/paper/claims.py`) and were fixed before the cells were run. Differences are taken fold by fold (rows share
+(`eris/paper/claims.py`). Differences are taken fold by fold (rows share
 partition, initial model and coins), with Student's t interval over at least three folds, and a verdict needs the whole
 interval: utility is "the same" where it is less than {near:g} points of accuracy lower, leakage where it is less than
 {leaks:g} of AUC or {guesses:g} points of the paper's membership accuracy away; reconstruction "fails" where at most
