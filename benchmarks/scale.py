@@ -2,14 +2,14 @@
 
     python benchmarks/scale.py --simulated [--members 1000,100000] [--plot docs/images/scaling-simulated.png]
     python benchmarks/scale.py --real [--points 10x10,50x10,200x20,1000x50] [--n 62000] [--rounds 10] [--masked]
-                               [--out FILE] [--plot docs/images/scaling-real.png]
+                               [--out FILE]
 
 **Real**: every peer is a TLS endpoint of its own, with its own certificate, links, threads and connection to the
 coordinator; several of them share a process (at least eight processes), and the coordinator has one to itself. A point
 KxA plays rounds of a task that returns a fixed vector, so that a round is nothing but the protocol. The start lasts
 from the first peer's join to the end of the first round, in which everybody dials every aggregator. Bytes are the
 kernel's (TCP_INFO), of the coordinator its own count of documents; memory is the proportional share of all processes.
-`--out` adds each point to a file as it is measured, `--plot` draws what is there.
+`--out` adds each point to a file as it is measured.
 
 **Simulated**: every point is a whole `eris run` in a process of its own, with one worker: softmax regression on made-
 up rows that are drawn when a member trains (27 values: what is measured is the machinery), one local step, A = 50;

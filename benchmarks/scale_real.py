@@ -37,7 +37,7 @@ AIMS = {"start_seconds": 300.0, "round_seconds": 30.0, "memory_bytes": 12e9}
 
 
 def main(options: argparse.Namespace) -> None:
-    """Measure the points that are asked for, keep them, and draw what is kept."""
+    """Measure the points that are asked for, and keep them."""
     points = json.loads(options.out.read_text()) if options.out and options.out.exists() else []
     for text in filter(None, options.points.split(",")):
         peers, aggregators = map(int, text.split("x"))
