@@ -141,7 +141,7 @@ def test_the_user_of_the_image_has_the_number_that_the_build_is_given() -> None:
 
 def known_metrics() -> set[str]:
     control = SimpleNamespace(received=0, sent=0)
-    overview = SimpleNamespace(round=0, peers=[], lost={}, control=control, state="training", expires=2e9)
+    overview = SimpleNamespace(round=0, epoch=0, peers=[], lost={}, control=control, state="training", expires=2e9)
     node: Any = SimpleNamespace(federation=SimpleNamespace(name="cardio"), overview=lambda: overview)
     served = [PeerGauges("cardio", "amber", 0), CoordinatorGauges(node, 0)]
     try:

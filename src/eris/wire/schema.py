@@ -8,7 +8,7 @@ A document is a frozen dataclass marked with `@document(tag)`. Its annotations s
 ...     plan: Digest
 ...     contributors: Peers
 >>> encode(Note("00" * 32, (0, 2))).hex(" ", 1)[:23]
-'e5 02 93 cc c8 c4 20 00'
+'e5 03 93 cc c8 c4 20 00'
 >>> decode(Note, encode(Note("ff" * 32, (0, 2)))).contributors
 (0, 2)
 
