@@ -29,6 +29,7 @@ import math
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,7 @@ _MASKED: dict[str, dict[str, Any]] = {
 }
 
 
-def masked_and_float(seeds: int, on: list[str], methods: list[str]) -> dict[str, Any]:
+def masked_and_float(seeds: Sequence[int], on: list[str], methods: list[str]) -> dict[str, Any]:
     """Return the last accuracies in floats and with masked shards, and their paired differences in points."""
     found: dict[str, Any] = {}
     for name in on:
@@ -99,7 +100,7 @@ def masked_and_float(seeds: int, on: list[str], methods: list[str]) -> dict[str,
         model, data = settings.pop("model"), settings.pop("data")
         for method in methods:
             last: dict[str, list[float]] = {method: [], f"{method}+masked": []}
-            for seed, each in itertools.product(range(1, seeds + 1), last):
+            for seed, each in itertools.product(seeds, last):
                 with tempfile.TemporaryDirectory() as folder:
                     federation = Federation(model, data, each, seed=seed, **settings)
                     last[each].append(100 * float(federation.run(f"{folder}/run")[each]["final_accuracy"]))
@@ -159,9 +160,11 @@ def main() -> None:
     parser.add_argument("--only", choices=["fixed-point", "masked"], help="the errors of means; floats against masks")
     parser.add_argument("--on", choices=list(_MASKED), nargs="+", default=list(_MASKED), help="for --only masked")
     parser.add_argument("--methods", nargs="+", default=["eris", "eris+dsc"], help="for --only masked")
+    parser.add_argument("--first-seed", type=int, default=1, help="for --only masked: to add seeds to earlier ones")
     chosen = parser.parse_args()
     if chosen.only == "masked":
-        print(json.dumps(masked_and_float(chosen.seeds, chosen.on, chosen.methods), indent=2))
+        seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
+        print(json.dumps(masked_and_float(seeds, chosen.on, chosen.methods), indent=2))
         return
     errors = {f"K = {members}": errors_of_the_mean(members) for members in (10, 100, 1000)}
     if chosen.only:
