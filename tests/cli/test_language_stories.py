@@ -18,7 +18,7 @@ pytest.importorskip("peft")
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "bring-your-own.md").read_text(encoding="utf-8")
 STORIES = {
-    "reviews": "A classifier of the Hugging Face library",
+    "reviews": "A classifier from the Hugging Face library",
     "notes": "A language model with an adapter",
     "private": "Noise on every sample of a transformer",
 }
