@@ -111,8 +111,10 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
                  "losses_only": True, "offline": True, "extra": ("local.lr=0.02",)},
     "IMDB": {"members": 4, "rounds": 4, "folds": 3, "test_samples": 60, "evaluate_every": 2, "views": 1,
              "losses_only": True, "offline": True, "extra": ("local.lr=5e-4",)},
-    "CNN/DailyMail": {"members": 2, "rounds": 1, "folds": 1, "test_samples": 2, "views": 1, "losses_only": True,
-                      "offline": True, "extra": ("local.micro_batch=2",)},
+    # Three members: a mean of fewer is refused, and Shatter's graph needs them. Opacus' hooks miss SmolLM2's norms by
+    # 0.04 %, which is refused too.
+    "CNN/DailyMail": {"members": 3, "rounds": 1, "folds": 1, "test_samples": 2, "views": 1, "losses_only": True,
+                      "offline": True, "extra": ("local.micro_batch=2", "privacy.per_sample=loop")},
 }  # fmt: skip
 
 
