@@ -130,3 +130,13 @@ def test_only_some_cells(tmp_path):
     rows = json.loads(done.output)[0]["rows"]
     done_rows = {(row["panel"], row["arm"]) for row in rows if not row["missing"]}
     assert done_rows == {("CIFAR-10", "ERIS"), ("CIFAR-10", "ERIS+DSC")}
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_no_width_takes_a_name_or_a_digit_from_a_table(tmp_path, columns):
+    shown = invoke(
+        "table-mnist-few", "--size", "small", "--out", str(tmp_path), "--tables-only", columns=columns
+    ).output
+    assert "…" not in shown
+    assert all(arm in shown for arm in ("FedAvg", "SoteriaFL, ε = 10", "ERIS+DSC, ω = 19"))
+    assert "86.4 ± 0.9" in shown

@@ -214,7 +214,7 @@ def _report(
 ) -> None:
     from eris.paper.page import write_overview, write_result
     from eris.paper.result import gather
-    from eris.paper.table import result_tables
+    from eris.paper.table import natural_width, result_tables
 
     results = [gather(experiment, size, store, reading) for experiment in chosen]
     paths = [write_result(result, store.folder) for result in results]
@@ -226,8 +226,8 @@ def _report(
     console = Console()
     for result, written in zip(results, paths, strict=True):
         if len(results) <= 3:
-            for table in result_tables(result):
-                console.print(table)
+            for table in result_tables(result, console.width):
+                Console(width=max(console.width, natural_width(table))).print(table)
         console.print(f"{result.experiment.name}: {', '.join(str(path) for path in written)}", soft_wrap=True,
                       highlight=False, markup=False)  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eris.paper.experiment import Metric
@@ -10,7 +12,7 @@ from eris.paper.result import ExperimentResult, Measured, ResultRow
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["cell_text", "heading", "printed_text", "result_tables", "row_cells", "shown_metrics"]
+__all__ = ["cell_text", "heading", "natural_width", "printed_text", "result_tables", "row_cells", "shown_metrics"]
 
 _NOTHING = "–"
 
@@ -22,10 +24,10 @@ def shown_metrics(result: ExperimentResult, panel: str = "") -> list[Metric]:
     return found or list(result.experiment.metrics[:1])
 
 
-def heading(result: ExperimentResult, panel: str) -> list[str]:
-    """Return the names of a panel's columns."""
+def heading(result: ExperimentResult, panel: str, metrics: Sequence[Metric] | None = None) -> list[str]:
+    """Return the names of a panel's columns, for some metrics or for all that it shows."""
     names = ["", *([result.experiment.axis or "at"] if _has_points(result) else [])]
-    for metric in shown_metrics(result, panel):
+    for metric in metrics or shown_metrics(result, panel):
         unit = f", {metric.unit}" if metric.unit else ""
         names += [f"{metric.label}{unit}"]
         if metric.chance:
@@ -35,10 +37,10 @@ def heading(result: ExperimentResult, panel: str) -> list[str]:
     return names
 
 
-def row_cells(result: ExperimentResult, row: ResultRow) -> list[str]:
-    """Return a row's texts, one for each column of its panel."""
+def row_cells(result: ExperimentResult, row: ResultRow, metrics: Sequence[Metric] | None = None) -> list[str]:
+    """Return a row's texts, one for each column that `heading` names."""
     cells = [row.arm, *([_point(row.point)] if _has_points(result) else [])]
-    for metric in shown_metrics(result, row.panel):
+    for metric in metrics or shown_metrics(result, row.panel):
         figure = row.figures.get(metric.key, Measured(None))
         cells.append(cell_text(figure, metric))
         if metric.chance:
@@ -75,26 +77,45 @@ def printed_text(figure: Measured, metric: Metric) -> str:
     return text if figure.printed_deviation is None else f"{text} ± {figure.printed_deviation:.{metric.digits}f}"
 
 
-def result_tables(result: ExperimentResult) -> list[Table]:
-    """Return a table for each panel, for a terminal; names may be folded there, numbers are not."""
-    panels = dict.fromkeys(row.panel for row in result.rows)
-    return [_panel_table(result, panel) for panel in panels]
+def result_tables(result: ExperimentResult, width: int) -> list[Table]:
+    """Return the tables for a terminal of some width: one a panel, or one a metric where that is too wide.
+
+    A single metric may still be wider: print it at its own width (`natural_width`), nothing is cut or folded.
+    """
+    tables: list[Table] = []
+    for panel in dict.fromkeys(row.panel for row in result.rows):
+        metrics = shown_metrics(result, panel)
+        whole = _panel_table(result, panel, metrics)
+        fits = natural_width(whole) <= width
+        tables += [whole] if fits else [_panel_table(result, panel, [metric]) for metric in metrics]
+    return tables
 
 
-def _panel_table(result: ExperimentResult, panel: str) -> Table:
+def _panel_table(result: ExperimentResult, panel: str, metrics: Sequence[Metric]) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     title = f"{result.experiment.title}: {panel}"
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title, title_justify="left")
-    for place, name in enumerate(heading(result, panel)):
+    for place, name in enumerate(heading(result, panel, metrics)):
         broken = name.replace(" (", "\n(").replace(", ", ",\n").replace("ours − printed", "ours −\nprinted")
-        table.add_column(broken, justify="left" if place == 0 else "right", no_wrap=place > 0, overflow="fold")
-    for row in result.rows:
-        if row.panel == panel:
-            table.add_row(*(Text(text) for text in row_cells(result, row)))
+        table.add_column(broken, justify="left" if place == 0 else "right", no_wrap=True)
+    rows = [row for row in result.rows if row.panel == panel]
+    for row in rows:
+        brief = replace(row, failed="see below") if row.failed else row
+        table.add_row(*(Text(text) for text in row_cells(result, brief, metrics)))
+    reasons = [f"{row.arm} {_point(row.point)}".strip() + f" failed: {row.failed}" for row in rows if row.failed]
+    if reasons:
+        table.caption, table.caption_justify = Text("\n".join(reasons)), "left"
     return table
+
+
+def natural_width(table: Table) -> int:
+    """Return how wide a table is that nobody squeezes."""
+    from rich.console import Console
+
+    return Console(width=10_000).measure(table).maximum
 
 
 def _has_points(result: ExperimentResult) -> bool:
