@@ -49,9 +49,9 @@ from network import KEEP, FixedTask, hear, process, say
 
 from eris import planner
 from eris.config import load_config
+from eris.coordinate.service import CoordinatorService
 from eris.events import Event, VerdictWritten, hears
 from eris.peer import framing
-from eris.peer.coordinator_service import CoordinatorService
 from eris.peer.federation_file import FederationFile
 from eris.peer.node import Node
 from eris.peer.node_settings import NodeSettings

@@ -40,11 +40,11 @@ from network import acknowledged, hear, machine, process, resident, say
 
 from eris.compose import compose
 from eris.config import load_config
+from eris.coordinate.service import CoordinatorService
 from eris.errors import DiskError
 from eris.events import Event, RoundEnded, VerdictWritten, hears
 from eris.local.spec import ModelSpec, Vector
 from eris.local.task import BlockResult, LocalResult, Memory
-from eris.peer.coordinator_service import CoordinatorService
 from eris.peer.federation_file import FederationFile
 from eris.peer.footprint import disk_need
 from eris.peer.node import Node

@@ -24,9 +24,9 @@ from urllib.parse import urlsplit
 import psutil
 
 from eris.config import load_config
+from eris.coordinate.attendance import Present
+from eris.coordinate.service import CoordinatorService
 from eris.events import RoundStarted, VerdictWritten
-from eris.peer.attendance import Present
-from eris.peer.coordinator_service import CoordinatorService
 from eris.peer.federation_file import FederationFile
 from eris.protocol.roster import RosterEntry
 from eris.protocol.round_plan import RoundPlan

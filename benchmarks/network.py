@@ -50,10 +50,10 @@ import numpy as np
 from environments import FLOWER, flower_environment, why_not
 
 from eris.config import load_config
+from eris.coordinate.service import CoordinatorService
 from eris.events import Event, VerdictWritten, hears
 from eris.local.spec import ModelSpec, TensorSpec, Vector
 from eris.local.task import LocalResult
-from eris.peer.coordinator_service import CoordinatorService
 from eris.peer.federation_file import FederationFile
 from eris.peer.node import Node
 from eris.peer.node_settings import NodeSettings

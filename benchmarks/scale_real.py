@@ -20,8 +20,8 @@ from typing import Any
 from network import FixedTask, bytes_sent, process
 
 from eris.config import load_config
+from eris.coordinate.service import CoordinatorService
 from eris.events import Event, VerdictWritten, hears
-from eris.peer.coordinator_service import CoordinatorService
 from eris.peer.federation_file import FederationFile
 from eris.peer.node import Node
 from eris.peer.node_settings import NodeSettings

@@ -35,8 +35,8 @@ from network import FixedTask
 
 from eris.cli.networking.allocator import keep_few_arenas
 from eris.config import Config, load_config
+from eris.coordinate.service import CoordinatorService
 from eris.events import Event, VerdictWritten, hears
-from eris.peer.coordinator_service import CoordinatorService
 from eris.peer.federation_file import FederationFile
 from eris.peer.node import Node
 from eris.peer.node_settings import NodeSettings
@@ -145,7 +145,7 @@ def soak(folder: Path, given: argparse.Namespace) -> tuple[list[Outcome], dict[i
 
 
 def _cut_a_link(node: Node, chance: random.Random) -> int:
-    clients = list(node.clients._clients.values())
+    clients = list(node.links.clients._clients.values())
     links = [client._link for client in clients if client._link is not None]
     if links:
         chance.choice(links)._stream.wake()

@@ -23,7 +23,8 @@ from typer.main import get_group
 
 from eris.cli import coordinator, join
 from eris.cli.exit_code import ExitCode
-from eris.peer.gauges import CoordinatorGauges, PeerGauges
+from eris.coordinate.gauges import CoordinatorGauges
+from eris.peer.gauges import PeerGauges
 
 ROOT = Path(__file__).parents[1]
 DOCS, DEPLOY = ROOT / "docs", ROOT / "deploy"

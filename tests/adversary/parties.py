@@ -34,20 +34,20 @@ class LyingAggregator:
         node.fault_points.listener = self._hear
 
     def _hear(self, point: str, facts: dict[str, Any]) -> None:
-        plan = self.node._aggregator.plan
+        plan = self.node.links.aggregator.plan
         if point != "cut" or plan is None:
             return
         for shard in plan.shards_of(self.node.number):
             notice = Withheld(plan.digest, shard, self.node.number, Reason.TOO_FEW, self._contributors(plan))
             try:
-                self.node.control.report(notice)
+                self.node.line.control.report(notice)
             except ErisError as error:
                 self.refused.append(error)
 
 
 def publish_instead(node: Node, change: Callable[[np.ndarray[Any, Any]], None]) -> None:
     """Let a peer sign and publish other means than its contributions come to; its signature and hash are good."""
-    role = node._aggregator._aggregator
+    role = node.links.aggregator._aggregator
     honest = role._cut
 
     def cut(shard: Any, plan: RoundPlan) -> Published | Withheld:

@@ -51,7 +51,7 @@ def refusals(tmp_path: Path, floor: Floor, weights: Callable[[str], float] | Non
             with pytest.raises(ErisError) as ended:
                 place.wait(name)
             found.append(ended.value)
-        assert all(account.sent == 0 for node in nodes.values() for account in node.clients.accounts(place.names))
+        assert all(account.sent == 0 for node in nodes.values() for account in node.links.clients.accounts(place.names))
         return found
 
 

@@ -216,7 +216,7 @@ def test_forged_keys_are_noticed_over_the_network(tmp_path: Path, monkeypatch: p
         assert set(place.coordinator.coordinator.lost_reasons) <= {"too-few", "not published", "unmask", "wrong-pads"}
         assert place.coordinator.coordinator.lost_reasons
     for node in nodes:  # no contribution arrived anywhere
-        assert all(not shard.staging.complete for shard in node._aggregator._aggregator._shards.values())
+        assert all(not shard.staging.complete for shard in node.links.aggregator._aggregator._shards.values())
 
 
 # ── a hostile member, and the wire ───────────────────────────────────────────────────────────────────────────────────

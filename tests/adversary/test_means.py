@@ -112,7 +112,7 @@ def test_prevented_a_mean_longer_than_members_clip_to(tmp_path: Path) -> None:
 
 def false_manifests(node: Node, change: Callable[[Manifest, RoundPlan], Manifest]) -> None:
     """Let a peer sign other manifests than it should; what it tells the coordinator is the same."""
-    role = node._aggregator._aggregator
+    role = node.links.aggregator._aggregator
     honest = role._cut
 
     def cut(shard: Any, plan: RoundPlan) -> Published | Withheld | None:
@@ -148,7 +148,7 @@ def test_detected_a_manifest_that_no_honest_aggregator_signs(tmp_path: Path, lie
         def spoil(nodes: dict[str, Node]) -> None:
             false_manifests(nodes["birch"], LIES[lie])
             if quiet:
-                nodes["birch"]._aggregator._on_cut = lambda outcome, round: None
+                nodes["birch"].links.aggregator._on_cut = lambda outcome, round: None
 
         _, verdicts = play(place, spoil)
         assert lost(verdicts) == {0: {CHEAT: Reason.FALSE_MANIFEST.value}}

@@ -16,9 +16,9 @@ import pytest
 
 from eris.cli.exit_code import ExitCode, code_of_end
 from eris.compose import initial_seed
+from eris.coordinate.attendance import Attendance
+from eris.coordinate.run import CoordinatorRun
 from eris.errors import Reason, Refused
-from eris.peer.attendance import Attendance
-from eris.peer.coordinator_run import CoordinatorRun
 from eris.peer.inbox import Inbox
 from eris.peer.node import Node
 from eris.peer.node_settings import NodeSettings
@@ -76,7 +76,7 @@ def test_prevented_a_friend_in_another_peers_place(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(ShardServer, "_take", take)
     with town(tmp_path, CONFIG, round=4.0, connect=1.0) as place:
         nodes = {name: place.node(name) for name in place.names}
-        names = {node.server: name for name, node in nodes.items()}
+        names = {node.links.server: name for name, node in nodes.items()}
         for name, node in nodes.items():
             place.start(name, node.run)
         place.wait(*[name for name in place.names if name != place.names[VICTIM]])
@@ -190,17 +190,17 @@ def test_prevented_a_false_conflict_that_would_cost_references(
     with town(tmp_path / "town", config) as place:
         nodes = {name: place.node(name) for name in place.names}
         liar = nodes[place.names[FRIEND]]
-        honest = liar._aggregator.filled
+        honest = liar.links.aggregator.filled
 
         def filled(*given: Any) -> Any:
             if honest(*given) is None:
                 return None
-            plan = liar._aggregator.plan
+            plan = liar.links.aggregator.plan
             if plan is not None and plan.round == 0:  # this it may say: who was just started may have sent before
                 return honest(*given)
             raise Refused(Reason.CONFLICT, "you sent another one before")
 
-        liar._aggregator.filled = filled  # type: ignore[method-assign]
+        liar.links.aggregator.filled = filled  # type: ignore[method-assign]
         for name, node in nodes.items():
             place.start(name, node.run)
         place.wait()
@@ -218,7 +218,7 @@ def test_detected_an_aggregator_that_leaves_a_member_out(tmp_path: Path, caplog:
     with town(tmp_path, CONFIG) as place:
         nodes = {name: place.node(name) for name in place.names}
         liar = nodes[place.names[FRIEND]]
-        role = liar._aggregator._aggregator
+        role = liar.links.aggregator._aggregator
         honest = role._cut
 
         def cut(shard: Any, plan: Any) -> Any:

@@ -35,7 +35,7 @@ class Scene(Round):
         federation = self.federation
         federation.coordinator._verify = verify
         for member in federation.members.values():
-            member._verify = verify
+            member.held.verify = verify
         self.receipts = {(r.member, r.shard): r for r in federation.upload(self.plan, self.uploads)}
         outcomes = [outcome for outcome in federation.cut(self.plan) if isinstance(outcome, Published)]
         self.manifests = {outcome.manifest.shard: outcome.manifest for outcome in outcomes}
@@ -99,7 +99,7 @@ def test_detected_over_the_network_an_aggregator_that_leaves_out_what_it_acknowl
     cheat, victim = 1, 4
 
     def spoil(nodes: dict[str, Node]) -> None:
-        role = nodes["birch"]._aggregator._aggregator
+        role = nodes["birch"].links.aggregator._aggregator
         honest = role.filled
 
         def filled(header: Any, start: int, stop: int) -> Receipt | None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from eris.coordinate.service import CoordinatorService
 from eris.errors import ConfigError, ErisError, Reason, Refused
-from eris.peer.coordinator_service import CoordinatorService
 from eris.peer.federation_file import FederationFile
 from eris.protocol.floor import Floor
 from eris.protocol.roster import Roster, RosterEntry, SignedLeave
@@ -95,7 +95,7 @@ def test_prevented_a_leave_that_is_not_the_members_own(
         nodes = {name: place.node(name, floor=Floor(min_contributors=1)) for name in place.names}
         leaver = nodes["dogwood"]
         leaver.fault_points.listener = lambda point, facts: (
-            leaver.control.leave(for_good=True) if (point, facts.get("round")) == ("plan", 1) else None
+            leaver.line.control.leave(for_good=True) if (point, facts.get("round")) == ("plan", 1) else None
         )
         for name, node in nodes.items():
             place.start(name, node.run)
@@ -111,7 +111,7 @@ def test_who_leaves_for_good_is_missed_by_nobody(tmp_path: Path) -> None:
         nodes = {name: place.node(name) for name in place.names}
         leaver = nodes["dogwood"]
         leaver.fault_points.listener = lambda point, facts: (
-            leaver.control.leave(for_good=True) if (point, facts.get("round")) == ("plan", 1) else None
+            leaver.line.control.leave(for_good=True) if (point, facts.get("round")) == ("plan", 1) else None
         )
         for name, node in nodes.items():
             place.start(name, node.run)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from eris.coordinate.service import CoordinatorService
+from eris.coordinate.take_over import TakeOver, take_over
 from eris.errors import ConfigError, Reason, Refused, RunStopped
 from eris.peer.allegiance import PROMISE, Allegiance
-from eris.peer.coordinator_service import CoordinatorService
 from eris.peer.federation_file import FederationFile
 from eris.peer.journal import SealedRound
 from eris.peer.kept_log import KEPT
 from eris.peer.mandates import Mandates
-from eris.peer.take_over import TakeOver, take_over
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import SEAL_PURPOSE, CertifiedSeal, Seal
 from eris.protocol.take_over import Candidacy, Mandate, Promise, Vote, first_epoch

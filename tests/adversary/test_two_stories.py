@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from eris.cli import certs
+from eris.coordinate.run import CoordinatorRun
 from eris.errors import Reason, Refused
-from eris.peer.coordinator_run import CoordinatorRun
 from eris.peer.witness import HEARD, PROOF, Witness
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import SEAL_PURPOSE, CertifiedSeal, Contradiction, PlanName, Seal
@@ -68,7 +68,7 @@ def test_prevented_a_plan_that_the_coordinator_did_not_sign(
             with pytest.raises(Refused, match="the plan is not signed by the coordinator") as ended:
                 place.wait(name)
             assert ended.value.reason is Reason.BAD_SIGNATURE
-        assert all(account.sent == 0 for node in nodes.values() for account in node.clients.accounts(place.names))
+        assert all(account.sent == 0 for node in nodes.values() for account in node.links.clients.accounts(place.names))
 
 
 class Signer:
@@ -215,5 +215,5 @@ def test_an_honest_coordinator_that_comes_back_contradicts_nobody(tmp_path: Path
             place.start(name, node.run)
         place.wait()
         assert restarted
-        assert all(node.witness.proof is None for node in nodes.values())
+        assert all(node.line.witness.proof is None for node in nodes.values())
         assert {node.model_digest() for node in nodes.values()} == {simulated(CONFIG, tmp_path / "simulated")}

@@ -439,7 +439,8 @@ def apply_what_is_held_not_what_is_committed(patch: pytest.MonkeyPatch) -> None:
         return replace(entry, lost="", hash=said.hash, contributors=said.contributors, manifest=said.digest)
 
     def greedy(self: Member, verdict: Any) -> Any:
-        entries = tuple(committed(self._held[e.shard], e) if e.shard in self._held else e for e in verdict.shards)
+        held = self.held.published
+        entries = tuple(committed(held[e.shard], e) if e.shard in held else e for e in verdict.shards)
         changed = conclude(self, replace(verdict, shards=entries))
         self.chain = verdict.digest
         return changed

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from eris import checkpoint
+from eris.coordinate.service import CoordinatorService
+from eris.coordinate.take_over import take_over
 from eris.events import Event, RunEnded, RunStarted, hears
-from eris.peer.coordinator_service import CoordinatorService
 from eris.peer.federation_file import load_federation
 from eris.peer.node_settings import NodeSettings
 from eris.peer.peer_folder import PeerFolder
 from eris.peer.session import Session
-from eris.peer.take_over import take_over
 from eris.protocol.floor import Floor
 from eris.seeds import private_root
 from eris.tasks import build_task
@@ -219,10 +219,10 @@ def _join(job: Job, lines: Lines) -> None:
     node = session.node
 
     def links() -> list[Any]:
-        dialled = [client._link for client in node.clients._clients.values() if client._link is not None]
-        return dialled + list(node.server._links)
+        dialled = [client._link for client in node.links.clients._clients.values() if client._link is not None]
+        return dialled + list(node.links.server._links)
 
-    node.fault_points.listener = Doom(job.fault, lines, links, node.control)
+    node.fault_points.listener = Doom(job.fault, lines, links, node.line.control)
     if job.fault is not None and job.fault.point == "checkpoint":
         _die_in_checkpoints(job.fault, lines)
     elif job.fault is not None and job.fault.point == "half a checkpoint":

@@ -30,7 +30,7 @@ def double_dealing(node: Node) -> None:
     honest, served = ShardServer._send, []
 
     def send(server: ShardServer, link: Link, question: Any, found: Published, deadline: float) -> None:
-        if server is not node.server or isinstance(question, HashQuestion):
+        if server is not node.links.server or isinstance(question, HashQuestion):
             return honest(server, link, question, found, deadline)
         served.append(question)
         if len(served) % 2:
@@ -79,7 +79,7 @@ def test_a_coordinator_that_lets_a_friend_see_more_gets_nothing(
         for name in place.names:
             with pytest.raises(FloorError):
                 place.wait(name)
-        assert all(account.sent == 0 for node in nodes.values() for account in node.clients.accounts(place.names))
+        assert all(account.sent == 0 for node in nodes.values() for account in node.links.clients.accounts(place.names))
 
 
 def test_a_peer_whose_model_is_another_one_is_told_so(tmp_path: Path) -> None:

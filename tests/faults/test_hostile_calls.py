@@ -43,7 +43,7 @@ def place(tmp_path: Path) -> Iterator[Town]:
 def play(place: Town) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
     """Let all play, and return what the hostile member had to say while it was honest."""
     nodes, said = {name: place.node(name) for name in place.names}, {}
-    client = nodes[HOSTILE].control
+    client = nodes[HOSTILE].line.control
     honest = client._send
 
     def send(path: str, data: bytes, seconds: float) -> bytes:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from eris.coordinate.attendance import Attendance, Present
 from eris.errors import Reason, Refused
 from eris.peer.address_book import AddressBook
-from eris.peer.attendance import Attendance, Present
 from eris.peer.journal import SqliteJournal
-from eris.peer.roster_cache import RosterCache
+from eris.peer.rosters import RosterCache
 from eris.protocol.journal import Membership
 from eris.protocol.roster import Roster, RosterEntry
 from eris.transport import control_server

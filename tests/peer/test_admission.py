@@ -98,4 +98,4 @@ def test_a_plan_below_the_floor_is_refused_before_anything_is_sent(tmp_path: Pat
         with pytest.raises(FloorError, match=r"would see 50\.0% of the update"):
             place.wait("cedar")
         place.wait("amber", "birch")
-    assert sum(account.sent for account in strict.clients.accounts(place.names)) == 0
+    assert sum(account.sent for account in strict.links.clients.accounts(place.names)) == 0

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from eris.config import load_config
+from eris.coordinate.attendance import Attendance, Present
+from eris.coordinate.run import CoordinatorRun
 from eris.errors import Reason, Refused
-from eris.peer.attendance import Attendance, Present
-from eris.peer.coordinator_run import CoordinatorRun
 from eris.peer.federation_file import FederationFile
 from eris.peer.journal import SqliteJournal
 from eris.protocol.messages import ShownKey

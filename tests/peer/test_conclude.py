@@ -120,9 +120,9 @@ def test_who_gets_a_committed_shard_from_nobody_takes_a_snapshot(
 
         restore = victim.member.restore
         monkeypatch.setattr(victim._player, "_take", take)
-        monkeypatch.setattr(victim.clients.to(0), "fetch", fetch)
-        monkeypatch.setattr(victim.clients.to(1), "fetch", fetch)
-        monkeypatch.setattr(victim.clients.to(2), "fetch", fetch)
+        monkeypatch.setattr(victim.links.clients.to(0), "fetch", fetch)
+        monkeypatch.setattr(victim.links.clients.to(1), "fetch", fetch)
+        monkeypatch.setattr(victim.links.clients.to(2), "fetch", fetch)
         monkeypatch.setattr(victim.member, "restore", lambda *a, **o: (restore(*a, **o), taken.set()))
         if last:  # who has finished must not be gone before it is asked
             monkeypatch.setattr(sessions["amber"].node, "close", _after(taken, sessions["amber"].node.close))
@@ -151,7 +151,7 @@ def test_who_has_left_and_lacks_a_shard_of_its_last_round_ends_as_one_that_left(
 
         def leave(point: str, facts: dict[str, Any]) -> None:
             if (point, facts.get("round")) == ("plan", 1):  # early: the next round is planned without it for certain
-                leaver.control.leave(for_good=True)
+                leaver.line.control.leave(for_good=True)
                 leaver._catch_up.conclude = in_vain  # type: ignore[method-assign]
 
         def in_vain(verdict: Verdict, deadline: float, *, stated: str) -> None:

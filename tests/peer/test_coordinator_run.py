@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from eris.coordinate.attendance import Present
+from eris.coordinate.run import CoordinatorRun
+from eris.coordinate.service import CoordinatorService
 from eris.errors import Reason, Refused
 from eris.events import VerdictWritten
 from eris.local.spec import ModelSpec
-from eris.peer.attendance import Present
-from eris.peer.coordinator_run import CoordinatorRun
-from eris.peer.coordinator_service import CoordinatorService
 from eris.peer.federation_file import FederationFile
 from eris.peer.journal import SqliteJournal
 from eris.protocol.journal import Rewind

@@ -85,7 +85,9 @@ def test_a_model_that_is_not_finite_is_no_result(tmp_path: Path) -> None:
             place.start(node.settings.name, lambda node=node: found.update({node.settings.name: node.run()}))
         place.wait()
     assert set(found.values()) == {"the run makes no progress: the model is not finite"}
-    assert nodes[0].notes == ["the model is not finite: look for a diverging loss, a smaller learning rate helps"]
+    assert nodes[0].events.notes == [
+        "the model is not finite: look for a diverging loss, a smaller learning rate helps"
+    ]
 
 
 def _spoiled(node: Any, end: Any) -> str:

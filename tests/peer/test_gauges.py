@@ -6,7 +6,8 @@ import re
 import urllib.request
 from pathlib import Path
 
-from eris.peer.gauges import CoordinatorGauges, PeerGauges
+from eris.coordinate.gauges import CoordinatorGauges
+from eris.peer.gauges import PeerGauges
 from tests.peer.town import settings, town
 
 

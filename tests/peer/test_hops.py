@@ -6,9 +6,11 @@ import importlib
 import re
 from functools import reduce
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import eris.coordinate
 import eris.peer
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +34,8 @@ def test_every_hop_of_a_round_is_where_the_page_says(way: str) -> None:
         reduce(getattr, name.split("."), importlib.import_module(f"eris.{module.replace('/', '.')}"))
 
 
-def test_the_package_says_what_every_file_is_for() -> None:
-    said = set(re.findall(r"\w+", eris.peer.__doc__ or ""))
-    files = {path.stem for path in Path(eris.peer.__file__).parent.glob("*.py")} - {"__init__"}
+@pytest.mark.parametrize("package", [eris.peer, eris.coordinate])
+def test_the_package_says_what_every_file_is_for(package: ModuleType) -> None:
+    said = set(re.findall(r"\w+", package.__doc__ or ""))
+    files = {path.stem for path in Path(str(package.__file__)).parent.glob("*.py")} - {"__init__"}
     assert files <= said

@@ -52,7 +52,7 @@ def test_uploads_double_and_both_are_counted_as_observers(tmp_path: Path) -> Non
 
 def cheating(node: Node) -> None:
     """Let a peer publish, well signed, something else than the mean."""
-    aggregator: Aggregator = node._aggregator._aggregator
+    aggregator: Aggregator = node.links.aggregator._aggregator
     honest = aggregator._cut
 
     def cut(shard: object, plan: RoundPlan) -> Published | Withheld:

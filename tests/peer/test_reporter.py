@@ -38,7 +38,7 @@ def breaks(node: Node) -> None:
 
 def loses_its_reference(node: Node) -> None:
     """Let this peer come into round 1 without a reference, and the coordinator not hear that it asks for one."""
-    begin, join, asked = node.member.begin, node.control.join, []
+    begin, join, asked = node.member.begin, node.line.control.join, []
 
     def forgetful(plan: Any) -> None:
         begin(plan)
@@ -52,7 +52,7 @@ def loses_its_reference(node: Node) -> None:
         return join(*arguments, **options)
 
     node.member.begin = forgetful  # type: ignore[method-assign]
-    node.control.join = away  # type: ignore[method-assign]
+    node.line.control.join = away  # type: ignore[method-assign]
 
 
 def play(place: Town, fault: Callable[[Node], None]) -> list[Verdict]:

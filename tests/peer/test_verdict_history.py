@@ -15,7 +15,7 @@ from eris.peer.aggregator_client import ShardResult
 from eris.peer.inbox import Inbox
 from eris.peer.node import Node
 from eris.peer.node_settings import NodeSettings
-from eris.peer.roster_cache import RosterCache
+from eris.peer.rosters import RosterCache
 from eris.peer.verdict_history import VerdictHistory
 from eris.protocol.messages import Published, Withheld
 from eris.protocol.roster import Roster
@@ -145,7 +145,7 @@ def misses_a_shard(node: Node) -> None:
 
     node._player._take = taken  # type: ignore[method-assign]
     for peer in range(2):
-        node.clients.to(peer).fetch = fetch  # type: ignore[method-assign]
+        node.links.clients.to(peer).fetch = fetch  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("misses", [misses_the_verdict, misses_a_shard])
@@ -156,7 +156,7 @@ def test_a_peer_that_is_behind_outlasts_a_coordinator_that_is_away(
     with town(tmp_path, config) as place:
         nodes = [place.node(name) for name in place.names]
         misses(nodes[2])
-        nodes[2].control.fetch = away_at_first(nodes[2].control.fetch)  # type: ignore[method-assign]
+        nodes[2].line.control.fetch = away_at_first(nodes[2].line.control.fetch)  # type: ignore[method-assign]
         for node in nodes:
             place.start(node.settings.name, node.run)
         place.wait()
@@ -167,7 +167,7 @@ def test_a_peer_that_has_no_roster_asks_again_and_plays_every_round(tmp_path: Pa
     config = settings("members=3", "rounds=3")
     with town(tmp_path / "town", config) as place:
         nodes = [place.node(name) for name in place.names]
-        nodes[2].control.fetch = away_at_first(nodes[2].control.fetch, RosterRequest)  # type: ignore[method-assign]
+        nodes[2].line.control.fetch = away_at_first(nodes[2].line.control.fetch, RosterRequest)  # type: ignore[method-assign]
         for node in nodes:
             place.start(node.settings.name, node.run)
         place.wait()
@@ -177,7 +177,7 @@ def test_a_peer_that_has_no_roster_asks_again_and_plays_every_round(tmp_path: Pa
 def test_a_peer_that_has_no_address_book_in_the_first_round_lives_on(tmp_path: Path) -> None:
     with town(tmp_path, settings("members=3", "rounds=3"), round=2.0) as place:
         nodes = [place.node(name) for name in place.names]
-        nodes[2].control.fetch = away_at_first(nodes[2].control.fetch, BookRequest)  # type: ignore[method-assign]
+        nodes[2].line.control.fetch = away_at_first(nodes[2].line.control.fetch, BookRequest)  # type: ignore[method-assign]
         for node in nodes:
             place.start(node.settings.name, node.run)
         place.wait()

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from eris.config import Config, load_config
+from eris.coordinate.service import CoordinatorService
 from eris.events import Event, Listener, VerdictWritten, hears
 from eris.local.task import Task
-from eris.peer.coordinator_service import CoordinatorService
 from eris.peer.federation_file import FederationFile
 from eris.peer.node import Node
 from eris.peer.node_settings import SPILL_ABOVE, NodeSettings

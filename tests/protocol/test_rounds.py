@@ -324,7 +324,7 @@ def test_state_moves_on_the_verdict_only() -> None:
         while made.mail:
             made.deliver(0)
     member = made.peers[0].member
-    assert len(member._held) == 2
+    assert len(member.held.published) == 2
     assert member.replica.digest() == before
     assert not member.private["0.reference"].any()
     verdict = made.coordinator.decide(made.now)

@@ -22,7 +22,7 @@ from eris.cli.networking.options import (
 )
 
 if TYPE_CHECKING:
-    from eris.peer.coordinator_service import CoordinatorService
+    from eris.coordinate.service import CoordinatorService
     from eris.peer.federation_file import FederationFile
     from eris.transport.credentials import Credentials
 
@@ -85,9 +85,9 @@ def register(app: typer.Typer) -> None:
         from eris.cli.networking.allocator import keep_few_arenas
         from eris.cli.networking.logs import start_logging
         from eris.cli.networking.options import address_option, find_credentials, web_place
-        from eris.peer.coordinator_service import CoordinatorService
+        from eris.coordinate.service import CoordinatorService
+        from eris.coordinate.take_over import require_not_taken_over
         from eris.peer.federation_file import load_federation
-        from eris.peer.take_over import require_not_taken_over
         from eris.transport.control import COORDINATOR
 
         keep_few_arenas()
@@ -150,8 +150,8 @@ def _take_over(
     """Wait until the listed peers have voted for us; say so, and by whom."""
     from eris.cli.exit_code import ExitCode
     from eris.cli.networking.interruption import interruptible, stop_with_parent
+    from eris.coordinate.take_over import take_over
     from eris.errors import RunStopped
-    from eris.peer.take_over import take_over
 
     away = threading.Event()
 
@@ -235,7 +235,7 @@ def _serve_until_the_end(node: CoordinatorService, metrics: str | None, *, as_js
         stop_with_parent(go_away)
     if metrics is not None:
         from eris.cli.networking.options import metrics_place
-        from eris.peer.gauges import CoordinatorGauges
+        from eris.coordinate.gauges import CoordinatorGauges
 
         CoordinatorGauges(node, *metrics_place(metrics))
     ended, began = "", time.monotonic()

@@ -173,7 +173,7 @@ def _open(
 
 def _warn(own: Credentials, session: Session, reproducible: bool, *, alone: bool) -> None:
     from eris.compose import could_be_masked
-    from eris.peer.node import NOISE_NOTE
+    from eris.peer.run_events import NOISE_NOTE
 
     console = Console(stderr=True)
     if warning := own.expiry_warning():

@@ -2,13 +2,16 @@
 
 To read it, begin with `node` (what a peer is made of), `roles` (what it is) and `play_round` (a round). Then:
 
-its rounds         training · shared_aggregator · shared_unmasker · catch_up · verdict_history · round_events
-other peers        address_book · aggregator_client (we dial) · shard_server (they dial) · framing (messages ⇄ frames)
-the coordinator    news (how we hear it) · inbox · witness (what it signed) · roster_cache · roster_check
+its rounds         training · shared_aggregator · shared_unmasker · catch_up · verdict_history
+other peers        peer_links (all of them) · address_book · aggregator_client (we dial) · shard_server (they dial)
+                   framing (messages ⇄ frames)
+the coordinator    coordinator_line (all of it) · news (how we hear it) · inbox · witness (what it signed) · rosters
                    reporter (what we say) · admission
-its own process    coordinator_service (what peers call) · coordinator_run (the course) · attendance · journal
-who coordinates    coordinator_watch (where we look) · allegiance (what we promised) · kept_log · mandates · take_over
+who coordinates    coordinator_watch (where we look) · allegiance (what we promised) · kept_log · journal · mandates
+what is told       run_events · round_events · gauges
 the folder         session · peer_folder · peer_summary · folder_claim · footprint · budget (over all runs)
-settings, checks   federation_file · node_settings · own_task · preflight · gauges
+settings, checks   federation_file · node_settings · own_task · preflight
 for tests          fault_points
+
+The coordinator's own process is `eris.coordinate`.
 """

@@ -8,22 +8,17 @@ import time
 from dataclasses import replace
 
 from eris.errors import ErisError, Refused
-from eris.peer.allegiance import Allegiance
 from eris.peer.catch_up import CatchUp
+from eris.peer.coordinator_line import CoordinatorLine
 from eris.peer.federation_file import FederationFile
-from eris.peer.inbox import Inbox
 from eris.peer.node_settings import NodeSettings, own_address
+from eris.peer.peer_links import PeerLinks
 from eris.peer.reporter import Reporter
-from eris.peer.roster_cache import RosterCache
-from eris.peer.shared_aggregator import SharedAggregator
-from eris.peer.shared_unmasker import SharedUnmasker
-from eris.peer.witness import Witness
 from eris.protocol.member import NO_REFERENCE, Member
 from eris.protocol.messages import ShownKey
 from eris.protocol.roster import ROSTER_PURPOSE, RosterClaim
 from eris.protocol.round_plan import RoundPlan
 from eris.transport.calls import PLACE_PURPOSE, JoinRequest
-from eris.transport.control_client import ControlClient
 from eris.transport.credentials import Credentials
 from eris.transport.link import LinkClosed, LinkTimeout
 from eris.transport.route import address_text
@@ -42,28 +37,23 @@ class Admission:
         federation: FederationFile,
         settings: NodeSettings,
         credentials: Credentials,
-        client: ControlClient,
+        line: CoordinatorLine,
+        links: PeerLinks,
         member: Member,
-        aggregator: SharedAggregator,
-        inbox: Inbox,
         reporter: Reporter,
         catch_up: CatchUp,
-        rosters: RosterCache,
-        witness: Witness,
         *,
         weight: float,
         initial: str,
         key: ShownKey | None = None,
-        unmasker: SharedUnmasker | None = None,
-        allegiance: Allegiance | None = None,
     ) -> None:
-        self._allegiance = allegiance
-        self.key, self._unmasker = key, unmasker  # our mask key, as others are shown it
-        self._federation, self._settings, self._client, self._member = federation, settings, client, member
+        """`weight` is what this peer asks for, `initial` the digest of its x⁰, `key` its mask key as others see it."""
+        self.key = key
+        self._federation, self._settings, self._member = federation, settings, member
+        self._line, self._links, self._client, self._inbox = line, links, line.control, line.inbox
         self._credentials, self._signed = credentials, ("", 0, "")  # key, counter and signature of our entry
         self._place: tuple[object, int, str] = None, 0, ""  # where we are, counter and signature of what we say of it
-        self._aggregator, self._inbox, self._reporter, self._catch_up = aggregator, inbox, reporter, catch_up
-        self._rosters, self._witness, self._weight, self._initial = rosters, witness, weight, initial
+        self._reporter, self._catch_up, self._weight, self._initial = reporter, catch_up, weight, initial
         self._stopped = threading.Event()
         self.port: int | None = None  # where we listen, if we do
         self.joined, self.ended = False, ""
@@ -84,16 +74,17 @@ class Admission:
 
     def join(self) -> None:
         """Join, or say again where we stand: after a restart of the coordinator, or when our reference is lost."""
-        if self._allegiance is not None and self._allegiance.waits:
-            term = self._allegiance.promise.term
+        own, witness = self._line.allegiance, self._line.witness
+        if own is not None and own.waits:
+            term = own.promise.term
             raise LinkClosed(f"this peer has voted in term {term}, and waits for who is voted in", clean=False)
         self._catch_up.keep_up()
         self._remember_reference()
         answer = self._client.join(self._request(), seconds=self._federation.settings.connect)
         # Without the roster of the round under way we are not in yet: we could not say that we sit it out.
-        under_way = RoundPlan.decode(answer.plan, self._rosters.find) if answer.plan else None
-        self._witness.learn(answer.certificate)
-        follows = under_way is not None and self._witness.hear(under_way, answer.seal)
+        under_way = RoundPlan.decode(answer.plan, self._line.rosters.find) if answer.plan else None
+        witness.learn(answer.certificate)
+        follows = under_way is not None and witness.hear(under_way, answer.seal)
         self.joined, self._inbox.heard = True, time.monotonic()
         if not answer.intact:
             self._forgotten = self._member.reference_epoch, self._member.round
@@ -187,24 +178,25 @@ class Admission:
             signature=signature,
             address=self._address(),
             initial=self._initial,
-            fresh=self._aggregator.plan is None,
+            fresh=self._links.aggregator.plan is None,
             chain=member.chain,
             # With a round open we still know what we sent in it, and will settle it by its verdict.
             private_round=member.round + self._plays,
             reference_epoch=member.reference_epoch,
             checkpoints=tuple(self._catch_up.checkpoints.rounds()),
             relays=self._settings.relays,
-            heard=self._witness.last,
+            heard=self._line.witness.last,
             mask_key=self.key,
         )
         return self._signed_place(request)
 
     def _sit_out(self, plan: RoundPlan) -> None:
         """Publish nothing in a round we came into the middle of: what we published before is forgotten."""
-        if self._aggregator.plan is None or plan.when > self._aggregator.plan.when:
-            if self._unmasker is not None:
-                self._unmasker.abstain(plan)
-            for notice in self._aggregator.abstain(plan):
+        aggregator, unmasker = self._links.aggregator, self._links.unmasker
+        if aggregator.plan is None or plan.when > aggregator.plan.when:
+            if unmasker is not None:
+                unmasker.abstain(plan)
+            for notice in aggregator.abstain(plan):
                 self._reporter.tell(notice, plan.round)
 
     def _address(self) -> tuple[str, int] | None:

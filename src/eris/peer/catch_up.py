@@ -16,7 +16,7 @@ from eris.peer.aggregator_client import AggregatorClients
 from eris.peer.allegiance import Allegiance
 from eris.peer.federation_file import FederationFile
 from eris.peer.inbox import Inbox
-from eris.peer.roster_cache import RosterCache
+from eris.peer.rosters import RosterCache
 from eris.peer.training import Training
 from eris.peer.verdict_history import VerdictHistory
 from eris.peer.witness import Witness

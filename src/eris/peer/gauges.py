@@ -1,28 +1,22 @@
-"""Prometheus metrics of a peer or a coordinator, for who asks for them with --metrics."""
+"""Prometheus metrics of a peer, for who asks for them with --metrics."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eris.errors import ConfigError, MissingExtra
 from eris.events import Event, RoundEnded, RunCourseChanged, RunEnded, RunState
-from eris.protocol.take_over import term_of
 
-if TYPE_CHECKING:
-    from eris.peer.coordinator_service import CoordinatorService
-    from eris.transport.calls import Overview
-
-__all__ = ["CoordinatorGauges", "PeerGauges"]
+__all__ = ["EXPIRY", "EXPIRY_ABOUT", "LOOPBACK", "PeerGauges", "ServedGauges"]
 
 EXPIRY, EXPIRY_ABOUT = "eris_certificate_expiry_timestamp_seconds", "When this process's certificate expires."
 LOOPBACK = "127.0.0.1"  # numbers of a run are nobody else's business, unless somebody says so
 
 
-class _Served:
-    """A registry behind a port."""
+class ServedGauges:
+    """A registry behind a port: of a peer, or of a coordinator (`eris.coordinate.gauges`)."""
 
     def __init__(self, port: int, host: str, labels: dict[str, str]) -> None:
         self._prometheus, self._labels = _prometheus(), labels
@@ -59,7 +53,7 @@ class _Served:
         return made.labels(**self._labels)
 
 
-class PeerGauges(_Served):
+class PeerGauges(ServedGauges):
     """Listens to a peer, and serves what it hears at http://HOST:port/metrics."""
 
     hears = (RoundEnded, RunCourseChanged, RunEnded)
@@ -94,36 +88,6 @@ class PeerGauges(_Served):
         self._seconds.observe(event.seconds["round"])
         if math.isfinite(loss):
             self._loss.set(loss)
-
-
-class CoordinatorGauges(_Served):
-    """Reads a coordinator whenever somebody asks."""
-
-    def __init__(self, node: CoordinatorService, port: int, host: str = LOOPBACK) -> None:
-        super().__init__(port, host, {"federation": node.federation.name})
-        self._node = node
-        self._make("Gauge", EXPIRY, EXPIRY_ABOUT).set_function(lambda: float(node.overview().expires))
-        self._ask("rounds", "Rounds concluded.", lambda status: status.round)
-        self._ask("peers", "Peers that are here.", lambda status: sum(peer.here for peer in status.peers))
-        self._ask("lost_shards", "Shards lost so far.", lambda status: sum(status.lost.values()))
-        self._ask("epoch", "Epoch of the next plan.", lambda status: status.epoch)
-        self._ask("term", "How often another coordinator took over.", lambda status: term_of(status.epoch))
-        self._ask("received_bytes", "Documents received.", lambda status: status.control.received)
-        self._ask("sent_bytes", "Documents sent.", lambda status: status.control.sent)
-        labels = (*self._labels, "state")
-        states = self._prometheus.Gauge(
-            "eris_coordinator_run_state", "How the run goes.", labelnames=labels, registry=self._registry
-        )
-        for state in RunState:
-            of = partial(self._is_in, state)
-            states.labels(**self._labels, state=state.value).set_function(of)
-
-    def _is_in(self, state: RunState) -> float:
-        return float(self._node.overview().state == state)
-
-    def _ask(self, name: str, about: str, read: Callable[[Overview], float]) -> None:
-        gauge = self._make("Gauge", f"eris_coordinator_{name}", about)
-        gauge.set_function(lambda: float(read(self._node.overview())))
 
 
 def _prometheus() -> Any:

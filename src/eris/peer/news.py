@@ -13,14 +13,10 @@ from eris.errors import ConfigError, ErisError, Refused
 from eris.events import EventStream, RunCourseChanged, RunState
 from eris.peer.address_book import AddressBook
 from eris.peer.admission import Admission
-from eris.peer.allegiance import Allegiance
-from eris.peer.inbox import Inbox
-from eris.peer.roster_cache import RosterCache
-from eris.peer.shard_server import ShardServer
-from eris.peer.shared_aggregator import SharedAggregator
-from eris.peer.shared_unmasker import SharedUnmasker
-from eris.peer.witness import Witness
-from eris.protocol.roster_watch import RosterWatch
+from eris.peer.coordinator_line import CoordinatorLine
+from eris.peer.federation_file import FederationFile
+from eris.peer.peer_links import PeerLinks
+from eris.peer.rosters import roster_watch
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.take_over import Kept
 from eris.transport.bulletins import (
@@ -38,7 +34,6 @@ from eris.transport.bulletins import (
     plan_order,
 )
 from eris.transport.calls import BookAnswer, Posted
-from eris.transport.control_client import ControlClient
 from eris.transport.credentials import Credentials
 from eris.transport.link import LinkError, LinkRefused
 
@@ -66,25 +61,18 @@ class NewsReader:
 
     def __init__(
         self,
-        client: ControlClient,
-        inbox: Inbox,
-        aggregator: SharedAggregator,
-        book: AddressBook,
+        federation: FederationFile,
         credentials: Credentials,
+        line: CoordinatorLine,
+        links: PeerLinks,
+        book: AddressBook,
         admission: Admission,
-        server: ShardServer,
-        rosters: RosterCache,
         emit: EventStream,
-        witness: Witness,
-        watch: RosterWatch,
-        unmasker: SharedUnmasker | None = None,
-        allegiance: Allegiance | None = None,
-        seconds: float = _NEWS_SECONDS,
     ) -> None:
-        self._allegiance, self._seconds = allegiance, seconds
-        self._emit, self._witness, self._watch, self._unmasker = emit, witness, watch, unmasker
-        self._client, self._inbox, self._aggregator, self._book = client, inbox, aggregator, book
-        self._credentials, self._admission, self._server, self._rosters = credentials, admission, server, rosters
+        self._line, self._links, self._book, self._credentials = line, links, book, credentials
+        self._client, self._inbox, self._allegiance = line.control, line.inbox, line.allegiance
+        self._admission, self._emit, self._seconds = admission, emit, news_seconds(len(federation.peers))
+        self._watch = roster_watch(federation.digest, book, credentials, line.control)
         self._edition = ""  # of the address book
         self._held: VerdictBulletin | None = None  # that is not settled yet
         self._posted: queue.Queue[Posted] = queue.Queue(_MOST_POSTED)
@@ -100,14 +88,14 @@ class NewsReader:
             case PlanBulletin(plan, absent=absent, book=edition):
                 self._open_round(plan, edition)
                 self._inbox.gone = set(absent)
-                self._go_on_without(self._inbox.gone)
+                self._links.without(self._inbox.gone)
             case PeerGone(peer):
                 self._inbox.gone.add(peer)
-                self._go_on_without(self._inbox.gone)
+                self._links.without(self._inbox.gone)
             case PeerIdle(peer):
-                self._go_on_without({peer}, away=False)
+                self._links.without({peer}, away=False)
             case RunEnd():
-                self._aggregator.close()  # who waits for a shard of ours, we among them, waits in vain
+                self._links.aggregator.close()  # who waits for a shard of ours, we among them, waits in vain
             case Revoked(certificates):
                 try:
                     self._credentials.adopt_revocations(certificates)
@@ -204,11 +192,11 @@ class NewsReader:
         try:
             match bulletin:
                 case PlanBulletin(plan, seal=seal):
-                    return self._witness.hear(plan, seal)
+                    return self._line.witness.hear(plan, seal)
                 case VerdictBulletin(verdict, seal=seal):
-                    return self._witness.hear(verdict, seal)
+                    return self._line.witness.hear(verdict, seal)
                 case RoundsDone(plan, seal=seal):
-                    self._witness.vouches_for(plan, seal)
+                    self._line.witness.vouches_for(plan, seal)
         except Refused as refusal:
             self._inbox.failure = refusal
             return False
@@ -218,7 +206,7 @@ class NewsReader:
         """Read what was posted; the roster of a plan may have to be fetched first, however often that fails."""
         while not self._inbox.closed.is_set():
             try:
-                return decode_bulletin(posted.bulletin, self._rosters.find)
+                return decode_bulletin(posted.bulletin, self._line.rosters.find)
             except LinkError as error:
                 _LOG.warning("the roster of a plan could not be fetched: %s", error)
                 self._inbox.closed.wait(0.5)
@@ -226,11 +214,6 @@ class NewsReader:
                 _LOG.error("the coordinator said something that is no bulletin: %s", error)
                 return None
         return None
-
-    def _go_on_without(self, peers: set[int], *, away: bool = True) -> None:
-        if self._unmasker is not None:
-            self._unmasker.without(peers, away=away)
-        self._aggregator.without(peers, away=away)
 
     def _learn_addresses(self, plan: RoundPlan, edition: str) -> None:
         if self._book.lacks(plan) or edition != self._edition or self._book.lacks_keys(plan):
@@ -245,8 +228,9 @@ class NewsReader:
         self._learn_addresses(plan, edition)
         self._watch.follow(plan)
         self._credentials.refresh()
-        self._server.review(lambda peer: self._credentials.refusal(peer, roster=self._book.roster()))
-        if self._aggregator.plan is None or plan.when > self._aggregator.plan.when:  # newcomers are shown old plans
-            if self._unmasker is not None:
-                self._unmasker.begin(plan)
-            self._aggregator.begin(plan)
+        self._links.server.review(lambda peer: self._credentials.refusal(peer, roster=self._book.roster()))
+        aggregator, unmasker = self._links.aggregator, self._links.unmasker
+        if aggregator.plan is None or plan.when > aggregator.plan.when:  # newcomers are shown old plans
+            if unmasker is not None:
+                unmasker.begin(plan)
+            aggregator.begin(plan)

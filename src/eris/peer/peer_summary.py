@@ -48,10 +48,10 @@ def summarise_peer(node: Node, end: RunEnded, *, rounds: Lines, verdicts: Lines,
             "total": sum(line["bytes_total"] for line in rounds),
         },
         "links": {
-            "dialled": [account.to_dict() for account in node.clients.accounts(node.federation.peers)],
-            "accepted": [account.to_dict() for account in node.server.accounts()],
+            "dialled": [account.to_dict() for account in node.links.clients.accounts(node.federation.peers)],
+            "accepted": [account.to_dict() for account in node.links.server.accounts()],
         },
-        "control": asdict(node.control.traffic),
+        "control": asdict(node.line.control.traffic),
         "exposure": {
             "largest_share_per_round": max((line["largest_share"] for line in rounds), default=None),
             "allowed_share": node.settings.floor.share(node.recipe, 0),  # by this member's floor
@@ -64,7 +64,7 @@ def summarise_peer(node: Node, end: RunEnded, *, rounds: Lines, verdicts: Lines,
         "privacy": _privacy(node, verdicts),
         "reproducible": node.reproducible,  # whether this peer's randomness follows from the seed
         **({} if (choice := node.member.replica.choice()) is None else {"choice": asdict(choice)}),
-        "notes": list(node.notes),
+        "notes": list(node.events.notes),
         "model_digest": end.model_digest,
     }
 

@@ -16,15 +16,14 @@ from dataclasses import dataclass
 from eris.errors import Reason, Refused, RunStopped
 from eris.events import EventStream, MemberTrained, RoundStarted, Sent, ShardPublished, VerdictWritten
 from eris.peer.admission import Admission
-from eris.peer.aggregator_client import AggregatorClients, Delivery, ShardResult
+from eris.peer.aggregator_client import Delivery, ShardResult
 from eris.peer.catch_up import CatchUp
+from eris.peer.coordinator_line import CoordinatorLine
 from eris.peer.fault_points import FaultPoints
-from eris.peer.inbox import Inbox
+from eris.peer.peer_links import PeerLinks
 from eris.peer.reporter import Reporter
 from eris.peer.round_events import largest_share, published_events, sent_event
-from eris.peer.shared_aggregator import SharedAggregator
 from eris.peer.training import Trained, Training
-from eris.peer.witness import Witness
 from eris.protocol.false_manifest import lie_of
 from eris.protocol.member import Member
 from eris.protocol.messages import Equivocation, Upload, Withheld
@@ -69,9 +68,8 @@ class RoundPlayer:
         self,
         member: Member,
         training: Training,
-        aggregator: SharedAggregator,
-        clients: AggregatorClients,
-        inbox: Inbox,
+        line: CoordinatorLine,
+        links: PeerLinks,
         reporter: Reporter,
         admission: Admission,
         catch_up: CatchUp,
@@ -80,13 +78,13 @@ class RoundPlayer:
         *,
         name: str,
         initial: str,
-        witness: Witness,
     ) -> None:
-        self._witness = witness
-        self._member, self._training, self._aggregator, self._clients = member, training, aggregator, clients
-        self._inbox, self._reporter, self._admission, self._catch_up = inbox, reporter, admission, catch_up
-        self._emit, self._fault_points = emit, fault_points
-        self._name, self._initial = name, initial  # our own, and the digest of x⁰ as we computed it
+        """`name` is our own, `initial` the digest of x⁰ as we computed it."""
+        self._member, self._training, self._emit, self._fault_points = member, training, emit, fault_points
+        self._inbox, self._witness = line.inbox, line.witness
+        self._aggregator, self._clients = links.aggregator, links.clients
+        self._reporter, self._admission, self._catch_up = reporter, admission, catch_up
+        self._name, self._initial = name, initial
         self.left = False
         self._sent = ""  # digest of the plan under which this process sent parts last
         self._may_repeat = True  # whether others may hold parts of ours for this plan, from before a restart

@@ -6,7 +6,7 @@ import logging
 
 from eris.peer.inbox import Inbox
 from eris.peer.journal import SealedRound
-from eris.peer.roster_cache import RosterCache
+from eris.peer.rosters import RosterCache
 from eris.peer.witness import Witness
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.verdict import Verdict

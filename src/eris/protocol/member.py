@@ -8,20 +8,15 @@ One that lost its place (another chain) takes a snapshot.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from eris.aggregate.encoding import Ring32
-from eris.aggregate.figures import SHARD
 from eris.aggregate.fixed_point import RingScale
-from eris.aggregate.staging import all_finite
-from eris.errors import FloorError, Reason, Refused
+from eris.errors import Reason, Refused
 from eris.local.spec import Vector
 from eris.local.task import BlockResult, LocalResult
 from eris.privacy.masking import MaskKey
@@ -29,6 +24,7 @@ from eris.protocol import steps
 from eris.protocol.agreement import Agreement, sits_out
 from eris.protocol.false_manifest import FalseManifest, lie_of
 from eris.protocol.floor import Floor
+from eris.protocol.held_shards import HeldShards
 from eris.protocol.messages import (
     Disagreement,
     Equivocation,
@@ -38,24 +34,20 @@ from eris.protocol.messages import (
     Report,
     Upload,
     Withheld,
-    payload_hash,
 )  # fmt: skip
+from eris.protocol.own_update import OwnUpdate
 from eris.protocol.pairs import check_pairs, coalitions
 from eris.protocol.participation import ALARMS, draw_participants, is_alarm
 from eris.protocol.recipe import Recipe
 from eris.protocol.replica import Replica, copy_over, initial_state
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.shown import Releases, Shown
-from eris.protocol.step_guard import StepGuard, length
+from eris.protocol.step_guard import StepGuard
 from eris.protocol.sums import Sums
 from eris.protocol.unmasker import KnowsKey, believe_keys, masked
-from eris.protocol.verdict import GENESIS, ShardVerdict, Verdict
+from eris.protocol.verdict import GENESIS, Verdict
 from eris.seeds import Seed
-from eris.step.optimizer import State
 from eris.storage.buffer_pool import BufferPool
-from eris.storage.stretch import stretches
-from eris.transforms.packed import Part
-from eris.transforms.transform import Outgoing
 
 __all__ = ["NO_REFERENCE", "Member", "Missing", "Snapshot"]
 
@@ -108,26 +100,22 @@ class Member:
         self._sums = sums
         self.peer, self.recipe, self._agreement, self._key = peer, recipe, agreement, key
         self._knows_key = knows_key
-        self.floor, self._verify, self._seed = floor or Floor(), verify, private.require_private("a member's root")
-        self._pool, self._guard = pool or BufferPool(), guard or StepGuard("off")
-        self._lengths: dict[int, float] = {}  # of the means that are held
-        self._allowed_sets: tuple[str, dict[tuple[int, ...], float]] = "", {}  # under a plan: contributors → their c
+        self.floor, self._seed, self._pool = (
+            floor or Floor(),
+            private.require_private("a member's root"),
+            pool or BufferPool(),
+        )
+        self.held = HeldShards(peer, recipe, self.floor, guard or StepGuard("off"), verify)
         self.shown, self.releases = shown or Shown(recipe), Releases() if releases is None else releases
         self.unsent: tuple[int, ...] = ()  # shards of this round that would have shown somebody too much
         self.replica = Replica.start(recipe, model, pool=self._pool)
-        self.private: State = initial_state(recipe.chain.private_state, recipe.spec.n_trainable, self._pool)
+        self.private = initial_state(recipe.chain.private_state, recipe.spec.n_trainable, self._pool)
         self.round, self.chain, self.reference_epoch = 0, GENESIS, 0
         self.plan: RoundPlan | None = None
-        self._outgoing: Outgoing | None = None
-        self._code: Ring32 | None = None  # that it was sent in, if what is kept of it is not
-        self._held: dict[int, Published] = {}
-        self._seconded: dict[int, Manifest] = {}  # what the second aggregator of a shard says
-        self._withheld: set[int] = set()
+        self._update: OwnUpdate | None = None  # of this round, once it is cut
         self._unreached: set[int] = set()  # aggregators that did not get our part of this round
-        self._last_held: dict[str, Published] = {}  # of the last round, by hash, for peers that lack them
         self.last_scale: RingScale | None = None  # how the values of the last round were written, in fixed point
         self._standing: tuple[tuple[int, str], str] = ((-1, ""), "")  # where it was worked out, and what it is
-        self._sent_buffers: NDArray[Any] = np.empty(0, np.uint64)
         self._alarms: deque[bool] = deque(maxlen=ALARMS)  # whether the last rounds had impossible sums
         self.limited = steps.Limited()  # by the last contribution in fixed point; told to nobody
 
@@ -157,8 +145,8 @@ class Member:
         self._enter_reference_epoch(plan)
         if self._key is not None:
             self._key.follow(plan.keys.get(self.peer))
-        self.plan, self._outgoing = plan, None
-        self._held, self._seconded, self._withheld, self._unreached = {}, {}, set(), set()
+        self.plan, self._update, self._unreached = plan, None, set()
+        self.held.begin()
 
     def _require_alarms(self, plan: RoundPlan) -> None:
         """Refuse that a third of those who were drawn sits out, unless there was reason to, as far as we know."""
@@ -219,43 +207,18 @@ class Member:
         self._require_own_key(plan)
         states, own = (self.private, self.replica.public), self._seed.child("round", plan.round)
         outgoing, buffers = steps.contribute(self.recipe, plan.round, self.peer, result, *states, own, self._pool)
-        parts, rest = self._cut(plan, outgoing, buffers, own)
+        self._update = update = OwnUpdate(
+            self.recipe, plan, self.peer, outgoing, self.replica.scale_in(plan), self._pool
+        )
+        parts, rest = update.cut(buffers, own)
+        self.limited = update.limited
         if self.recipe.adds_noise:
-            assert self._outgoing is not None
-            self.releases.note(plan.round, self._outgoing.packed.symbols)
+            self.releases.note(plan.round, update.kept.packed.symbols)
         self.unsent = self._too_much(plan)
-        header = (plan.run, plan.epoch, plan.round, plan.digest, plan.chain, self.peer)
-        sent = (part for part in parts if part.shard not in self.unsent)
-        hidden = self.recipe.unmaskers > 0  # then τ_k is nobody's business: what all take alike is told, or nothing
-        told = (self.recipe.steps or 1.0) if hidden else result.steps
-        plain = [Upload(*header, part.shard, part, rest[part.shard], told) for part in sent]
-        figures = steps.scored(self.recipe, plan, scores)
-        plain = [replace(each, figures=figures.copy()) if each.shard == SHARD else each for each in plain]
+        plain = update.uploads(parts, rest, result.steps, scores, without=self.unsent)
         if self._key is None or not self.recipe.unmaskers:
             return plain
         return [masked(upload, plan, self._key) for upload in plain]
-
-    def _cut(
-        self, plan: RoundPlan, outgoing: Outgoing, buffers: Vector, own: Seed
-    ) -> tuple[list[Part], list[NDArray[Any]]]:
-        """Cut what leaves this member into parts and buffers for each shard, in fixed point where that is agreed."""
-        layout, self._outgoing, self._code = self.recipe.layout(plan.round), outgoing, None
-        if (scale := self.replica.scale_in(plan)) is None:
-            return outgoing.packed.parts(layout.trainable, memory=self._pool.take), [*layout.buffers.split(buffers)]
-        code = Ring32(scale.limit, plan.weights[self.peer])
-        noise = steps.noise_deviations(self.recipe, plan, scale).get(self.peer, 0.0)
-        if noise or self.recipe.adds_noise or self.recipe.chain.settles or outgoing.packed.support is not None:
-            self._outgoing, ring, self.limited = steps.in_fixed_point(
-                self.recipe, outgoing, buffers, code, self._pool, noise=noise, own=own
-            )
-            parts = self._outgoing.packed.parts(layout.trainable, memory=self._pool.take)
-        else:
-            self._code = code  # what is kept is the update as it was
-            parts, ring, self.limited = steps.in_fixed_point_as_cut(
-                self.recipe, outgoing.packed, layout, buffers, code, self._pool
-            )
-        self._sent_buffers = ring
-        return parts, [*layout.buffers.split(ring)]
 
     def _require_own_key(self, plan: RoundPlan) -> None:
         """Send nothing under a plan that shows another mask key of ours: it is from before a restart, or forged."""
@@ -302,62 +265,43 @@ class Member:
 
     def uncovered(self, uploads: Sequence[Upload]) -> list[Upload]:
         """Return this round's contributions without their pads, for whoever listens at this member itself."""
-        if not self.recipe.unmaskers or self._outgoing is None:
+        if not self.recipe.unmaskers or self._update is None:
             return list(uploads)
-        layout = self.recipe.layout(self._open_plan().round)
-        packed, rest = self._outgoing.packed, layout.buffers.split(self._sent_buffers)
-        if self._code is None:
-            parts = packed.parts(layout.trainable)
-        else:
-            parts, *_ = steps.in_fixed_point_as_cut(self.recipe, packed, layout, np.empty(0, np.float32), self._code)
-        return [replace(upload, part=parts[upload.shard], buffers=rest[upload.shard]) for upload in uploads]
+        self._open_plan()
+        return self._update.uncovered(uploads)
 
     def receive(self, published: Published, *, committed: bool = False) -> Equivocation | None:
         """Hold a published shard aside; refuse what the plan does not ask for, or is too long and not committed."""
-        manifest = published.manifest
-        self._check_manifest(manifest, self._open_plan().assignment)
-        if (earlier := self._held.get(manifest.shard)) is not None:
-            same = earlier.manifest.digest == manifest.digest
-            return None if same else Equivocation(earlier.manifest, manifest)
-        self._check_payload(published, committed=committed)
-        self._held[manifest.shard] = published
-        if self._sums is not None and self.recipe.unmaskers:
-            draw = self._open_plan().draw
-            self._sums.note(self.standing(), draw, manifest.shard, manifest.contributors, ours=False)
-        return None
+        plan, manifest = self._open_plan(), published.manifest
+        known = manifest.shard in self.held.published
+        proof = self.held.receive(plan, published, committed=committed)
+        if not known and self._sums is not None and self.recipe.unmaskers:
+            self._sums.note(self.standing(), plan.draw, manifest.shard, manifest.contributors, ours=False)
+        return proof
 
     def broken(self, manifest: Manifest, receipt: Receipt | None) -> FalseManifest | None:
         """Return the proof, if an aggregator left out our contribution, for which it gave us this signed receipt."""
         if receipt is None or receipt.member != self.peer or not lie_of(self._open_plan(), manifest, receipt):
             return None
-        signed = self._verify(receipt.aggregator, receipt.signed_bytes, receipt.signature)
+        signed = self.held.verify(receipt.aggregator, receipt.signed_bytes, receipt.signature)
         return FalseManifest(manifest, receipt) if receipt.signature and signed else None
 
     def second(self, manifest: Manifest) -> None:
         """Take what the second aggregator of a shard says it came to; its values are not needed to compare."""
-        self._check_manifest(manifest, self._open_plan().witnesses)
-        self._seconded.setdefault(manifest.shard, manifest)
+        self.held.second(self._open_plan(), manifest)
 
     def disagreement(self, shard: int) -> Disagreement | None:
         """Return the finding, if the two aggregators of a shard do not say the same."""
-        first, second = self.manifest(shard), self._seconded.get(shard)
-        return Disagreement(first, second) if first and second and not first.agrees(second) else None
+        return self.held.disagreement(shard)
 
     def accounted_for(self, shard: int) -> bool:
         """Whether nothing more is expected of a shard in this round."""
-        compared = not self._open_plan().witnesses or shard in self._seconded
-        return shard in self._withheld or (shard in self._held and compared)
-
-    def _vouched(self, shard: int) -> bool:
-        """Whether a shard that is here may be reported: with replicas, only if both aggregators say the same."""
-        if not self._open_plan().witnesses:
-            return True
-        return shard in self._seconded and self.disagreement(shard) is None
+        return self.held.accounted_for(self._open_plan(), shard)
 
     def withhold(self, notice: Withheld) -> None:
         """Note that a shard will not come in this round."""
         if self.plan is not None and notice.plan == self.plan.digest:
-            self._withheld.add(notice.shard)
+            self.held.withhold(notice.shard)
 
     def out_of_reach(self, aggregators: Iterable[int]) -> None:
         """Note to whom our part of this round did not get through: it is said in the report, and nowhere else."""
@@ -366,14 +310,15 @@ class Member:
     def report(self) -> Report:
         """Say which published shards are here."""
         plan = self._open_plan()
-        held = {shard: self._held[shard].manifest.digest for shard in sorted(self._held) if self._vouched(shard)}
         state = self.replica.digest() if plan.checkpoint or plan.attest else ""
         complete = all(map(self.accounted_for, range(plan.shards)))
-        return Report(plan.digest, self.peer, held, complete, state, tuple(sorted(self._unreached)))
+        return Report(
+            plan.digest, self.peer, self.held.vouched_for(plan), complete, state, tuple(sorted(self._unreached))
+        )
 
     def manifest(self, shard: int) -> Manifest | None:
         """Return the manifest of a held shard (the coordinator may ask for it)."""
-        return self._held[shard].manifest if shard in self._held else None
+        return self.held.manifest(shard)
 
     def conclude(self, verdict: Verdict) -> Missing | None:
         """Move on the verdict; if a committed shard is not here, change nothing and say which."""
@@ -384,43 +329,38 @@ class Member:
             raise Refused(
                 Reason.MALFORMED, f"a verdict on {len(verdict.shards)} shards", peer=self.peer, round=plan.round
             )
-        lacking = {e.shard: e.hash for e in verdict.shards if e.committed and not self._holds(e)}
-        if lacking:
+        if lacking := self.held.lacking(verdict):
             return Missing(verdict.round, lacking)
-        self._require_told_figures(verdict)
         self.last_scale = self.replica.scale_in(plan)
         with np.errstate(over="ignore", invalid="ignore"):  # looked for right below
-            committed = steps.apply(self.replica, plan, self._held, verdict)
+            committed = steps.apply(self.replica, plan, self.held.published, verdict)
         self._require_finite_model(verdict.round)
-        if not verdict.lost_shards:  # else it was not a whole step
-            self._guard.note(math.hypot(*(self._lengths[entry.shard] for entry in verdict.shards)))
+        self.held.note_step(verdict)
         self._settle(verdict)
         self.shown.committed(plan.draw, (entry.shard for entry in verdict.shards if entry.committed))
-        self._last_held = {published.manifest.hash: published for published in committed}
+        self.held.conclude(committed)
         self._alarms.append(is_alarm(entry.lost for entry in verdict.shards))
         self.round, self.chain = verdict.round + 1, verdict.digest
-        self.plan, self._outgoing, self._held = None, None, {}
+        self.plan, self._update = None, None
         return None
 
     # ── helping others, catching up ──────────────────────────────────────────────────────────────────────────────
 
     def serve(self, digest: str) -> Published | None:
         """Return a published shard of this or the last round by the hash of its payload."""
-        # Called by other threads while this one takes in more: a list is made in one step.
-        current = {published.manifest.hash: published for published in list(self._held.values())}
-        return current.get(digest) or self._last_held.get(digest)
+        return self.held.find(digest)
 
     def accept_fetched(self, published: Published, verdict: Verdict) -> None:
         """Take a committed shard from any peer: the manifest that the verdict names proves it, whoever sent it."""
         entry = verdict.shards[published.manifest.shard]
         if published.manifest.digest != entry.manifest:
             raise Refused(Reason.WRONG_DIGEST, "not what the verdict committed", peer=self.peer, shard=entry.shard)
-        earlier = self._held.pop(entry.shard, None)
+        earlier = self.held.published.pop(entry.shard, None)
         try:
             self.receive(published, committed=True)
         except Refused:
             if earlier is not None:
-                self._held[entry.shard] = earlier
+                self.held.published[entry.shard] = earlier
             raise
 
     def snapshot(self) -> Snapshot:
@@ -438,7 +378,8 @@ class Member:
         self._alarms.clear()
         self.shown.jumped()
         self.round, self.chain = snapshot.round, snapshot.chain
-        self.plan, self._outgoing, self._held, self._last_held = None, None, {}, {}
+        self.plan, self._update = None, None
+        self.held.conclude(())
 
     def begin_anew(self, state: Mapping[str, Vector]) -> None:
         """Stand before the first round with no state: no reference, nothing that was withheld."""
@@ -452,7 +393,7 @@ class Member:
 
     def disown(self) -> None:
         """Give up this round's update: an aggregator holds another one of ours, from before a restart."""
-        self._outgoing = None
+        self._update = None
 
     @property
     def lost_reference(self) -> bool:
@@ -462,8 +403,8 @@ class Member:
     def _settle(self, verdict: Verdict) -> None:
         """Advance the reference by what was committed of ours; if we do not remember sending it, we have none."""
         missing = verdict.missing(self.peer)
-        if self._outgoing is not None and self.plan is not None and verdict.plan == self.plan.digest:
-            steps.settle(self.recipe, verdict.round, self._outgoing, self.private, missing)
+        if self._update is not None and self.plan is not None and verdict.plan == self.plan.digest:
+            steps.settle(self.recipe, verdict.round, self._update.kept, self.private, missing)
         elif len(missing) < len(verdict.shards):
             self.forget_reference()
 
@@ -474,73 +415,9 @@ class Member:
             raise Refused(Reason.WRONG_ROUND, "no round is open", fix="begin(plan) first", peer=self.peer)
         return self.plan
 
-    def _holds(self, entry: ShardVerdict) -> bool:
-        """Whether the manifest that a verdict names is here; refuse a verdict that says other than its aggregator did.
-
-        References are settled by the contributors of a verdict: they must be those that the aggregator signed.
-        """
-        manifest = self.manifest(entry.shard)
-        if manifest is None or manifest.digest != entry.manifest:
-            return False
-        if (manifest.hash, manifest.contributors) != (entry.hash, entry.contributors):
-            raise Refused(
-                Reason.WRONG_DIGEST,
-                "the verdict has another hash, or other contributors, than the manifest that it names",
-                fix="the coordinator is not honest: its signature is on the verdict, the aggregator's on the manifest",
-                peer=self.peer,
-                shard=entry.shard,
-            )
-        return True
-
-    def _require_told_figures(self, verdict: Verdict) -> None:
-        """Refuse a verdict whose figures are not those of the manifest that it names: a run may end by them."""
-        said = self._held[SHARD].manifest.figures if verdict.shards[SHARD].committed else ()
-        if verdict.figures != said:
-            raise Refused(
-                Reason.WRONG_DIGEST,
-                "the verdict has other figures than the manifest of shard 0",
-                fix="the coordinator is not honest: its signature is on the verdict, the aggregator's on the manifest",
-                peer=self.peer,
-                round=verdict.round,
-            )
-
-    def _check_manifest(self, manifest: Manifest, owners: tuple[int, ...]) -> None:
-        plan = self._open_plan()
-        where: dict[str, Any] = {"peer": manifest.aggregator, "round": manifest.round, "shard": manifest.shard}
-        if manifest.plan != plan.digest:
-            raise Refused(Reason.WRONG_PLAN, "published under another plan", **where)
-        if not 0 <= manifest.shard < len(owners) or owners[manifest.shard] != manifest.aggregator:
-            raise Refused(Reason.WRONG_SHARD, "this peer does not own the shard", **where)
-        if not self._verify(manifest.aggregator, manifest.signed_bytes, manifest.signature):
-            raise Refused(Reason.BAD_SIGNATURE, "the manifest is not signed by its aggregator", **where)
-        if manifest.c != self._scale_of(plan, manifest.contributors, where):
-            raise Refused(Reason.MALFORMED, f"c is {manifest.c}, not what the contributors' weights give", **where)
-        if not steps.possible_figures(self.recipe, plan, manifest.shard, manifest.figures, manifest.contributors):
-            raise Refused(Reason.OUT_OF_RANGE, "no contributors can have scored such figures", **where)
-
-    def _scale_of(self, plan: RoundPlan, contributors: tuple[int, ...], where: dict[str, Any]) -> float:
-        """Return the c of a mean of these members; refuse a set of which this plan, or our floor, allows no mean.
-
-        Most shards of a round have the same set: it is looked at once.
-        """
-        known, scales = self._allowed_sets
-        if known != plan.digest:
-            self._allowed_sets = _, scales = plan.digest, {}
-        if contributors in scales:
-            return scales[contributors]
-        if list(contributors) != sorted(set(contributors) & set(plan.participants)):
-            raise Refused(Reason.MALFORMED, "contributors are not ascending participants", **where)
-        if len(contributors) < max(plan.least_contributors, self.floor.min_contributors):
-            raise Refused(Reason.TOO_FEW, f"published with {len(contributors)} contributors", **where)
-        try:
-            self.floor.check_effective(plan, contributors, "the mean", where)
-        except FloorError as error:
-            raise Refused(Reason.TOO_FEW, error.what, **where) from None
-        return scales.setdefault(contributors, float(self.recipe.scale(plan, contributors)))
-
     def _require_finite_model(self, round: int) -> None:
         """End here rather than train on, or hand in, a model that is none: finite means may still overflow a step."""
-        if not all(all_finite(self.replica.model[place]) for place in stretches(self.replica.model.size)):
+        if not self.replica.is_finite:
             raise Refused(
                 Reason.NON_FINITE,
                 "the model is not finite after this step",
@@ -548,35 +425,3 @@ class Member:
                 peer=self.peer,
                 round=round,
             )
-
-    def _check_payload(self, published: Published, *, committed: bool = False) -> None:
-        """Refuse a payload that is not what its manifest says, or no mean, or too long and not committed."""
-        manifest, plan = published.manifest, self._open_plan()
-        where: dict[str, Any] = {"peer": manifest.aggregator, "round": manifest.round, "shard": manifest.shard}
-        layout = self.recipe.layout(plan.round)
-        kept = self.recipe.published_support(plan.round, manifest.shard)
-        expected = int(layout.trainable.sizes[manifest.shard]) if kept is None else kept.size
-        buffers = int(layout.buffers.sizes[manifest.shard])
-        if published.values.size != expected or published.buffers.size != buffers:
-            raise Refused(Reason.WRONG_SIZE, f"{published.values.size} values, expected {expected}", **where)
-        noisy = self.recipe.noise is not None
-        if not steps.possible(published.values, published.buffers, plan, manifest.contributors, noisy=noisy):
-            raise Refused(Reason.OUT_OF_RANGE, "no contributors within the limit have such a sum", **where)
-        if payload_hash(published.values, published.buffers) != manifest.hash:
-            raise Refused(Reason.WRONG_DIGEST, "the payload is not what the manifest says", **where)
-        size = self._length(published, where)
-        if not all_finite(published.buffers):
-            raise Refused(Reason.NON_FINITE, "the published mean is not finite", **where)
-        if not committed and size > self._guard.limit:
-            what = f"the published mean has the length {size:.3g}, at most {self._guard.limit:.3g} is taken"
-            raise Refused(Reason.OUT_OF_RANGE, what, fix="see server.max_step", **where)
-        self._lengths[manifest.shard] = size
-
-    def _length(self, published: Published, where: dict[str, Any]) -> float:
-        """Return how long a mean is, times its c; refuse one that is not finite. Whole numbers have their own limit."""
-        if published.values.dtype != np.float32:
-            return 0.0
-        size = length(published.values)
-        if not math.isfinite(size) and not all_finite(published.values):  # the squares may merely have overflowed
-            raise Refused(Reason.NON_FINITE, "the published mean is not finite", **where)
-        return abs(published.manifest.c) * size

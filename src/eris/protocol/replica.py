@@ -13,6 +13,7 @@ import numpy as np
 from blake3 import blake3
 
 from eris.aggregate.fixed_point import RingScale
+from eris.aggregate.staging import all_finite
 from eris.errors import ConfigError, SpecError
 from eris.local.spec import Vector, as_vector
 from eris.protocol.best_round import BestRound, Choice
@@ -76,6 +77,11 @@ class Replica:
     def chosen(self) -> Vector:
         """The model that is the run's result: the last one, or the best."""
         return self.best if self.best.size and BestRound.of(self.best_round).round >= 0 else self.model
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the model is one: finite means may still overflow a step."""
+        return all(all_finite(self.model[place]) for place in stretches(self.model.size))
 
     @property
     def is_done(self) -> bool:

@@ -37,7 +37,7 @@ class PeerFacts:
     def refresh(self) -> None:
         """Take up what may have changed."""
         self._facts.note(expires=self._expiry())
-        if (own := self._node.allegiance) is not None:
+        if (own := self._node.line.allegiance) is not None:
             self._facts.note(coordinator={"name": own.mandates.name_of(own.term), "term": own.term})
         if self._budget is None or self._budget.spent.sent == self._accounted:
             return

@@ -24,7 +24,7 @@ Codes = Mapping[str, int | None]  # of each process, the coordinator's among the
 
 def show_outcome(outcome: Outcome, codes: Codes, local: LocalFederation, console: Console) -> None:
     """Print the table and the verdict; failures go to standard error."""
-    from eris.peer.node import NOISE_NOTE
+    from eris.peer.run_events import NOISE_NOTE
 
     console.print(_table(outcome))
     _show_quality(outcome.peers[0], console)

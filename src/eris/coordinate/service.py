@@ -1,14 +1,12 @@
 """The coordinator as a process: what peers call, and the clock that decides when nobody calls.
 
-It takes members in, keeps the clock, writes verdicts (`coordinator_run`). It never sees an update or a model.
+It takes members in, keeps the clock, writes verdicts (`run`). It never sees an update or a model.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import logging
-import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -17,32 +15,29 @@ from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
+from eris.coordinate.attendance import Present
+from eris.coordinate.callers import Callers
+from eris.coordinate.run import CoordinatorRun
+from eris.coordinate.take_over import JOURNAL
 from eris.errors import DiskError, ErisError, Reason, Refused
 from eris.events import Listener
 from eris.methods.masked import is_masked
-from eris.peer.attendance import Present, can_be_reached
-from eris.peer.coordinator_run import CoordinatorRun
 from eris.peer.fault_points import FaultPoints
 from eris.peer.federation_file import FederationFile
 from eris.peer.folder_claim import FolderClaim
 from eris.peer.journal import SqliteJournal
 from eris.peer.mandates import Mandates
-from eris.peer.take_over import JOURNAL
 from eris.protocol.coordinator import Coordinator
 from eris.protocol.false_manifest import FalseManifest
-from eris.protocol.journal import STOP_PURPOSE, Stopped
 from eris.protocol.messages import BriefReport, FullReport, Idle, Manifest, NewKey, Wanted, Withheld
-from eris.protocol.roster import ROSTER_PURPOSE, RosterEntry
 from eris.protocol.take_over import Kept, Mandate, Vote, first_epoch
 from eris.transport.board import Board
 from eris.transport.calls import (
-    PLACE_PURPOSE,
     BookRequest,
     CertificateAnswer,
     CertificateRequest,
     DepartureAnswer,
     DepartureRequest,
-    DialAnswer,
     DialRequest,
     Done,
     FetchAnswer,
@@ -76,17 +71,12 @@ from eris.transport.process_limits import (
     require_descriptors,
     require_process_memory,
 )
-from eris.transport.route import address_text
-from eris.transport.signatures import verify_message
-from eris.wire.schema import encode
 
 __all__ = ["CoordinatorService"]
 
 _LOG = logging.getLogger(__name__)
 _TICK = 0.2  # seconds
 _FINDINGS = 1000  # disagreements that are told, the last ones
-_OPERATORS_CALLS = frozenset({"Status", "Stop"})
-_OWN_CALLS = frozenset({"Fetch", "Status", "Stop"})  # of whoever runs the coordinator: `eris doctor`, `stop`, `status`
 _STANDSTILL = 1.0  # seconds by which the clock may tick late
 
 
@@ -123,6 +113,7 @@ class CoordinatorService:
         require_descriptors(coordinator_descriptors(peers), f"a coordinator of {peers:,} members")
         require_process_memory(coordinator_memory(peers, sizes.kept), f"a coordinator of {peers:,} members")
         self.federation, self._credentials, self.fault_points = federation, credentials, FaultPoints()
+        self._callers = Callers(federation, credentials)
         self.failure: ErisError | None = None  # why it cannot go on
         self._journal = SqliteJournal(folder / JOURNAL)
         self._mandates = Mandates(federation, credentials, self._journal.mandates())
@@ -154,7 +145,7 @@ class CoordinatorService:
                 self,
                 board=self._run.board,
                 capacity=calls,
-                require_allowed=self.require_allowed,
+                require_allowed=self._callers.require_allowed,
             )
         except ErisError:
             self._claim.release()
@@ -232,32 +223,16 @@ class CoordinatorService:
                 epoch=coordinator.epoch if coordinator else first_epoch(self._run.term),
             )
 
-    def require_allowed(self, caller: PeerIdentity, call: str) -> None:
-        """Refuse a caller that may not make this call, however good its certificate is."""
-        listed, operators = caller.name in self.federation.peers, self.federation.settings.operators
-        if call == "Stop" and operators:  # who names operators leaves ending the run to them
-            listed = False
-        if listed or (caller.name in operators and call in _OPERATORS_CALLS):
-            return
-        if caller.name in self.federation.coordinators and call in _OWN_CALLS:
-            return
-        who = "an operator of this federation" if call == "Stop" and operators else "listed in FEDERATION.toml"
-        raise Refused(
-            Reason.NOT_A_MEMBER,
-            f"{caller.name} may not call {call}: it is not {who}",
-            fix="add it to federation.peers or federation.operators, in everybody's file",
-        )
-
     # ── what peers call ──────────────────────────────────────────────────────────────────────────────────────────
 
     def join(self, caller: PeerIdentity, request: JoinRequest) -> JoinAnswer:
         """Take a peer into the run, or back into it."""
-        number = self._number(caller)
+        number = self._callers.number(caller)
         if request.federation != self.federation.digest:
             raise Refused(
                 Reason.WRONG_RUN, "this peer has another FEDERATION.toml", fix="use the same file", peer=caller.name
             )
-        entry = self._entry(number, caller, request)
+        entry = self._callers.entry(number, caller, request)
         with self._deciding():
             present = Present(entry, request.address, caller.certificate, request, request.relays, request.mask_key)
             intact, under_way, board = self._run.join(present)
@@ -275,7 +250,7 @@ class CoordinatorService:
 
     def report(self, caller: PeerIdentity, request: ReportRequest) -> Wanted:
         """Take what a peer signed, holds, withholds or sits out, or its next mask key; return what else is wanted."""
-        number = self._number(caller)
+        number = self._callers.number(caller)
         if isinstance(request, Mandate):
             self._give_way(request)
             return Wanted()
@@ -314,14 +289,8 @@ class CoordinatorService:
     def fetch(self, caller: PeerIdentity, request: FetchRequest) -> FetchAnswer:
         """Return addresses, a roster, the rounds a peer missed, or whether a peer can be dialled where it listens."""
         match request:
-            case DialRequest(address, relays):
-                if address is not None and not _is_at(address[0], caller.address):
-                    raise Refused(
-                        Reason.NOT_A_MEMBER,
-                        f"{caller.name} calls from {caller.address}: the coordinator dials no other address for it",
-                        fix="name this machine's own address with --advertise",
-                    )
-                return DialAnswer(can_be_reached(caller.name, address, relays, self._credentials))
+            case DialRequest():
+                return self._callers.dial(caller, request)
             case BookRequest(board, edition):
                 with self._lock:
                     return self._attendance.book(self.board.identity, edition if board == self.board.identity else 0)
@@ -362,7 +331,7 @@ class CoordinatorService:
 
     def leave(self, caller: PeerIdentity, request: LeaveRequest) -> Done:
         """Let a peer go: for good, or because the run is over for it."""
-        number, leave = self._number(caller), request.leave
+        number, leave = self._callers.number(caller), request.leave
         if leave is not None and leave.claim.name != caller.name:
             raise Refused(Reason.NOT_A_MEMBER, f"{caller.name} cannot leave for {leave.claim.name}")
         with self._deciding():
@@ -376,11 +345,9 @@ class CoordinatorService:
             raise Refused(
                 Reason.WRONG_EPOCH, f"{caller.name} wants to end another run, or an earlier epoch", fix="ask again"
             )
-        signature = bytes.fromhex(request.signature)
-        if not verify_message(caller.certificate, STOP_PURPOSE, encode(claim), signature):
-            raise Refused(Reason.BAD_SIGNATURE, f"{caller.name} did not sign the request to end the run")
+        stopped = self._callers.stopped(caller, request)
         with self._deciding():
-            self._journal.append(Stopped(claim, caller.name, request.signature, caller.certificate))
+            self._journal.append(stopped)
         self._run.end(f"stopped by {caller.name}")
         return Done()
 
@@ -454,59 +421,6 @@ class CoordinatorService:
                 _LOG.warning("%s", self._gave_way)
                 self._lock.notify_all()
 
-    def _number(self, caller: PeerIdentity) -> int:
-        try:
-            return self.federation.number(caller.name)
-        except ErisError:
-            raise Refused(
-                Reason.NOT_A_MEMBER, f"{caller.name} is not listed", fix="add it to FEDERATION.toml"
-            ) from None
-
-    def _entry(self, number: int, caller: PeerIdentity, request: JoinRequest) -> RosterEntry:
-        uniform, most = self.federation.config.server.weights == "uniform", self.federation.settings.max_weight
-        if request.weight > most or (uniform and request.weight != 1):
-            raise Refused(
-                Reason.MALFORMED,
-                f"{caller.name} asks for weight {request.weight:g}, but at most {1 if uniform else most:g} was agreed",
-                fix="raise federation.max_weight, in everybody's file, or count fewer samples",
-            )
-        agreed = self.federation.organisations
-        if agreed and request.organisation != agreed.get(number, ""):
-            raise Refused(
-                Reason.MALFORMED,
-                f"{caller.name} claims {request.organisation or 'none'}, but federation.organisations says otherwise",
-                fix="leave --organisation out, or change everybody's file",
-            )
-        entry = RosterEntry(
-            peer=number,
-            name=caller.name,
-            weight=request.weight,
-            fingerprint=caller.fingerprint,
-            organisation=request.organisation,
-            counter=request.counter,
-            signature=request.signature,
-        )
-        claim, signature = encode(entry.claim(self.federation.digest)), bytes.fromhex(request.signature)
-        if not verify_message(caller.certificate, ROSTER_PURPOSE, claim, signature):
-            raise Refused(Reason.BAD_SIGNATURE, f"{caller.name} did not sign its own entry", peer=caller.name)
-        place, signature = encode(request.place(caller.name)), bytes.fromhex(request.place_signature)
-        somewhere = request.address is not None or bool(request.relays)
-        if somewhere and not verify_message(caller.certificate, PLACE_PURPOSE, place, signature):
-            raise Refused(Reason.BAD_SIGNATURE, f"{caller.name} did not sign where it is", peer=caller.name)
-        return replace(entry, can_aggregate=self._may_aggregate(caller.name, request))
-
-    def _may_aggregate(self, name: str, request: JoinRequest) -> bool:
-        """Whether a peer may be given shards: it is meant to have some, and others can reach it."""
-        chosen = self.federation.settings.aggregators
-        places = [place for place in (request.address, *request.relays) if place is not None]
-        if not places or (chosen and name not in chosen):
-            return False
-        if not can_be_reached(name, request.address, request.relays, self._credentials):
-            where = " or by relay ".join(map(address_text, places))
-            _LOG.warning("%s cannot be dialled at %s: it is given no shard", name, where)
-            return False
-        return True
-
     def _peer_status(self, number: int, name: str, ways: tuple[str, ...]) -> PeerStatus:
         present = self._attendance.present.get(number)
         absent = self.coordinator is not None and number in self.coordinator.absent
@@ -520,21 +434,3 @@ class CoordinatorService:
             way=ways.index(present.reached) if present and present.reached in ways else -1,
             expires=self._credentials.identify(present.certificate).not_after if present else 0.0,
         )
-
-
-def _is_at(host: str, address: str) -> bool:
-    """Whether a host, or a name of it, has this address."""
-    try:
-        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
-    except (OSError, UnicodeError):
-        return False
-    return _plain(address) in {_plain(one) for one in found}
-
-
-def _plain(address: str) -> str:
-    """Return an address as one of its family; an IPv4 one may come dressed as IPv6."""
-    try:
-        known = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return ""
-    return str(getattr(known, "ipv4_mapped", None) or known)

@@ -17,6 +17,7 @@ from itertools import islice
 
 from eris.aggregate.figures import Figures
 from eris.compose import Composition, compose, shared_figures
+from eris.coordinate.attendance import Attendance, Present
 from eris.errors import Reason, Refused, RunStopped
 from eris.events import (
     NO_PROGRESS,
@@ -30,7 +31,6 @@ from eris.events import (
     VerdictWritten,
 )
 from eris.local.spec import ModelSpec
-from eris.peer.attendance import Attendance, Present
 from eris.peer.fault_points import FaultPoints
 from eris.peer.federation_file import FederationFile
 from eris.peer.journal import Resumption, SqliteJournal, is_older

@@ -1,0 +1,68 @@
+"""A peer's line to whoever coordinates: calls, what was heard over it, and whom the peer follows."""
+
+from __future__ import annotations
+
+from eris.errors import ConfigError
+from eris.peer.allegiance import Allegiance
+from eris.peer.coordinator_watch import CoordinatorWatch
+from eris.peer.federation_file import FederationFile
+from eris.peer.inbox import Inbox
+from eris.peer.node_settings import NodeSettings
+from eris.peer.rosters import RosterCache
+from eris.peer.witness import Witness
+from eris.transport.calls import CertificateAnswer, CertificateRequest
+from eris.transport.control_client import ControlClient
+from eris.transport.credentials import Credentials
+
+__all__ = ["CoordinatorLine"]
+
+
+class CoordinatorLine:
+    """Holds what speaks with the coordinator of one run.
+
+    `control` asks it, `inbox` has what it said last, `rosters` what its plans cite, `witness` what it signed. With
+    standbys, `allegiance` says which one is followed, and a thread looks for another when that one is silent.
+    """
+
+    def __init__(self, federation: FederationFile, credentials: Credentials, settings: NodeSettings, run: str) -> None:
+        self.control = ControlClient(
+            credentials, federation.coordinator, proxy=settings.proxy, patience=federation.settings.connect
+        )
+        self.inbox, self.rosters = Inbox(settings), RosterCache(self.control)
+        self.allegiance = _allegiance(federation, credentials, settings)
+        self.witness = Witness(
+            credentials,
+            run,
+            lambda: self.control.fetch(CertificateRequest(), CertificateAnswer).certificate,
+            settings.folder,
+            allegiance=self.allegiance,
+            names=federation.coordinators,
+        )
+        self._watch: CoordinatorWatch | None = None
+        if self.allegiance is not None:
+            told = self.control, self.inbox, settings.proxy
+            self._watch = CoordinatorWatch(federation, credentials, self.allegiance, *told)
+
+    def start(self) -> None:
+        """Look for another coordinator from now on, where one may take over."""
+        if self._watch is not None:
+            self._watch.start()
+
+    def close(self) -> None:
+        """Say and keep nothing more; the inbox is closed by whoever stops reading it."""
+        self.control.close()
+        if self.allegiance is not None:
+            self.allegiance.close()
+
+
+def _allegiance(federation: FederationFile, credentials: Credentials, settings: NodeSettings) -> Allegiance | None:
+    """Return what this peer promised and keeps, where another coordinator may take over; it must be on a disk."""
+    if not federation.settings.standbys:
+        return None
+    if settings.folder is None:
+        raise ConfigError(
+            "this federation lists standbys, and this peer has no folder to keep verdicts and promises in",
+            fix="give it one (--out)",
+            peer=settings.name,
+        )
+    return Allegiance(federation, credentials, settings.folder)

@@ -1,0 +1,140 @@
+"""A peer's links to the other peers: those it dials, those it accepts, and the two roles that answer over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from eris.errors import Reason, Refused
+from eris.events import EventStream, RoleBytes
+from eris.peer.address_book import AddressBook
+from eris.peer.aggregator_client import AggregatorClients
+from eris.peer.coordinator_line import CoordinatorLine
+from eris.peer.fault_points import FaultPoints
+from eris.peer.federation_file import FederationFile
+from eris.peer.node_settings import NodeSettings
+from eris.peer.reporter import Reporter
+from eris.peer.roles import Roles
+from eris.peer.shard_server import ShardServer
+from eris.peer.shared_aggregator import SharedAggregator
+from eris.peer.shared_unmasker import SharedUnmasker
+from eris.protocol.member import Snapshot
+from eris.protocol.messages import Published, Withheld
+from eris.protocol.seal import CertifiedSeal, Contradiction
+from eris.transport.credentials import Credentials
+from eris.transport.link_loop import LinkLoop
+
+__all__ = ["PeerLinks"]
+
+_PASS_ON = 5.0  # seconds that others have to take a proof
+
+
+class PeerLinks:
+    """Holds what speaks with other peers.
+
+    `clients` carry our parts to aggregators, `server` answers members; `aggregator` and, with masked shards, `unmasker`
+    are this peer's roles as many threads share them. Links rest in one loop.
+    """
+
+    def __init__(
+        self,
+        federation: FederationFile,
+        credentials: Credentials,
+        settings: NodeSettings,
+        roles: Roles,
+        book: AddressBook,
+        line: CoordinatorLine,
+        reporter: Reporter,
+        *,
+        snapshot: Callable[[], Snapshot],
+        emit: EventStream,
+        fault_points: FaultPoints,
+    ) -> None:
+        """`snapshot` returns where this peer stands, for another one that asks."""
+        self._federation, self._credentials, self._settings = federation, credentials, settings
+        self._book, self._line, self._reporter, self._fault_points = book, line, reporter, fault_points
+        self._peer = roles.member.peer
+        self.unmasker = SharedUnmasker(roles.unmasker, fault_points) if roles.unmasker is not None else None
+        self._loop = LinkLoop(f"eris-links {settings.name}")
+        self.aggregator = SharedAggregator(roles.aggregator, self._tell_in_thread, emit)
+        self.clients = AggregatorClients(
+            book,
+            credentials,
+            roles.member.recipe,
+            federation.link_limits,
+            fault_points,
+            roles.pool,
+            settings.proxy,
+            self._compare,
+            self.unmasker.unmask if self.unmasker is not None else None,
+            self._loop,
+        )
+        self.server = ShardServer(
+            self.aggregator,
+            peer_of=book.number,
+            find=roles.member.serve,
+            snapshot=snapshot,
+            fault_points=fault_points,
+            under_way=self.clients.under_way,
+            sealed=lambda: line.witness.last,
+            accuse=self._accuse,
+            loop=self._loop,
+            behind=federation.settings.connect,
+        )
+
+    def open(self) -> int | None:
+        """Listen, or wait at relays, or both, and return the port; a peer that only dials out does neither."""
+        settings, limits = self._settings, self._federation.link_limits
+        if not settings.reachable:
+            return None
+        port = self.server.listen(self._credentials, settings.listen, limits, self._book.roster)
+        if settings.relays:
+            self.server.wait_at(
+                settings.relays, self._credentials, settings.wait, connect=limits.connect, proxy=settings.proxy
+            )
+        return port
+
+    def close(self) -> None:
+        """End links and threads; a proof against the coordinator is passed on before."""
+        self.aggregator.close()
+        if self._line.witness.proof is not None:
+            self.clients.accuse(self._line.witness.proof, self._peer, _PASS_ON)
+        self.clients.close()
+        self.server.close()
+        self._loop.close()
+
+    def carried(self) -> tuple[RoleBytes, RoleBytes]:
+        """Return what went over all links so far, as a member and as an aggregator."""
+        return self.clients.carried(), RoleBytes(*self.server.carried())
+
+    def without(self, peers: set[int], *, away: bool = True) -> None:
+        """Wait in this round for no part of peers that are gone, or only send nothing."""
+        if self.unmasker is not None:
+            self.unmasker.without(peers, away=away)
+        self.aggregator.without(peers, away=away)
+
+    def _tell_in_thread(self, outcome: Published | Withheld, round: int) -> None:
+        """Tell the coordinator what became of a shard; whoever cut it has others to serve in the meantime."""
+        self._fault_points("cut", round=round)
+        self._loop.hand_over(partial(self._reporter.tell, outcome, round))
+
+    def _compare(self, seal: CertifiedSeal) -> None:
+        """Look at the seal of another peer's plan; if the coordinator told the two of us different things, it ends."""
+        try:
+            self._line.witness.compare(seal)
+        except Refused as refusal:
+            self._give_up(refusal)
+
+    def _accuse(self, proof: Contradiction) -> None:
+        """Take a proof against the coordinator from another peer; refuse what is none."""
+        try:
+            self._line.witness.convict(proof)
+        except Refused as refusal:
+            if refusal.reason is not Reason.EQUIVOCATION:
+                raise
+            self._give_up(refusal)
+
+    def _give_up(self, refusal: Refused) -> None:
+        """End here: nothing that this coordinator says is worth waiting for, nor a round that it planned."""
+        self._line.inbox.failure = refusal
+        self.aggregator.close()
