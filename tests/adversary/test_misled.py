@@ -256,7 +256,7 @@ def test_prevented_revocations_that_the_ca_did_not_sign(tmp_path: Path) -> None:
         for name, node in zip(place.names, nodes, strict=True):
             place.start(name, node.run)
         place.wait()
-        assert {node._credentials.revocations.number for node in nodes} == {1}
+        assert {node.credentials.revocations.number for node in nodes} == {1}
     assert {node.model_digest() for node in nodes} == {simulated(CONFIG, tmp_path / "run")}
 
 

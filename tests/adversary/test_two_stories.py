@@ -37,7 +37,7 @@ def test_detected_two_plans_for_one_round(tmp_path: Path, monkeypatch: pytest.Mo
                 place.wait(name)
             assert ended.value.reason is Reason.EQUIVOCATION
             proof = tmp_path / "peers" / name / PROOF
-            require_proof(read_proof(proof), nodes[name]._credentials.issued)
+            require_proof(read_proof(proof), nodes[name].credentials.issued)
             checked = CliRunner().invoke(certs.certs, ["check-proof", str(proof), str(tmp_path / "ca")])
             assert checked.exit_code == 0, checked.output
             assert "signed by a coordinator of this CA" in checked.output

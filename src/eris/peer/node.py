@@ -59,7 +59,7 @@ class Node:
         reproducible: bool = False,
     ) -> None:
         require_sockets(federation, settings)
-        self.federation, self.settings = federation, settings
+        self.federation, self.settings, self.credentials = federation, settings, credentials
         self.number, config = federation.number(settings.name), federation.config
         # Only our own samples are known here; what others have comes with the roster.
         self.composition = compose(config, task.spec, [task.samples(self.number)] * config.members)
