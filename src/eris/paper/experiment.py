@@ -15,6 +15,7 @@ share it.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -63,6 +64,11 @@ class Metric:
     def scale(self) -> float:
         """What a value is multiplied with to be shown."""
         return {"%": 100.0, "MB": 1e-6}.get(self.unit, 1.0)
+
+    @property
+    def most(self) -> float:
+        """What no value can exceed: shares and AUCs have such a limit."""
+        return self.scale if self.unit == "%" or self.key == "auc" else math.inf
 
 
 ACCURACY = Metric("accuracy", "accuracy", "acc", "%")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -167,7 +168,7 @@ def measured_over(folds: Sequence[Sequence[Mapping[str, Any] | None]], metric: M
     >>> of = lambda value: [{"value": value, "chance": 0.5}]
     >>> found = measured_over([of(0.8), of(0.9)], Metric("mia", "", unit="%"))
     >>> round(found.value, 1), round(found.low, 1), round(found.high, 1), found.chance
-    (85.0, 21.5, 148.5, 50.0)
+    (85.0, 21.5, 100.0, 50.0)
     """
     known = [[cell for cell in cells if cell and cell.get("value") is not None] for cells in folds]
     known = [cells for cells in known if cells]
@@ -176,7 +177,7 @@ def measured_over(folds: Sequence[Sequence[Mapping[str, Any] | None]], metric: M
     scale = metric.scale
     values = tuple(scale * statistics.fmean(cell["value"] for cell in cells) for cells in known)
     mean = statistics.fmean(values)
-    low, high = _within(known, scale) if len(values) == 1 else _over(values)
+    low, high = _within(known, scale) if len(values) == 1 else _over(values, metric.most)
     chances = [cell["chance"] for cells in known for cell in cells if cell.get("chance") is not None]
     limits = [cell["chance_95"] for cells in known for cell in cells if cell.get("chance_95") is not None]
     return Measured(
@@ -187,9 +188,10 @@ def measured_over(folds: Sequence[Sequence[Mapping[str, Any] | None]], metric: M
     )  # fmt: skip
 
 
-def _over(values: Sequence[float]) -> tuple[float, float]:
+def _over(values: Sequence[float], most: float) -> tuple[float, float]:
+    """Return Student's t interval, cut off where no value can be."""
     mean, reach = statistics.fmean(values), reach_of(values) or 0.0
-    return mean - reach, mean + reach
+    return mean - reach if math.isinf(most) else max(0.0, mean - reach), min(most, mean + reach)
 
 
 def _within(known: Sequence[Sequence[Mapping[str, Any]]], scale: float) -> tuple[float | None, float | None]:
