@@ -76,10 +76,12 @@ def _bars(result: ExperimentResult) -> Figure:
         rows = [row for row in result.rows if row.panel == panel][::-1]
         names = [f"{row.arm}, {row.point}" if several and row.point != "" else row.arm for row in rows]
         for place, (axes, metric) in enumerate(zip(line, metrics, strict=True)):
+            if not any(metric.key in _measured(row) for row in rows):
+                axes.set_visible(False)
+                continue
             _dots(axes, rows, metric)
             axes.set_yticks(range(len(rows)), names if place == 0 else [""] * len(rows))
             axes.set_title(f"{panel}: {_named(metric)}", loc="left", fontsize=9)
-            axes.grid(visible=True, axis="x")
     return figure
 
 
@@ -94,6 +96,7 @@ def _dots(axes: Axes, rows: Sequence[ResultRow], metric: Metric) -> None:
         if figure.chance is not None:
             axes.plot([figure.chance] * 2, [place - 0.35, place + 0.35], ":", color=LIGHT["muted"], linewidth=1.2)
     axes.set_ylim(-0.7, len(rows) - 0.3)
+    axes.grid(visible=True, axis="x")
 
 
 def _reach(figure: Measured) -> Any:
@@ -102,26 +105,48 @@ def _reach(figure: Measured) -> Any:
     return [[max(0.0, figure.value - figure.low)], [max(0.0, figure.high - figure.value)]]
 
 
+_FEW = 4  # curves whose intervals can be told apart
+
+
 def _lines(result: ExperimentResult) -> Figure:
+    """Draw a curve for each arm; where a panel was run at one point only, dots as in a table."""
     panels, metrics = _panels(result), _metrics(result)
     figure, grid = _grid(len(metrics), len(panels), 4.6, 2.9)
     for line, metric in zip(grid, metrics, strict=True):
         for axes, panel in zip(line, panels, strict=True):
             rows = [row for row in result.rows if row.panel == panel]
-            for slot, arm in enumerate(dict.fromkeys(row.arm for row in rows)):
-                _curve(axes, [row for row in rows if row.arm == arm], metric, slot)
+            _panel_of_lines(axes, result, rows, metric)
             axes.set_title(f"{panel}: {_named(metric)}", loc="left", fontsize=9)
-            axes.set_xlabel(result.experiment.axis)
-            if result.experiment.logarithmic:
-                axes.set_xscale("log")
-    for axes in (axes for line in grid for axes in line if not axes.lines):
-        axes.set_visible(False)
-    handles, names = next(found for line in grid for axes in line if (found := axes.get_legend_handles_labels())[0])
-    figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    curves = [axes.get_legend_handles_labels() for line in grid for axes in line]
+    handles, names = max(curves, key=lambda found: len(found[0]))
+    if handles:
+        figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return figure
 
 
-def _curve(axes: Axes, rows: Sequence[ResultRow], metric: Metric, slot: int) -> None:
+def _panel_of_lines(axes: Axes, result: ExperimentResult, rows: Sequence[ResultRow], metric: Metric) -> None:
+    measured = [row for row in rows if metric.key in _measured(row)]
+    points = sorted({float(row.point) for row in measured if not isinstance(row.point, str)})
+    if not measured:
+        axes.set_visible(False)
+        return
+    if len(points) < 2:
+        upwards = measured[::-1]
+        _dots(axes, upwards, metric)
+        axes.set_yticks(range(len(upwards)), [row.arm for row in upwards], fontsize=7)
+        axes.set_xlabel(f"{result.experiment.axis} = {points[0]:g}" if points else "")
+        return
+    arms = list(dict.fromkeys(row.arm for row in rows))
+    for slot, arm in enumerate(arms):
+        _curve(axes, [row for row in rows if row.arm == arm], metric, slot, intervals=len(arms) <= _FEW)
+    axes.set_xlabel(result.experiment.axis)
+    if result.experiment.logarithmic:
+        axes.set_xscale("log")
+    elif len(points) <= 6:
+        axes.set_xticks(points)
+
+
+def _curve(axes: Axes, rows: Sequence[ResultRow], metric: Metric, slot: int, *, intervals: bool) -> None:
     colour, marker = LIGHT[series(slot)], MARKERS[slot % len(MARKERS)]
     found = [(row.point, row.figures[metric.key]) for row in rows if metric.key in row.figures]
     ours = [(x, each) for x, each in found if each.value is not None and isinstance(x, float | int)]
@@ -130,7 +155,7 @@ def _curve(axes: Axes, rows: Sequence[ResultRow], metric: Metric, slot: int) -> 
         y = [float(each.value or 0.0) for _, each in ours]
         axes.plot(x, y, color=colour, marker=marker, markersize=4.5, linewidth=1.7, label=rows[0].arm)
         known = [(float(p), each.low, each.high) for p, each in ours if each.low is not None and each.high is not None]
-        if known and not math.isnan(float(known[0][1] or 0.0)):
+        if intervals and known and not math.isnan(float(known[0][1] or 0.0)):
             lows, highs = [each[1] or 0.0 for each in known], [each[2] or 0.0 for each in known]
             axes.fill_between([each[0] for each in known], lows, highs, color=colour, alpha=0.12, linewidth=0)
     printed = [(float(x), each.printed) for x, each in found if each.printed is not None and not isinstance(x, str)]
