@@ -95,30 +95,30 @@ class Case:
         return f"{PRELUDE}\n{self.more}\nmodel = {self.model}\ndata = lambda: {self.data}\n"
 
 
-MIXED = "let the model take what the samples are, and the loss what both give"
-NUMBERED = "number classes from 0 and give the model as many, or mark what does not count with −100"
-FILL = "fill in what is missing, or leave the sample out"
+MIXED = "check that the model accepts such inputs, and that the loss accepts its outputs and the targets"
+NUMBERED = "number classes from 0 and give the model as many outputs, or mark labels to ignore with −100"
+FILL = "fill in missing values, or leave the sample out"
 
 CASES = {
     "classification: labels out of range": Case(
         "linear(3)",
         "both(x, changed(classes, 17, 3))",
-        "the label of sample 17 is 3, not 0 … 2: the model tells 3 classes apart [sample=17, peer=1]: " + NUMBERED,
+        "the label of sample 17 is 3, not 0 … 2: the model has 3 classes [sample=17, peer=1]: " + NUMBERED,
     ),
     "classification: a negative label": Case(
         "linear(3)",
         "both(x, changed(classes, 17, -1))",
-        "the label of sample 17 is -1, not 0 … 2: the model tells 3 classes apart [sample=17, peer=1]: " + NUMBERED,
+        "the label of sample 17 is -1, not 0 … 2: the model has 3 classes [sample=17, peer=1]: " + NUMBERED,
     ),
     "classification: a label of the test split": Case(
         "linear(3)",
         "((x, classes), (x[:5], classes[:5] + 1))",
-        "the label of test sample 2 is 3, not 0 … 2: the model tells 3 classes apart [sample=2]: " + NUMBERED,
+        "the label of test sample 2 is 3, not 0 … 2: the model has 3 classes [sample=2]: " + NUMBERED,
     ),
     "classification: labels are numbers": Case(
         "linear(3)",
         "both(x, y)",
-        "the model answers N × 3, the labels are float32 N, and cross-entropy takes class numbers [key=local.loss]: "
+        "the model returns N × 3, the labels are float32 N, but cross-entropy takes class numbers [key=local.loss]: "
         'set local.loss = "mse" (numbers) or "bce" (0 or 1)',
         kind=eris.ConfigError,
     ),
@@ -137,8 +137,8 @@ CASES = {
     "classification: ragged rows": Case(
         "linear(3)",
         "(([[1.0, 2.0, 3.0, 4.0], [1.0, 2.0]], [0, 1]), None)",
-        "inputs: sample 1 has 2 values, sample 0 has 4 [sample=1]: make all samples equally long, or let a collate "
-        "function pad them: Federation(…, collate=…)",
+        "inputs: sample 1 has 2 values, but sample 0 has 4 [sample=1]: make all samples equally long, "
+        "or pad them in a collate function: Federation(…, collate=…)",
     ),
     "classification: bytes where the model takes numbers": Case(
         "linear(3)",
@@ -150,15 +150,15 @@ CASES = {
     "regression: the wrong loss": Case(
         "linear(1)",
         "both(x, y)",
-        "the model answers N × 1, the labels are float32 N, and cross-entropy takes class numbers [key=local.loss]: "
+        "the model returns N × 1, the labels are float32 N, but cross-entropy takes class numbers [key=local.loss]: "
         'set local.loss = "mse" (numbers) or "bce" (0 or 1)',
         kind=eris.ConfigError,
     ),
     "regression: two answers for one target": Case(
         "linear(2)",
         "both(x, y)",
-        "the model answers N × 2, the labels are float32 N, and mse takes one number for each target "
-        "[key=local.loss]: let the model answer one number for each target",
+        "the model returns N × 2, the labels are float32 N, but mse takes one number for each target "
+        "[key=local.loss]: make the model return one number for each target",
         loss="mse",
         kind=eris.ConfigError,
     ),
@@ -178,35 +178,35 @@ CASES = {
     "several labels: three logits for two": Case(
         "linear(3)",
         "both(x, many)",
-        "the model answers N × 3, the labels are float32 N × 2, and bce takes one logit for each label "
-        "[key=local.loss]: let the model answer one logit for each label",
+        "the model returns N × 3, the labels are float32 N × 2, but bce takes one logit for each label "
+        "[key=local.loss]: make the model return one logit for each label",
         loss="bce",
         kind=eris.ConfigError,
     ),
     "several labels: a name that the model does not know": Case(
         "Halves",
         "({'left': x[:, :2], 'right': x[:, 2:], 'age': y, 'labels': many}, None)",
-        "the samples have left, right, age, the model's forward takes left, right: leave age out of the samples, or "
-        "let forward take it",
+        "the samples have left, right, age, but the model's forward takes left, right: leave age out of the samples, "
+        "or add it to forward's arguments",
         loss="bce",
     ),
     "several labels: a column of text": Case(
         "Halves",
         "({'left': x[:, :2], 'right': ['a'] * 60, 'labels': many}, None)",
-        "right holds text, not numbers: turn it into numbers, or leave it out of the samples",
+        "right holds text, not numbers: convert it to numbers, or leave it out of the samples",
         loss="bce",
     ),
     "tokens: the wrong loss": Case(
         "Tagger",
         "both(tokens, tokens)",
-        "the model answers N × 5 × 6, the labels are int64 N × 5: a label at every place [key=local.loss]: set "
+        "the model returns N × 5 × 6, the labels are int64 N × 5: a label at every place [key=local.loss]: set "
         'local.loss = "tokens", or "next-token" for a language model',
         kind=eris.ConfigError,
     ),
     "tokens: one label a text": Case(
         "Tagger",
         "both(tokens, classes)",
-        "the model answers N × 5 × 6, the labels are int64 N, and tokens takes a class number for every place "
+        "the model returns N × 5 × 6, the labels are int64 N, but tokens takes a class number for every place "
         "[key=local.loss]: give labels N × places",
         loss="tokens",
         kind=eris.ConfigError,
@@ -214,20 +214,20 @@ CASES = {
     "tokens: a label out of range": Case(
         "Tagger",
         "both(tokens, changed(tokens, (17, 3), 6))",
-        "the label of sample 17 is 6, not 0 … 5: the model tells 6 classes apart [sample=17, peer=1]: " + NUMBERED,
+        "the label of sample 17 is 6, not 0 … 5: the model has 6 classes [sample=17, peer=1]: " + NUMBERED,
         loss="tokens",
     ),
     "tokens: texts of different lengths": Case(
         "Tagger",
         "(Listed([(list(range(3 + (k == 17))), [0] * (3 + (k == 17))) for k in range(60)]), None)",
-        "inputs: sample 17 has 4 values, sample 55 has 3 [sample=17]: make all samples equally long, or let a collate "
-        "function pad them: Federation(…, collate=…)",
+        "inputs: sample 17 has 4 values, but sample 55 has 3 [sample=17]: make all samples equally long, "
+        "or pad them in a collate function: Federation(…, collate=…)",
         loss="tokens",
     ),
     "next token: classes in the place of a vocabulary": Case(
         "linear(3)",
         "both(x, tokens)",
-        "the model answers N × 3, the labels are int64 N × 5, and tokens takes N × places × classes "
+        "the model returns N × 3, the labels are int64 N × 5, but tokens takes N × places × classes "
         '[key=local.loss]: set local.loss = "cross-entropy"',
         loss="next-token",
         kind=eris.ConfigError,
@@ -236,20 +236,20 @@ CASES = {
         "Tagger",
         "((Listed([row for row in changed(tokens, (17, 3), 6)])), None)",
         "a token of sample 17 is 6, not 0 … 5: the embedding has 6 rows [sample=17, peer=1]: use the model's own "
-        "tokenizer, or give the embedding as many rows as there are tokens",
+        "tokenizer, or enlarge the embedding to the tokenizer's vocabulary",
         loss="next-token",
     ),
     "pictures: a mask of another size": Case(
         "lambda: nn.Conv2d(1, 2, 3)",
         "both(pictures, masks)",
-        "the model answers N × 2 × 2 × 2, the labels are int64 N × 4 × 4, and cross-entropy takes N × classes and N "
-        "[key=local.loss]: let the model answer N × classes",
+        "the model returns N × 2 × 2 × 2, the labels are int64 N × 4 × 4, but cross-entropy takes N × classes and N "
+        "[key=local.loss]: make the model return N × classes",
         kind=eris.ConfigError,
     ),
     "pictures: a class that is not there": Case(
         "lambda: nn.Conv2d(1, 2, 3, padding=1)",
         "both(pictures, changed(masks, (17, 2, 2), 255))",
-        "the label of sample 17 is 255, not 0 … 1: the model tells 2 classes apart [sample=17, peer=1]: " + NUMBERED,
+        "the label of sample 17 is 255, not 0 … 1: the model has 2 classes [sample=17, peer=1]: " + NUMBERED,
     ),
     "a loss of one's own: no tensor": Case(
         "linear(1)",
@@ -262,7 +262,7 @@ CASES = {
     "a loss of one's own: no gradient": Case(
         "linear(1)",
         "both(x, y)",
-        "the loss has no gradient: compute it from the model's answers, without detach(), item() or no_grad()",
+        "the loss has no gradient: compute it from the model's outputs, without detach(), item() or no_grad()",
         loss="{module}:loss",
         more="def loss(answers, targets): return (answers.detach()[:, 0] - targets).abs().mean()",
         kind=eris.ModelError,
@@ -270,8 +270,8 @@ CASES = {
     "a loss of one's own: not finite": Case(
         "linear(1)",
         "both(x, y)",
-        "the first loss is inf, and the data are finite: look at the first weights, and for a logarithm or a division "
-        "in the model and the loss",
+        "the first loss is inf, although the data are finite: check the initial weights, and look for a logarithm or "
+        "a division in the model and the loss",
         loss="{module}:loss",
         more="def loss(answers, targets): return answers.abs().mean() / 0",
         kind=eris.ModelError,
@@ -279,14 +279,14 @@ CASES = {
     "a model: everything frozen": Case(
         "lambda: nn.Linear(4, 3).requires_grad_(False)",
         "both(x, classes)",
-        "every tensor of the model is frozen: let one need a gradient: requires_grad_(True)",
+        "every tensor of the model is frozen: make at least one trainable: tensor.requires_grad_(True)",
         kind=eris.ModelError,
     ),
     "a model: a tensor without a gradient": Case(
         "Forgetful",
         "both(x, classes)",
-        "tensor spare gets no gradient: the loss does not depend on it [tensor=spare]: use it, or freeze it: "
-        "spare.requires_grad_(False)",
+        "tensor spare gets no gradient: the loss does not depend on it [tensor=spare]: use the tensor in forward, or "
+        "freeze it: spare.requires_grad_(False)",
         more="""
 class Forgetful(nn.Module):
     def __init__(self):
@@ -309,19 +309,19 @@ class Forgetful(nn.Module):
     "data: samples that cannot be read": Case(
         "linear(3)",
         "(Listed({}), None)",
-        "sample 16 cannot be read: KeyError: 16 [sample=16, peer=0]: try dataset[number] yourself",
+        "sample 16 cannot be read: KeyError: 16 [sample=16, peer=0]: try dataset[16] yourself",
         more="Listed.__len__ = lambda self: 60",
     ),
     "data: a sample that cannot be read": Case(
         "linear(3)",
         "(Listed({k: (x[k], 0) for k in range(60) if k != 17}), None)",
-        "sample 17 cannot be read: KeyError: 17 [sample=17, peer=1]: try dataset[number] yourself",
+        "sample 17 cannot be read: KeyError: 17 [sample=17, peer=1]: try dataset[17] yourself",
         more="Listed.__len__ = lambda self: 60",
     ),
     "data: a sample with other keys": Case(
         "linear(3)",
         "(Listed([{'x': row, ('label' if k != 17 else 'tag'): 0} for k, row in enumerate(x)]), None)",
-        "sample 17 has other keys than sample 55 (x, label) [sample=17]: give every sample the same keys",
+        "sample 17 has different keys than sample 55 (x, label) [sample=17]: give every sample the same keys",
     ),
 }
 _NUMBER = itertools.count()

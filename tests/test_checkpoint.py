@@ -45,7 +45,7 @@ def test_nothing_whole_is_an_error_that_says_so(tmp_path):
     with pytest.raises(CheckpointError, match="there is no checkpoint"):
         load_checkpoint(tmp_path)
     save_checkpoint(tmp_path, 1, vectors(1), {}).write_bytes(b"no")
-    with pytest.raises(CheckpointError, match="no checkpoint is whole"):
+    with pytest.raises(CheckpointError, match="every checkpoint is damaged"):
         load_checkpoint(tmp_path)
 
 

@@ -79,7 +79,7 @@ def test_a_run_with_objects_of_its_own_is_gone_on_with_in_python(own, halves, tm
     else:
         given = {"model": lambda: model_by_name("mlp", hidden=(2,)), "local": {"steps": 1}}
     eris.Federation(**given, members=4, rounds=1).run(tmp_path / "run", report=False)
-    with pytest.raises(ConfigError, match=r"resume it there: Federation\(…\).resume"):
+    with pytest.raises(ConfigError, match=r"resume it from Python, Federation\(…\).resume"):
         resume(tmp_path / "run")
     assert eris.Federation(**given, members=4, rounds=1).resume(tmp_path / "run", report=False).finished
 

@@ -72,12 +72,12 @@ def test_nobody_elses_data_are_made(tmp_path):
 def test_numbers_of_samples_that_cannot_be(counts):
     data = Pictures(later=True)
     data.samples = counts
-    with pytest.raises(InputError, match="give one number for all members, or 12"):
+    with pytest.raises(InputError, match="set it to one number for all members, or to 12"):
         own_task(config_of("members=12"), network, data)
 
 
 def test_fewer_samples_than_were_said():
     data = Pictures(later=True)
     data.samples = 6
-    with pytest.raises(DataError, match="made 5 samples, and said 6"):
+    with pytest.raises(DataError, match="made 5 samples, but announced 6"):
         own_task(config_of("members=12"), network, data)

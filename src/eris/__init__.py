@@ -87,7 +87,7 @@ __all__ = [
 ]
 
 _HOMES = (
-    "eris.errors",  # the lightest first: who catches an error loads nothing else
+    "eris.errors",  # the lightest first: code that catches an error loads nothing else
     "eris.aggregate",
     "eris.federation",
     "eris.local.spec",
@@ -103,7 +103,7 @@ _HOMES = (
 
 
 def __getattr__(name: str) -> object:
-    """Fetch a public name from its home when it is first asked for: a command that needs no numpy loads none."""
+    """Import a public name when it is first used, so that a command that needs no numpy does not load it."""
     if name not in __all__:
         raise AttributeError(f"module 'eris' has no attribute {name!r}")
     homes = map(importlib.import_module, _HOMES)

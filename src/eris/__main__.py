@@ -1,4 +1,4 @@
-"""`python -m eris` is `eris`: nothing is imported before Ctrl-C can be caught."""
+"""`python -m eris`, the same as `eris`; nothing is imported before Ctrl-C can be caught."""
 
 import sys
 
@@ -6,7 +6,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line; an interruption while its modules are still being loaded shows no traceback either."""
+    """Run the command line; Ctrl-C shows no traceback, not even while modules are still being loaded."""
     try:
         from eris.cli import main as run
 

@@ -1,4 +1,4 @@
-"""What a refused setting may be instead, in the words of a configuration file."""
+"""Say what a setting may be, in the words of a configuration file, after a value was refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 __all__ = ["DEVICE", "STOP", "allowed_by", "allowed_values"]
 
-# The two settings that are neither a number nor one of a few names: how they are checked, and how they are told.
+# The two settings that are neither a number nor one of a few names: the pattern that checks each, and its description.
 DEVICE = r"^(auto|cpu|mps|cuda(:[0-9]+)?)$"
 STOP = r"^(rounds|fedavg-best|patience:[1-9][0-9]{0,8})$"
 _PATTERNS = {
@@ -48,12 +48,12 @@ _BOUNDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def allowed_values(entries: Iterable[ErrorDetails]) -> str:
-    """Say what one setting may be, given all that was found wrong with it: one entry for each branch of a union."""
+    """Say what a setting may be, given pydantic's errors about it: one entry for each branch of a union."""
     return "use " + ", or ".join(dict.fromkeys(map(_in_words, entries)))
 
 
 def allowed_by(error: ValidationError, name: str) -> str:
-    """Say what the field `name` of a table of options may be."""
+    """Say what the field `name` of an options table may be."""
     return allowed_values(entry for entry in error.errors(include_url=False) if entry["loc"][:1] == (name,))
 
 

@@ -1,4 +1,4 @@
-"""Write a file so that its name always stands for a whole one: a reader sees the old bytes or the new ones.
+"""Write files atomically: a reader sees all of the old bytes or all of the new ones.
 
 >>> import tempfile
 >>> path = Path(tempfile.mkdtemp()) / "file"
@@ -24,7 +24,7 @@ __all__ = ["is_full", "write_atomically", "writing"]
 
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview], *, mode: int = 0o644) -> None:
-    """Replace `path` by `data` (one piece or several); if the machine stops midway, the old file is still there.
+    """Replace the file at `path` with `data` (one piece or several); a machine that stops midway leaves the old file.
 
     The file never has wider permissions than `mode`, not even for a moment.
     """
@@ -40,17 +40,17 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview], *, 
         _sync_folder(path.parent)
     except OSError as error:
         room = f"{len(data)} bytes" if isinstance(data, bytes) else f"more than {written} bytes"
-        there = f"make room for {room} there, or give another folder" if is_full(error) else "give another folder"
-        fix = f"{there}; what was written before is still whole"
+        there = f"make room for {room} there, or use another folder" if is_full(error) else "use another folder"
+        fix = f"{there}; what was written before is intact"
         raise _unwritten(path, error, fix) from error
     finally:
-        with contextlib.suppress(OSError):  # there is none any more if all went well
+        with contextlib.suppress(OSError):  # if all went well, it has been renamed
             draft.unlink()
 
 
 @contextmanager
 def writing(path: Path, *, fix: str) -> Iterator[None]:
-    """Turn a failure to write into an open file into an error that names the file."""
+    """Turn a failed write to an open file into an error that names the file and says what to do (`fix`)."""
     try:
         yield
     except OSError as error:

@@ -1,8 +1,8 @@
 """Save what a run needs to resume, atomically.
 
 A checkpoint is one safetensors file: vectors, and facts as JSON in its header, under one BLAKE3 digest. It is written
-beside the others, synced, and only then renamed; the newest two are kept. Whenever a process dies, the last complete
-checkpoint is there; a damaged one is skipped for the one before it.
+under a temporary name, synced and only then renamed; the newest two are kept. So the last complete checkpoint survives
+a process that dies at any moment, and if it is damaged, the one before it is used.
 
 >>> import tempfile
 >>> import numpy as np
@@ -43,9 +43,9 @@ class Checkpoint:
 
 
 def save_checkpoint(directory: Path, round: int, arrays: Arrays, facts: Mapping[str, Any]) -> Path:
-    """Write a checkpoint; delete all but the newest two, and leftovers of processes that died while writing.
+    """Write a checkpoint; delete all but the newest two, and whatever processes that died while writing left behind.
 
-    Checkpoints of later rounds are deleted too: they belong to a course the run has abandoned.
+    Checkpoints of later rounds are deleted too: the run has gone back to before them.
     """
     text = json.dumps({**facts, "round": round}, sort_keys=True)
     header = {"facts": text, "digest": _digest(arrays, text)}
@@ -61,7 +61,7 @@ def save_checkpoint(directory: Path, round: int, arrays: Arrays, facts: Mapping[
 
 
 def load_checkpoint(directory: Path, *, round: int | None = None, above: int | None = None) -> Checkpoint:
-    """Return the newest intact checkpoint, or that of a round; arrays above `above` bytes stay in its file."""
+    """Return the newest intact checkpoint, or that of one round; arrays of more than `above` bytes stay in the file."""
     damaged = []
     for path in _newest_first(directory):
         if round is not None and path != _path(directory, round):
@@ -71,8 +71,8 @@ def load_checkpoint(directory: Path, *, round: int | None = None, above: int | N
         except CheckpointError as error:
             damaged.append(str(error))
     if damaged:
-        raise CheckpointError("no checkpoint is whole", fix="; ".join(damaged), path=directory)
-    raise CheckpointError("there is no checkpoint", fix="start the run anew", path=directory)
+        raise CheckpointError("every checkpoint is damaged", fix="; ".join(damaged), path=directory)
+    raise CheckpointError("there is no checkpoint", fix="start the run afresh", path=directory)
 
 
 def _load(path: Path, above: int | None) -> Checkpoint:
@@ -82,7 +82,7 @@ def _load(path: Path, above: int | None) -> Checkpoint:
         raise CheckpointError(f"{path.name} cannot be read: {error}") from None
     text = header.get("facts", "")
     if header.get("digest") != _digest(arrays, text):
-        raise CheckpointError(f"{path.name} is damaged: its digest does not fit")
+        raise CheckpointError(f"{path.name} is damaged: its digest does not match")
     facts = json.loads(text)
     return Checkpoint(int(facts["round"]), arrays, facts)
 

@@ -1,6 +1,6 @@
-"""Configuration → objects, with the cross-checks.
+"""Build the objects that a configuration describes, and check its settings against each other.
 
-`eris.config` checks each key by itself; combinations that cannot work are refused here, before anything has started.
+`eris.config` checks each key by itself; combinations that cannot work are refused here, before anything starts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from eris.step.optimizer import ServerOptimizer
 from eris.step.schedule import Schedule, schedule_by_name
 from eris.transforms import Chain, Transform, chain, normalise_steps
 
-_MOST_LISTED = 2000  # members that every plan lists, whether they take part or not
+_MOST_LISTED = 2000  # with more members than this, plans list only those taking part
 
 __all__ = [
     "Composition",
@@ -57,8 +57,8 @@ class Composition:
     method: Method
     recipe: Recipe
     roster: Sequence[RosterEntry] | Crowd = field(repr=False)
-    aggregators: tuple[int, ...]  # home of each shard
-    sample_noise: SampleNoise | None = None  # of every local step
+    aggregators: tuple[int, ...]  # shard → aggregating peer
+    sample_noise: SampleNoise | None = None  # DP-SGD's, in every local step
 
     @property
     def noise(self) -> GaussianNoise | RingNoise | SampleNoise | None:
@@ -72,7 +72,7 @@ class Composition:
 
 
 class _Ingredients(NamedTuple):
-    """What a method is made of before there is a model to cut."""
+    """The parts of a method that can be built without a model."""
 
     chain: Chain
     rule: Rule
@@ -85,7 +85,7 @@ class _Ingredients(NamedTuple):
 
 
 def check_settings(config: Config) -> None:
-    """Refuse, for every method of a configuration, what can be seen to be impossible without data and model.
+    """Refuse settings that cannot work for one of the configuration's methods; needs neither data nor model.
 
     Call this before running several methods: the last one may start hours after the first.
     """
@@ -101,7 +101,7 @@ def check_settings(config: Config) -> None:
 
 
 def could_be_masked(config: Config) -> bool:
-    """Whether this configuration could use masks but does not, and has enough members for them to matter."""
+    """Return whether this configuration could use masks but does not, and has enough members for them to matter."""
     if any(is_masked(with_defaults(config, name)) for name in config.methods) or config.members < MASKED_FROM:
         return False
     tables = {"privacy": config.privacy.model_copy(update={"masking": "pairs"})}
@@ -113,7 +113,13 @@ def could_be_masked(config: Config) -> bool:
 
 
 def compose(config: Config, spec: ModelSpec, samples: Sequence[int] | NDArray[np.int64]) -> Composition:
-    """Build what a configuration for one method describes, for a model and the members' numbers of samples."""
+    """Build one method's composition for a model.
+
+    Args:
+        config: the configuration; it must name exactly one method.
+        spec: the model's tensors.
+        samples: how many training samples each member has.
+    """
     if len(config.methods) != 1:
         raise ConfigError(f"method is {list(config.methods)}", fix="compose one method at a time", key="method")
     method = method_by_name(config.methods[0])
@@ -123,10 +129,10 @@ def compose(config: Config, spec: ModelSpec, samples: Sequence[int] | NDArray[np
     if method.exchange is not None:
         _check_buffers(config, spec)
         with concerning(f"options.{method.name}"):
-            method.exchange(config, spec, public)  # refuses graphs and partitions that cannot be
+            method.exchange(config, spec, public)  # refuses impossible graphs and partitions
     noise = on_steps(config, samples)
     policy, ingredients = _policy(config, method, spec, public), _ingredients(config, method)
-    with concerning("model"):  # only its buffers can be in the way now
+    with concerning("model"):  # only its buffers can still be a problem
         shared = shared_figures(config)
         recipe = Recipe(spec=spec, policy=policy, public=public, figures=shared, **ingredients._asdict())
         if noise is not None:
@@ -143,15 +149,15 @@ def initial_seed(seed: int) -> Seed:
 
 
 def training_seed(of_round: Seed) -> Seed:
-    """Return the seed of a member's batches, given its private seed of that round."""
+    """Return the seed of a member's batches, given its private seed for that round."""
     return of_round.child("train")
 
 
 def _check(config: Config, method: Method, members: int) -> None:
-    """Refuse what one method's settings rule out by themselves."""
+    """Refuse settings that cannot work together for one method."""
     if config.stop == "fedavg-best":
         raise ConfigError(
-            "where FedAvg's validation loss is lowest is known only if FedAvg is run too",
+            "stop is 'fedavg-best', but where FedAvg's loss is lowest is known only if FedAvg runs too",
             fix="use `eris compare`, or give rounds as a number",
             key="stop",
         )
@@ -169,7 +175,7 @@ def _check(config: Config, method: Method, members: int) -> None:
 
 
 def _ingredients(config: Config, method: Method) -> _Ingredients:
-    """Build what needs no model; every error names its key."""
+    """Build the parts that need no model; every error names its key."""
     server, chain = config.server, _chain(config, method)
     with concerning("server.rule"):
         rule = rule_by_name(server.rule, **server.rule_options)
@@ -190,7 +196,11 @@ def _ingredients(config: Config, method: Method) -> _Ingredients:
 def _encoding(server: Server, rule: Rule, chain: Chain) -> FixedPoint | None:
     if server.encoding == "float":
         if server.limit != "auto":
-            raise ConfigError("floats have no limit", fix="set server.encoding = 'fixed' too", key="server.limit")
+            raise ConfigError(
+                "server.limit applies to fixed point, but server.encoding is 'float'",
+                fix="set server.encoding = 'fixed' too, or leave server.limit out",
+                key="server.limit",
+            )
         return None
     with concerning("server.encoding"):
         check_fixed_point(rule, chain)
@@ -205,20 +215,20 @@ def _check_counts(config: Config, method: Method, members: int) -> None:
     if method.aggregators(config) > members:
         raise ConfigError(
             f"aggregators is {config.aggregators}, but there are {members} members",
-            fix="aggregators are members: use as many or fewer",
+            fix=f"every aggregator is a member: use {members} or fewer",
             key="aggregators",
         )
     least, taking_part = config.server.min_contributors, max(1, int(config.participation * members + 0.5))
     if least > taking_part:
         raise ConfigError(
-            f"min_contributors is {least}, but {taking_part} of {members} members take part in a round",
-            fix="raise members or participation, or lower server.min_contributors (a mean of few shows each of them)",
+            f"min_contributors is {least}, but only {taking_part} of {members} members take part in a round",
+            fix="raise members or participation, or lower server.min_contributors (a mean of few reveals each of them)",
             key="server.min_contributors",
         )
 
 
 def _check_figures(config: Config, method: Method) -> None:
-    """Refuse to share members' scores where that would break a promise or mean nothing."""
+    """Refuse to share members' scores if that would break a privacy promise or mean nothing."""
     names, key = config.shared_figures, "figures" if config.figures else "stop" if config.patience else "keep"
     if not names:
         return
@@ -238,7 +248,7 @@ def _check_figures(config: Config, method: Method) -> None:
         )
     if config.keep == "best" and config.rounds < 2:
         raise ConfigError(
-            "members score the model that a round begins with: if there is only one round, that is the untrained model",
+            "members score the model at the start of a round: with only one round, that is the untrained model",
             fix="use rounds = 2 or more, or keep = 'last'",
             key="keep",
         )
@@ -254,8 +264,8 @@ def _check_replicas(config: Config) -> None:
     faults = config.faults
     if config.shards.replicas > 1 and (faults.aggregator_dropout or faults.link_failure):
         raise ConfigError(
-            "simulated faults work with one aggregator per shard only",
-            fix="leave faults.aggregator_dropout and faults.link_failure out, or use shards.replicas = 1",
+            "simulated faults work only with one aggregator per shard",
+            fix="leave out faults.aggregator_dropout and faults.link_failure, or use shards.replicas = 1",
             key="shards.replicas",
         )
 
@@ -264,7 +274,7 @@ def _check_slow_members(config: Config) -> None:
     share, members = config.faults.slow_members, config.members
     if share and not int(share * members + 0.5):
         raise ConfigError(
-            f"{share} of {members} members is less than half of one: nobody would be slow",
+            f"{share} of {members} members rounds to none: nobody would be slow",
             fix=f"use {1 / members:.2g} or more, or 0",
             key="faults.slow_members",
         )
@@ -273,8 +283,8 @@ def _check_slow_members(config: Config) -> None:
 def _check_buffers(config: Config, spec: ModelSpec) -> None:
     if spec.n_buffer:
         raise ConfigError(
-            f"members of {config.methods[0]} have their own models, which does not work with running statistics",
-            fix="set local.buffers = 'local', or use a model without them",
+            f"members of {config.methods[0]} have their own models, and running statistics cannot be shared among them",
+            fix="set local.buffers = 'local', or use a model without running statistics",
             key="model",
         )
 
@@ -293,7 +303,7 @@ def _check_own_models(config: Config) -> None:
     }
     for key in (key for key, found in impossible.items() if found):
         raise ConfigError(
-            f"members of {config.methods[0]} have their own models, which does not work with {key}",
+            f"{key} does not work with {config.methods[0]}, whose members have their own models",
             fix="leave it at its default",
             key=key,
         )
@@ -304,7 +314,7 @@ def _policy(config: Config, method: Method, spec: ModelSpec, public: Seed) -> Sh
     capacities = shards.capacities if not (method.server or method.exchange) else ()
     if capacities and len(capacities) != count:
         raise ConfigError(
-            f"{len(capacities)} capacities for {count} aggregators",
+            f"shards.capacities has {len(capacities)} numbers for {count} aggregators",
             fix="give one for each aggregator, or none",
             key="shards.capacities",
         )
@@ -336,7 +346,7 @@ def _chain(config: Config, method: Method) -> Chain:
 
 
 def _roster(config: Config, samples: Sequence[int] | NDArray[np.int64]) -> Sequence[RosterEntry] | Crowd:
-    """Return the members: one by one, or as a crowd if there are many and few take part at a time."""
+    """Return the members: listed one by one, or as a crowd if there are many and few take part at a time."""
     counts = np.asarray(samples, np.int64)
     crowd = Crowd(counts if config.server.weights == "samples" else np.ones_like(counts))
     least = int(crowd.weights.argmin())

@@ -1,7 +1,7 @@
 """The run's configuration as plain typed data, TOML in and out.
 
-Nothing here knows what the names mean: `eris.compose` does. What can be checked without knowing (types, ranges, unknown
-keys) is checked here, and every error names the key, the value and what is allowed.
+This module does not know what the names mean: `eris.compose` does. Types, ranges and unknown keys are checked here, and
+every error names the key, its value and what is allowed.
 
 >>> config = load_config(changes=["rounds=3", "data.partition=dirichlet"])
 >>> config.rounds, config.data.partition, config.aggregators == config.members
@@ -53,7 +53,7 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Options = dict[str, str | int | float | bool]
 
-# Where the settings of the former table [baselines] are now: its key → (method, option).
+# Where the settings of the former table [baselines] are now: old key → (method, option).
 _MOVED: dict[str, tuple[tuple[str, str], ...]] = {
     "prune": (("priprune", "prune"), ("priprune-pseudo", "prune")),
     "soteria_keep": (("soteriafl", "keep"), ("cdp-sgd", "keep")),
@@ -66,8 +66,8 @@ _MOVED: dict[str, tuple[tuple[str, str], ...]] = {
     "levels": (("qdpsgd", "levels"),),
     "start": tuple((method, "start") for method in ("gossip", "shatter", "ako", "qdpsgd")),
 }
-MOST_AGGREGATORS = 50  # unless more are asked for: a round has members × aggregators messages
-_FOLLOWING = {"aggregators", "momentum"}  # their defaults follow another setting, as long as nobody says them
+MOST_AGGREGATORS = 50  # by default: a round has members × aggregators messages
+_FOLLOWING = {"aggregators", "momentum"}  # unless given, their values follow another setting
 
 
 class _Table(BaseModel):
@@ -75,7 +75,7 @@ class _Table(BaseModel):
 
 
 class Data(_Table):
-    """Which data, and who has which part of it."""
+    """Which data to train on, and how it is divided among members."""
 
     name: str = Field(
         default="mnist-sample", description="a data set by name (`eris list datasets`), or package.module:function"
@@ -83,21 +83,21 @@ class Data(_Table):
     partition: str = Field(
         default="iid", description="how samples are divided: iid, dirichlet, label-skew, quantity-skew, natural"
     )
-    partition_options: Options = Field(default_factory=dict, description="arguments of your own partition")
-    alpha: Positive = Field(default=0.5, description="Dirichlet parameter: small is uneven")
+    partition_options: Options = Field(default_factory=dict, description="arguments of a partition of your own")
+    alpha: Positive = Field(default=0.5, description="Dirichlet parameter: the smaller, the more uneven")
     classes_per_member: Count = Field(default=2, description="for label-skew")
     samples: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="training samples of a member; 0: all of its part"
+        default=0, description="training samples per member; 0: all that it has"
     )
     test_samples: Annotated[int, Field(ge=0)] = Field(default=0, description="test samples to evaluate on; 0: all")
     validation: NotNegative = Field(default=0.1, description="validation samples per training sample")
     fold: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="another fold is another partition of the same data"
+        default=0, description="each fold is a different partition of the same data"
     )
 
 
 class Model(_Table):
-    """Which network."""
+    """Which network to train."""
 
     name: str = Field(default="lenet5", description="a model by name, or package.module:Class")
     options: Options = Field(default_factory=dict, description="arguments of the model")
@@ -108,38 +108,38 @@ class Local(_Table):
 
     epochs: Count = Field(default=1, description="passes over the member's samples")
     steps: Annotated[int, Field(ge=0)] = Field(
-        default=6, description="number of batches instead of epochs; 0: use epochs"
+        default=6, description="batches per round instead of epochs; 0: use epochs"
     )
-    batch: Literal["full"] | Count = Field(default=32, description="samples in a batch, or full")
+    batch: Literal["full"] | Count = Field(default=32, description="samples per batch, or full")
     micro_batch: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="samples of a batch computed at once, for large models; 0: all"
+        default=0, description="samples of a batch to compute at once, for large models; 0: all"
     )
     optimizer: Literal["sgd", "adam", "adamw"] = Field(default="sgd", description="optimizer of local training")
     lr: Positive = Field(default=0.05, description="learning rate of the local optimizer")
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="for sgd")
     betas: tuple[float, float] = Field(default=(0.9, 0.999), description="for adam and adamw")
     eps: Positive = Field(default=1e-8, description="for adam and adamw")
-    weight_decay: NotNegative = Field(default=0.0, description="of the local optimizer")
+    weight_decay: NotNegative = Field(default=0.0, description="weight decay of the local optimizer")
     keep_state: bool = Field(default=False, description="carry momentum or moments over to the next round")
     send: Literal["delta", "gradient"] = Field(
         default="delta", description="what is sent: start − end, or one gradient"
     )
     estimator: Literal["sgd", "svrg", "saga"] = Field(default="sgd", description="for send = gradient")
     refresh: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None, description="for svrg: chance of a new snapshot"
+        default=None, description="for svrg: probability of a new snapshot"
     )
     correction: str = Field(
-        default="", description="what is added to every local gradient, by name (`eris list corrections`)"
+        default="", description="what to add to every local gradient, by name (`eris list corrections`)"
     )
     correction_options: Options = Field(default_factory=dict, description="arguments of the correction")
     buffers: Literal["average", "local", "frozen"] = Field(
-        default="average", description="running statistics of the model"
+        default="average", description="what happens to the model's running statistics"
     )
     loss: Annotated[str, Field(min_length=1)] = Field(
         default="cross-entropy",
         description="cross-entropy, mse, bce, tokens, next-token, model, or package.module:function",
     )
-    metrics: tuple[str, ...] = Field(default=(), description="more metrics, each as package.module:function")
+    metrics: tuple[str, ...] = Field(default=(), description="further metrics, each as package.module:function")
     keep: tuple[str, ...] = Field(
         default=(), description='tensors that stay with their member, by pattern: ["head.*", "*.bn*"]'
     )
@@ -147,10 +147,11 @@ class Local(_Table):
         default="cpu", description="where this machine trains: auto, cpu, cuda, cuda:1, mps"
     )
     precision: Literal["float32", "bf16", "fp16"] = Field(
-        default="float32", description="what training computes in; weights stay float32"
+        default="float32", description="number format of training; weights stay float32"
     )
     cohort: Count = Field(
-        default=1, description="members trained in one vectorised call: faster, but not the bits of a real peer"
+        default=1,
+        description="members trained in one vectorised call: faster, but not bit for bit what a real peer computes",
     )
 
     @model_validator(mode="before")
@@ -169,7 +170,7 @@ class Local(_Table):
 
 
 class Shards(_Table):
-    """How the model is cut."""
+    """How the model is cut into shards."""
 
     plan: Literal["random", "contiguous", "tensor"] = Field(
         default="random", description="which coordinates go together"
@@ -177,7 +178,9 @@ class Shards(_Table):
     block: Count = Field(default=1, description="coordinates dealt out at a time")
     schedule: Literal["fixed", "redraw", "rotate"] = Field(default="fixed", description="whether the plan changes")
     every: Count = Field(default=1, description="rounds between changes")
-    capacities: tuple[NotNegative, ...] = Field(default=(), description="weight of each aggregator; empty: equal")
+    capacities: tuple[NotNegative, ...] = Field(
+        default=(), description="relative capacity of each aggregator; empty: equal"
+    )
     replicas: Annotated[int, Field(ge=1, le=2)] = Field(
         default=1, description="aggregators of each shard; 2: their means are compared, and both see it"
     )
@@ -205,7 +208,7 @@ class Compression(_Table):
 
 
 class Privacy(_Table):
-    """What is done to an update for privacy's sake, before compression."""
+    """How an update is protected before compression."""
 
     clip: NotNegative = Field(default=0.0, description="ℓ2 bound of an update; 0: off")
     noise_multiplier: NotNegative = Field(
@@ -215,23 +218,23 @@ class Privacy(_Table):
         default="auto",
         description="set noise by its ε instead; auto: 10 over all rounds for methods made of noise; none: no noise",
     )
-    delta: Annotated[float, Field(gt=0, lt=1)] = Field(default=1e-5, description="δ of ε")
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(default=1e-5, description="the δ that goes with ε")
     accounting: Literal["all-rounds", "per-round"] = Field(
-        default="all-rounds", description="whether epsilon is for the whole run, or for each round alone"
+        default="all-rounds", description="whether epsilon covers the whole run or each round alone"
     )
     unit: Literal["member", "sample"] = Field(
         default="member", description="whose privacy: noise on the update, or on every local step (DP-SGD)"
     )
     noise: Literal["own", "shares"] = Field(
         default="own",
-        description="own: each member's noise is enough by itself; shares: only that of a masked sum is",
+        description="own: each member's noise suffices by itself; shares: only the noise of a masked sum does",
     )
     colluders: Annotated[int, Field(ge=0)] = Field(
-        default=1, description="for noise = shares: members that may tell an observer their own noise"
+        default=1, description="for noise = shares: members that may collude with an observer by revealing their noise"
     )
     masking: Literal["none", "pairs"] = Field(
         default="none",
-        description="pairs: an aggregator sees only sums, another peer takes the pads off; "
+        description="pairs: aggregators see only sums, and another peer removes the pads; "
         "none: each aggregator sees its part of every update",
     )
     unmaskers: Annotated[int, Field(ge=1, le=4)] = Field(
@@ -239,12 +242,12 @@ class Privacy(_Table):
     )
     per_sample: Literal["auto", "vmap", "hooks", "ghost", "loop"] = Field(
         default="auto",
-        description="how DP-SGD computes gradients of single samples; auto: depends on the network's layers",
+        description="how DP-SGD computes the gradient of each sample; auto: depends on the network's layers",
     )
 
 
 class Server(_Table):
-    """What aggregators make of contributions, and how every peer then steps."""
+    """How aggregators combine contributions, and how every peer then moves its model."""
 
     rule: str = Field(default="mean", description="mean, median, trimmed_mean, or another (`eris list rules`)")
     rule_options: Options = Field(default_factory=dict, description="arguments of the rule")
@@ -261,7 +264,7 @@ class Server(_Table):
     min_contributors: Count = Field(default=3, description="a shard with fewer contributors is not published")
     encoding: Literal["float", "fixed"] = Field(
         default="float",
-        description="what members send: floats, or whole numbers whose sum does not depend on the order",
+        description="what members send: floats, or integers whose sum does not depend on the order",
     )
     max_step: Literal["auto", "off"] | Positive = Field(
         default="auto",
@@ -274,10 +277,10 @@ class Server(_Table):
 
 
 class Faults(_Table):
-    """What goes wrong, on purpose."""
+    """Faults to simulate."""
 
     aggregator_dropout: Share = Field(
-        default=0.0, description="share of aggregators that are away in a round, on average"
+        default=0.0, description="average share of aggregators that are absent from a round"
     )
     link_failure: Share = Field(
         default=0.0, description="probability that a member's message to one aggregator is lost"
@@ -287,7 +290,7 @@ class Faults(_Table):
 
 
 class Network(_Table):
-    """The links of the virtual clock; nothing is sent in a simulation. A list has one number for each member."""
+    """Links for the virtual clock (a simulation sends nothing); a list gives one number for each member."""
 
     up: Positive | tuple[Positive, ...] = Field(default=20e6, description="bytes per second a peer can send")
     down: Positive | tuple[Positive, ...] = Field(default=20e6, description="bytes per second a peer can receive")
@@ -318,7 +321,7 @@ class Network(_Table):
 
     @property
     def equal_rate(self) -> float | None:
-        """The rate of all links in both directions; None where they differ."""
+        """The rate of all links in both directions; None if they differ."""
         return self.up if self.up == self.down and not isinstance(self.up, tuple) else None
 
 
@@ -328,15 +331,15 @@ class Config(_Table):
     method: Annotated[str, Field(min_length=1)] | Annotated[tuple[str, ...], Field(min_length=1)] = Field(
         default=("fedavg", "eris", "eris+dsc", "eris+masked"), description="one method, or several to run side by side"
     )
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(default=1, description="where all randomness comes from")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(default=1, description="seed of all randomness")
     rounds: Count = Field(default=80, description="rounds to train; fedavg-best (for compare): see stop")
     stop: Annotated[str, Field(pattern=STOP)] = Field(
         default="rounds",
-        description="rounds: after that many; patience:N: when N evaluations in a row were no better than the best; "
+        description="rounds: after that many; patience:N: after N evaluations in a row without a new best; "
         "fedavg-best (for compare): where FedAvg's validation loss is lowest",
     )
     keep: Literal["last", "best"] = Field(
-        default="last", description="which model is the result: the last, or the best that members have scored"
+        default="last", description="which model is the result: the last, or the one that members scored best"
     )
     figures: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),
@@ -393,7 +396,7 @@ class Config(_Table):
 
     @property
     def shared_figures(self) -> tuple[str, ...]:
-        """What members share of their evaluations: the figures named, or the loss if something is decided by it."""
+        """What members share of their evaluations: the figures named, or the loss if `stop` or `keep` depends on it."""
         return self.figures or (("loss",) if self.patience or self.keep == "best" else ())
 
     @property
@@ -403,9 +406,9 @@ class Config(_Table):
 
     @property
     def digest(self) -> str:
-        """A sha256 of everything that decides the result.
+        """A sha256 of every setting that affects the result.
 
-        How the work is spread over processes and devices decides nothing, so it is left out.
+        How the work is spread over processes and devices does not, so it is left out.
         """
         spread: Any = {
             "workers": True,
@@ -448,16 +451,16 @@ def concerning(key: str) -> Iterator[None]:
 
 
 def dump_config(config: Config) -> str:
-    """Return the resolved configuration as TOML that runs again to the same bits."""
+    """Return the resolved configuration as TOML; running it again gives the same bits."""
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
 def commented_config() -> str:
     """Return the defaults as TOML with a comment on every line: what `eris init` writes."""
-    lines = ["# A run of eris. Every setting has its default here; leave out what you do not change."]
+    lines = ["# A run of eris. Every setting is at its default; leave out those you do not change."]
     plain = Config().model_dump(mode="json")
     tables = [name for name, value in plain.items() if isinstance(value, dict) and name != "options"]
-    plain.pop("options")  # methods say their own: `eris.methods.commented_options`
+    plain.pop("options")  # methods describe their own: `eris.methods.commented_options`
     lines += _commented(Config, {name: value for name, value in plain.items() if name not in tables})
     for table in tables:
         kind = Config.model_fields[table].annotation
@@ -488,12 +491,12 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"the settings cannot be read: {error.strerror}", fix=_instead_of(path), path=path) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the file is not valid TOML: {error}", path=path) from None
+        raise ConfigError(f"the file is not valid TOML: {error}", fix="correct that line", path=path) from None
 
 
 def _instead_of(path: Path) -> str:
     if (path / "config.toml").is_file():
-        return f"go on with the run in this folder by --resume {path}, or begin it anew with {path / 'config.toml'}"
+        return f"resume the run in this folder with --resume {path}, or start it afresh from {path / 'config.toml'}"
     return "give a TOML file (`eris init` writes one)" if path.is_dir() else ""
 
 
@@ -537,7 +540,7 @@ def _with_baselines_moved(data: dict[str, Any]) -> dict[str, Any]:
 
 def _close(key: str, known: list[str]) -> str:
     near = [place for place in known if difflib.get_close_matches(key, [place.partition(".")[2]], n=1)]
-    return f"methods have tables of their own: use [options.{'METHOD'}], e.g. options.{(near or known)[0]}"
+    return f"each method has its own table: use [options.{'METHOD'}], e.g. options.{(near or known)[0]}"
 
 
 def _value(text: str) -> Any:

@@ -1,9 +1,9 @@
 """Every way eris can fail, in one tree.
 
     ErisError
-    ├── ConfigError        a setting is unknown, of the wrong type or impossible in combination
+    ├── ConfigError        a setting is unknown, has the wrong type or conflicts with another
     ├── InputError         an array, weight or number that was passed in cannot be used
-    │   ├── SpecError      tensors do not fit the model spec
+    │   ├── SpecError      tensors do not match the model spec
     │   └── PlanError      a shard plan is impossible or does not fit the vector
     ├── Refused            a message or plan was rejected; carries a typed `Reason`
     ├── FloorError         a round plan asks for more than this member is willing to show
@@ -11,10 +11,10 @@
     ├── ModelError         a network cannot be trained, on this data or at all
     ├── TaskError          the user's own training code failed
     ├── CheckpointError    saved state is missing, damaged or belongs to another run
-    ├── DiskError          a disk has too little room for what must be stored on it
+    ├── DiskError          the disk does not have enough space
     ├── RunStopped         the run ended early and says why (quorum lost, stopped by hand)
-    ├── LinkError          a link between two peers could not be made or kept (its tree: eris.transport.link)
-    └── MissingExtra       what was asked for needs an optional dependency
+    ├── LinkError          a link between two peers failed or could not be opened (its tree: eris.transport.link)
+    └── MissingExtra       an optional dependency is not installed
 
 Each error says **what** happened, **where** (peer, round, shard, key) and **what to do**:
 
@@ -46,7 +46,7 @@ __all__ = [
 
 
 class ErisError(Exception):
-    """Something eris can explain: what happened, where, and what to do about it."""
+    """A failure that eris can explain: what happened, where, and what to do about it."""
 
     def __init__(self, what: str, *, fix: str = "", **where: object) -> None:
         self.what, self.fix, self.where = what, fix, where
@@ -54,7 +54,7 @@ class ErisError(Exception):
         super().__init__(f"{what}{place}" + (f": {fix}" if fix else ""))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle keyword arguments too, so that an error survives the way back from a worker process."""
+        """Pickle the keyword arguments too, so that an error survives its way back from a worker process."""
         return (_rebuild, (type(self), self.what, self.fix, self.where, self.__dict__))
 
 
@@ -68,7 +68,7 @@ def _rebuild(
 
 
 class ConfigError(ErisError):
-    """A setting is unknown, of the wrong type or impossible in combination."""
+    """A setting is unknown, has the wrong type or conflicts with another."""
 
 
 class InputError(ErisError):
@@ -76,7 +76,7 @@ class InputError(ErisError):
 
 
 class SpecError(InputError):
-    """Tensors do not fit the model spec."""
+    """Tensors do not match the model spec."""
 
 
 class PlanError(InputError):
@@ -84,12 +84,12 @@ class PlanError(InputError):
 
 
 class Reason(StrEnum):
-    """Why a message was rejected. One word each, counted by the receiver and told to the sender."""
+    """Why a message was rejected, in one word: the receiver counts it and tells the sender."""
 
-    DUPLICATE = "duplicate"  # the same contribution again: harmless, the same receipt is given
-    CONFLICT = "conflict"  # a different contribution from a member that is already in
-    LATE = "late"  # the shard was cut before it was complete
-    WRONG_VERSION = "wrong-version"  # of the wire: one of the two sides must be updated
+    DUPLICATE = "duplicate"  # the same contribution again: harmless, and answered with the same receipt
+    CONFLICT = "conflict"  # a different contribution from a member that has already contributed
+    LATE = "late"  # the contribution was not complete when the shard was cut
+    WRONG_VERSION = "wrong-version"  # another wire version: one of the two sides must be updated
     WRONG_RUN = "wrong-run"
     WRONG_EPOCH = "wrong-epoch"
     WRONG_ROUND = "wrong-round"
@@ -99,19 +99,19 @@ class Reason(StrEnum):
     WRONG_SIZE = "wrong-size"
     WRONG_DIGEST = "wrong-digest"
     WRONG_SPEC = "wrong-spec"
-    NOT_A_MEMBER = "not-a-member"  # the sender is not a participant of this round
+    NOT_A_MEMBER = "not-a-member"  # the sender does not take part in this round
     NON_FINITE = "non-finite"
-    OUT_OF_RANGE = "out-of-range"  # a value or a sum that no member within the limit of fixed point can cause
+    OUT_OF_RANGE = "out-of-range"  # a value or sum that members within the fixed-point limit cannot produce
     MALFORMED = "malformed"
     NO_ROOM = "no-room"  # the receiver's disk is full
     TOO_FEW = "too-few"  # fewer contributors than min_contributors
     GONE = "gone"  # the aggregator cannot be reached
-    RESTARTED = "restarted"  # the aggregator came back in the middle of the round and publishes nothing twice
+    RESTARTED = "restarted"  # the aggregator came back in mid-round, and never publishes a shard twice
     EQUIVOCATION = "equivocation"  # two different signed statements where an honest peer signs one
-    FALSE_MANIFEST = "false-manifest"  # signed, and against the plan that it names: its author is excluded
-    UNMASK = "unmask"  # the pads of a masked shard were not taken off: nobody answered in time
-    WRONG_PADS = "wrong-pads"  # pads came off a masked shard that were not those of its contributions
-    SUMMED_BEFORE = "summed-before"  # another sum from the same state would show few members' values
+    FALSE_MANIFEST = "false-manifest"  # signed, but contradicts the plan it names: its author is excluded
+    UNMASK = "unmask"  # the pads of a masked shard were not removed: no unmasker answered in time
+    WRONG_PADS = "wrong-pads"  # the pads removed from a masked shard were not those of its contributions
+    SUMMED_BEFORE = "summed-before"  # a second sum from the same state would reveal the values of few members
     REPLICAS_DIFFER = "replicas-differ"  # two aggregators of one shard published different means
     BAD_SIGNATURE = "bad-signature"
 
@@ -145,7 +145,7 @@ class CheckpointError(ErisError):
 
 
 class DiskError(ErisError):
-    """A disk has too little room for what must be stored on it."""
+    """The disk does not have enough space."""
 
 
 class RunStopped(ErisError):
@@ -153,7 +153,7 @@ class RunStopped(ErisError):
 
 
 class MissingExtra(ErisError):
-    """What was asked for needs an optional dependency."""
+    """An optional dependency is not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         self.package, self.extra = package, extra

@@ -1,8 +1,8 @@
-"""What happens in a run, as typed values: the one stream behind metrics, progress, byte counts, exposure and audits.
+"""The events of a run, as typed values: the one stream behind metrics, progress, byte counts, exposure and audits.
 
-A listener is any function that takes an event. Arrays in events may be views of memory that is used again: whoever
-keeps one copies it. A simulated run tells of all its members; a real peer of what it sees itself: its own training and
-what it sent, what it received as an aggregator, what was published and decided.
+A listener is any function that takes an event. Arrays in events may be views of memory that will be reused, so copy
+what you want to keep. A simulated run reports the events of all members; a real peer reports only what it sees itself:
+its own training and what it sent, what it received as an aggregator, and what was published and decided.
 
 >>> from eris.events import MemberTrained
 >>> MemberTrained(round=0, member=3, samples=10, steps=1.0, loss=2.3, seconds=0.01).member
@@ -58,7 +58,7 @@ _Hearing = TypeVar("_Hearing", bound=Callable[..., None])
 
 
 def hears(*kinds: type[Event]) -> Callable[[_Hearing], _Hearing]:
-    """Mark a listener that wants these events only: a real peer then makes no copies of values for nobody.
+    """Mark a listener as wanting only these events, so that a real peer need not copy values that nobody looks at.
 
     >>> @hears(MemberTrained)
     ... def say(event: Event) -> None:
@@ -75,18 +75,18 @@ def hears(*kinds: type[Event]) -> Callable[[_Hearing], _Hearing]:
 
 
 class EventStream:
-    """Hands events to every listener that hears them, one at a time, whichever thread they come from."""
+    """Hands each event to the listeners that want it, one event at a time, from whichever thread it comes."""
 
     def __init__(self, listeners: Iterable[Listener] = ()) -> None:
         self._listeners, self._lock = tuple(listeners), threading.RLock()
         self._failure: Exception | None = None
 
     def wants(self, kind: type[Event]) -> bool:
-        """Whether anybody hears this kind of event."""
+        """Return whether any listener wants this kind of event."""
         return any(_is_heard(listener, kind) for listener in self._listeners)
 
     def __call__(self, event: Event) -> None:
-        """Tell of an event; what a listener raises, its caller gets (and what one raised aside before)."""
+        """Hand out an event; raise what a listener raises now, or raised earlier during `aside`."""
         with self._lock:
             if self._failure is not None:
                 raise self._failure
@@ -95,7 +95,7 @@ class EventStream:
                     listener(event)
 
     def aside(self, event: Event) -> None:
-        """Tell of an event from a thread that must go on: what a listener raises waits for the next caller."""
+        """Hand out an event from a thread that must not fail: what a listener raises is kept for the next call."""
         with self._lock:
             try:
                 self(event)
@@ -104,7 +104,9 @@ class EventStream:
 
 
 def asks_for_views(listeners: Iterable[Listener]) -> bool:
-    """Whether anybody looks at the values that single members sent; one with `views = False` needs only who and whom.
+    """Return whether any listener looks at the values that single members sent.
+
+    A listener with `views = False` only needs to know who sent to whom.
 
     >>> asks_for_views([hears(RoundEnded)(lambda event: None)])
     False
@@ -118,24 +120,24 @@ def _is_heard(listener: Listener, kind: type[Event]) -> bool:
 
 @runtime_checkable
 class Keeper(Protocol):
-    """A listener that must not miss a round: what it knows is part of the run's checkpoints."""
+    """A listener that must not miss a round: its state is part of the run's checkpoints."""
 
     def __call__(self, event: Event) -> None:
-        """Take note of an event."""
+        """Record an event."""
         ...
 
     def memory(self) -> dict[str, NDArray[Any]]:
-        """Return what it knows after the rounds that are over."""
+        """Return its state after the rounds that are over."""
         ...
 
     def remember(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Know again what was put away, and nothing of later rounds."""
+        """Restore a saved state, forgetting any later round."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RunStarted(Event):
-    """A run begins, or goes on at `first_round`."""
+    """A run begins, or resumes at `first_round`."""
 
     run: str
     method: str
@@ -145,7 +147,7 @@ class RunStarted(Event):
     aggregators: int
     n: int
     chain: str  # the transforms in one line
-    notes: tuple[str, ...] = ()  # what a reader of the results must know
+    notes: tuple[str, ...] = ()  # what readers of the results must know
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,15 +157,15 @@ class RoundStarted(Event):
     round: int
     participants: tuple[int, ...]
     assignment: tuple[int, ...]  # shard → aggregating peer
-    model: NDArray[np.float32] | None = field(default=None, repr=False)  # x^t, which everybody has
-    models: NDArray[np.float32] | None = field(default=None, repr=False)  # or each member's own, members × n
+    model: NDArray[np.float32] | None = field(default=None, repr=False)  # x^t, shared by all
+    models: NDArray[np.float32] | None = field(default=None, repr=False)  # or one for each member, members × n
     witnesses: tuple[int, ...] = ()  # shard → second aggregating peer, with replicas
-    unmaskers: tuple[int, ...] = ()  # of shard 0, of shard 1, …: without whom an aggregator sees only sums
+    unmaskers: tuple[int, ...] = ()  # those of shard 0, of shard 1, …: without them an aggregator sees only sums
 
 
 @dataclass(frozen=True, slots=True)
 class MemberTrained(Event):
-    """A member has an update."""
+    """A member has finished training and has an update."""
 
     round: int
     member: int
@@ -171,7 +173,7 @@ class MemberTrained(Event):
     steps: float
     loss: float
     seconds: float
-    limited: int = 0  # values that lay outside the limit of fixed point; only the member itself knows of a real one's
+    limited: int = 0  # values beyond the fixed-point limit; for a real peer, known only to itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ class Sent(Event):
     """What one member sent to the aggregators, cut by the round's shard plan.
 
     `bytes` counts the message for each shard as it is on the wire; 0 where nothing left the member: its own shard, a
-    link that failed, an aggregator that is away. `reached` are the shards whose aggregator has the contribution.
+    failed link, an absent aggregator. `reached` are the shards whose aggregator has the contribution.
     """
 
     round: int
@@ -188,19 +190,19 @@ class Sent(Event):
     bytes: tuple[int, ...]
     weight: float
     steps: float
-    values: NDArray[np.float32] = field(repr=False)  # on `support`; none where nobody asks for views
-    support: NDArray[np.int64] | None = field(repr=False)  # of the trainable coordinates; None: all
+    values: NDArray[np.float32] = field(repr=False)  # on `support`; empty if no listener asks for views
+    support: NDArray[np.int64] | None = field(repr=False)  # which trainable coordinates; None: all
     buffers: NDArray[np.float32] = field(repr=False)
-    limit: float = 0.0  # R of the round in fixed point, which everybody knows; 0 for floats
+    limit: float = 0.0  # the public limit R of the round in fixed point; 0 for floats
 
 
 @dataclass(frozen=True, slots=True)
 class Received(Event):
-    """What an aggregator has of one member's contribution to one of its shards: all of it, and nothing else.
+    """Everything that an aggregator has of one member's contribution to one of its shards.
 
-    A real peer tells of it when it cuts the shard (but not in fixed point, where it keeps no contribution).
-    `coordinates` are of the trainable part, `buffer_coordinates` of the buffers; put together over an observer's shards
-    it is the `View` that a simulation derives from `Sent`.
+    A real peer reports it when it cuts the shard (but not in fixed point, where it keeps no contribution).
+    `coordinates` index the trainable part, `buffer_coordinates` the buffers. Joined over an observer's shards, these
+    events are the `View` that a simulation derives from `Sent`.
     """
 
     round: int
@@ -217,7 +219,7 @@ class Received(Event):
 
 @dataclass(frozen=True, slots=True)
 class ShardPublished(Event):
-    """An aggregator sent a shard's mean to everybody, or withheld it (`lost` says why)."""
+    """An aggregator published a shard's mean, or withheld it (`lost` says why)."""
 
     round: int
     shard: int
@@ -230,7 +232,7 @@ class ShardPublished(Event):
 
 @dataclass(frozen=True, slots=True)
 class VerdictWritten(Event):
-    """How the round ended."""
+    """The coordinator decided how the round ended."""
 
     round: int
     plan: RoundPlan
@@ -247,19 +249,19 @@ class RoleBytes:
 
 @dataclass(frozen=True, slots=True)
 class RoundTraffic:
-    """The bytes of a round: mean of a member, mean of an aggregator, and all together."""
+    """The bytes of a round: the average member's, the average aggregator's, and the total."""
 
     member: RoleBytes
     aggregator: RoleBytes
     total: int
-    seconds: float  # what the virtual clock makes of them; NaN where there is a real one
-    round_seconds: float  # and of the whole round, local training and waiting included
-    aggregator_name: str = "aggregator"  # or "server", which is not a member
+    seconds: float  # how long they take by the virtual clock; NaN for real peers
+    round_seconds: float  # the same for the whole round, including local training and waiting
+    aggregator_name: str = "aggregator"  # or "server", if it is not a member
 
 
 @dataclass(frozen=True, slots=True)
 class RoundEnded(Event):
-    """A round is over and, if it was its turn, evaluated."""
+    """A round is over and, if its turn came, evaluated."""
 
     round: int
     metrics: Mapping[str, Any]
@@ -268,17 +270,15 @@ class RoundEnded(Event):
     lost_shards: int = 0
 
 
-NO_PROGRESS = "the run makes no progress"  # how the reason of such an end begins
+NO_PROGRESS = "the run makes no progress"  # how the reason for such an end begins
 
 
 class RunState(StrEnum):
-    """How a run goes, or how it went."""
+    """How a run is going, or how it ended."""
 
     TRAINING = "training"
-    WAITING = (
-        "waiting"  # for members: before it begins, for a round that could publish nothing, for who lacks the model
-    )
-    DEGRADED = "degraded"  # rounds are played, and shards are lost in round after round
+    WAITING = "waiting"  # for members: to begin, for enough of them to publish anything, for those that lack the model
+    DEGRADED = "degraded"  # rounds are played, but shards are lost in one after another
     FINISHED = "finished"
     STOPPED = "stopped"  # by hand, or by leaving
     FAILED = "failed"
@@ -286,7 +286,7 @@ class RunState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunCourseChanged(Event):
-    """The run goes another way than before."""
+    """The run's state changed."""
 
     state: str  # a RunState
     why: str = ""
@@ -304,7 +304,7 @@ class RunEnded(Event):
 
     @property
     def state(self) -> RunState:
-        """What that is in a word."""
+        """The run's final state."""
         if self.how == "finished" or (self.finished and not self.how):
             return RunState.FINISHED
         by_hand = self.how in ("left", "interrupted") or self.how.startswith("stopped by ")
@@ -313,7 +313,7 @@ class RunEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorListening(Event):
-    """A coordinator can be dialled."""
+    """A coordinator accepts connections."""
 
     address: str  # host:port
     digest: str  # of FEDERATION.toml

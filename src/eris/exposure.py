@@ -1,18 +1,18 @@
-"""The ledger of exposure: which share of a member's update an observer learned, broadcasts counted.
+"""The exposure ledger: what share of a member's update each observer learned, including from broadcasts.
 
-An observer is a peer that aggregates (or the server). It sees a member's values on the shards that it owns. What is
-published is a mean and counts as nobody's, except where one member alone is in it (no other contributed the shard, or
-under masks of their own no other kept the coordinate): there everybody sees that member's own value, so it counts for
-every observer, in the round and in the union. Secret masks hide whose value it is; it is counted all the same.
+An observer is a peer that aggregates (or the server). It sees a member's values on the shards that it owns. A published
+mean reveals nobody in particular, unless only one member is in it (no other contributed to the shard or, under
+independent masks, no other kept the coordinate). Then everybody sees that member's own value, so it counts for every
+observer, in the round and in the union. Secret masks hide whose value it is; it is counted all the same.
 
-Two figures come of it. The **largest share of a round**: over all members and observers, the most that one learned of
-one update. The **union over rounds**: of which coordinates an observer has seen a value at some time; with a fixed plan
-it stays what it was in the first round (without compression), with a redrawn one it grows to everything.
+The ledger gives two figures. The **largest share of a round** is the most that any observer learned of any member's
+update. The **union over rounds** is the share of coordinates of which an observer has ever seen a value: with a fixed
+plan it stays what it was in the first round (without compression), with a redrawn one it grows to everything.
 
 Beside them stands the number that the paper's Theorem 3.2 multiplies by C_max: how many **values** the best placed
 observer got of one member in all rounds together, T·p·n/A if all is even. In federations of up to a hundred members all
-three are also given member by member, for each observer; beyond, the number of values is an upper bound (the most that
-any observer got in each round, added up member by member). Members who never took part have no row.
+three are also given for each pair of member and observer; beyond that, the number of values is an upper bound (the most
+that any observer got in each round, added up for each member). Members who never took part have no row.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from eris.transforms.quantize import Quantizer
 
 __all__ = ["BitRows", "ExposureLedger"]
 
-_MOST_MEMBERS = 100  # of whom every pair of member and observer is written down
-_ALL = -1  # in place of an observer: under a fixed plan one row tells what each of them saw
+_MOST_MEMBERS = 100  # up to so many, each pair of member and observer is listed
+_ALL = -1  # in place of an observer: under a fixed plan one row says what each of them saw
 
 Bits = NDArray[np.uint8]
 Counts = NDArray[np.int64]
@@ -97,9 +97,9 @@ class BitRows:
 
 
 class ExposureLedger:
-    """Listen to a run and keep the account of exposure."""
+    """Listens to a run and adds up each member's exposure."""
 
-    views = False  # who sent what to whom is enough, without the values
+    views = False  # it needs to know who sent what to whom, but not the values
 
     def __init__(self, recipe: Recipe, members: int, folder: Path, *, server: bool) -> None:
         self._recipe, self._members, self._server = recipe, members, server
@@ -107,17 +107,17 @@ class ExposureLedger:
         self._moving = recipe.policy.schedule != "fixed"
         self._rows = BitRows(folder / "seen.bits", self._n)
         self._sole_rows = BitRows(folder / "sole.bits", self._n)
-        self._places: dict[tuple[int, int], int] = {}  # rows of a member and an observer, or of all observers together
-        self._sole: dict[int, int] = {}  # members of whom something was published that is theirs alone, with their rows
+        self._places: dict[tuple[int, int], int] = {}  # (member, observer or _ALL) → row
+        self._sole: dict[int, int] = {}  # member → row, if anything was published that is its alone
         self._observers: list[int] = []
         self._largest, self._sum, self._count, self._published = 0.0, 0.0, 0, 0.0
         self._rounds = 0
-        self._by_round: dict[int, float] = {}  # of a member, the most that one observer got in each round, added up
-        self._whole: set[int] = set()  # members of whom all was seen: nothing more can come
+        self._by_round: dict[int, float] = {}  # member → the most that one observer got in each round, added up
+        self._whole: set[int] = set()  # members whose every coordinate has been seen: no more can be
         pairs = members if members <= _MOST_MEMBERS else 0
         self._most, self._values = np.zeros((2, pairs, members + 1))  # by member and observer, in coordinates
         self._round: _Round | None = None
-        self.of_round: dict[int, float] = {}  # the largest share of each round, until it is fetched
+        self.of_round: dict[int, float] = {}  # round → largest share, until it is fetched
 
     def __call__(self, event: Event) -> None:
         """Record the events that concern exposure."""
@@ -133,7 +133,7 @@ class ExposureLedger:
             self._close(self._round)
 
     def summary(self) -> dict[str, Any]:
-        """Return the account so far; of masked shards, what one peer saw, and beside it what pairs would have seen."""
+        """Return the figures so far; for masked shards, those of single peers and also those of colluding pairs."""
         if not self._recipe.unmaskers:
             return self._counted()
         alone = self._published
@@ -145,7 +145,7 @@ class ExposureLedger:
             "published_share_per_round": alone,
             "union_over_rounds": alone,
             "values_over_rounds": round(alone * self._n * self._rounds),
-            "side_scalars": ["weight"],  # figures, where members share them, are under the pads too
+            "side_scalars": ["weight"],  # the pads cover the figures that members share, too
             "with_unmaskers": self._counted() | {"observers": "aggregators, each with the unmaskers of its shards"},
         }
 
@@ -173,7 +173,7 @@ class ExposureLedger:
         }
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint must keep (the rows of bits keep themselves)."""
+        """Return what a checkpoint must keep (the rows of bits are in their own file)."""
         self._rows.flush()
         self._sole_rows.flush()
         return {
@@ -192,10 +192,10 @@ class ExposureLedger:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         if not {"by_round", "rows"} <= state.keys():
             raise CheckpointError(
-                "this checkpoint's exposure was counted by an earlier version", fix="run again from the beginning"
+                "this checkpoint's exposure was counted by an earlier version of eris", fix="start the run afresh"
             )
         self._observers, self._whole = list(state["observers"]), set(state["whole"])
         self._sole = {member: row for row, member in enumerate(state["sole"])}
@@ -244,7 +244,7 @@ class ExposureLedger:
         self._sum += sum(seen for seen, _ in shares)
         self._count += len(shares)
         self._rounds += 1
-        if self._recipe.unmaskers:  # what one peer sees alone is what everybody sees
+        if self._recipe.unmaskers:  # alone, a peer sees only what everybody sees
             largest = max((published for _, published in shares), default=0.0)
         self.of_round[current.round] = largest
         self._round = None
@@ -268,7 +268,7 @@ class ExposureLedger:
         return most / self._n, published / self._n
 
     def _by_member(self, seen: Mapping[int, Counts]) -> dict[str, Any]:
-        """Return the account of each member: a number for each observer, None for itself."""
+        """Return each member's figures: a number for each observer, None for itself."""
         observers, nothing = self._observers, np.zeros(len(self._observers), np.int64)
         return {
             "observers": ["server"] if self._server else [str(peer) for peer in observers],
@@ -290,11 +290,11 @@ class ExposureLedger:
 
     @property
     def _norms(self) -> bool:
-        """Whether messages carry the unit that values were rounded to, which comes from the whole vector's norm."""
+        """Whether messages carry the unit that values were rounded to, which depends on the whole vector's norm."""
         return isinstance(self._recipe.compressor, Quantizer)
 
     def _union(self, seen: Mapping[int, Counts]) -> dict[int, float]:
-        """Return, for each observer, the largest share of any member's coordinates it has ever seen."""
+        """Return, for each observer, the largest share of any one member's coordinates that it has ever seen."""
         observers = np.array(self._observers, np.int64)
         union = np.zeros(observers.size, np.int64)
         for member, counts in seen.items():
@@ -302,9 +302,9 @@ class ExposureLedger:
         return {observer: float(count) / self._n for observer, count in zip(self._observers, union, strict=True)}
 
     def _seen(self) -> dict[int, Counts]:
-        """Return how many coordinates of a member each observer has ever seen, as its own or published alone."""
+        """Return, for each member, how many coordinates each observer has seen: in its shards or published alone."""
         seen: dict[int, Counts] = {}
-        whole = self._by_owner(self._sizes, np.zeros_like(self._sizes))  # of most members everything was seen
+        whole = self._by_owner(self._sizes, np.zeros_like(self._sizes))  # most members have been seen entirely
         rows = zip(self._places, self._rows.each(len(self._places)), strict=True)
         for (member, observer), bits in rows:
             if observer == _ALL:
@@ -317,7 +317,7 @@ class ExposureLedger:
         return seen
 
     def _seen_by_each(self, member: int, bits: Bits) -> Counts:
-        """Return what each observer has seen under a fixed plan, of which one row says what all of them have."""
+        """Return what each observer has seen under a fixed plan, where one row covers all observers."""
         alone = self._sole.get(member)
         counts = self._sizes if member in self._whole else self._by_shard(bits)
         sole = np.zeros(counts.size, np.int64) if alone is None else self._by_shard(self._sole_rows.row(alone))
@@ -327,7 +327,7 @@ class ExposureLedger:
         policy, peers = self._recipe.policy, list(range(self._recipe.policy.shards))
         total = np.full(max(*peers, *self._observers, 0) + 1, float(sole.sum()))
         for owners in filter(None, (policy.assignment(0, peers), policy.witnesses(0, peers))):
-            total += np.bincount(owners, counts - sole, total.size)  # what was published alone has been counted
+            total += np.bincount(owners, counts - sole, total.size)  # what was published alone is already counted
         return total[self._observers].astype(np.int64)
 
     @property
@@ -353,7 +353,7 @@ class ExposureLedger:
 
 @dataclass
 class _Round:
-    """What is known of the round in flight."""
+    """What is known of the current round."""
 
     round: int
     layout: Layout
@@ -361,7 +361,7 @@ class _Round:
     mask: Coordinates | None
     seen: dict[int, Counts] = field(default_factory=dict)  # member → coordinates that reached each shard
     contributors: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    supports: dict[int, Coordinates] = field(default_factory=dict)  # where members differ in them
+    supports: dict[int, Coordinates] = field(default_factory=dict)  # if they differ between members
 
     def __post_init__(self) -> None:
         self.observers = np.unique(np.concatenate(self.owners))  # who aggregates in this round
@@ -372,13 +372,13 @@ class _Round:
         self._of_all: NDArray[np.float64] | None = None
 
     def publish(self, shard: int, contributors: tuple[int, ...]) -> None:
-        """Note whose mean was published."""
+        """Record whose mean was published."""
         self.contributors[shard] = contributors
         if len(contributors) == 1:
             self._alone.setdefault(contributors[0], []).append(shard)
 
     def learned(self, member: int) -> NDArray[np.float64]:
-        """Return what each observer got of a member as its aggregator; the usual case is computed once."""
+        """Return how much of a member each observer got as an aggregator; the usual case is computed once."""
         if self.seen[member] is not self.shared_counts:
             return self.by_observer(self.seen[member])
         if self._of_all is None:
@@ -393,20 +393,20 @@ class _Round:
         return owned
 
     def by_observer(self, counts: Counts) -> NDArray[np.float64]:
-        """Sum up over the shards that each observer aggregates."""
+        """Return, for each observer, the sum over the shards that it aggregates."""
         total = np.zeros(self.observers.size)
         for peers in self.owners:
             total += np.bincount(np.searchsorted(self.observers, peers), counts, total.size)
         return total
 
     def counts(self, support: Coordinates | None) -> Counts:
-        """Return how many coordinates of a message each shard gets, buffers with them."""
+        """Return how many coordinates of a message each shard gets, buffers included."""
         plan = self.layout.trainable
         kept = plan.sizes if support is None else np.bincount(plan.owners_of(support), minlength=plan.shards)
         return kept + self.layout.buffers.sizes
 
     def alone(self, member: int) -> Counts:
-        """Return how many of a member's coordinates in each shard were published with no other in the mean."""
+        """Return, for each shard, how many coordinates were published with only this member in the mean."""
         counts = np.zeros(self.layout.shards, np.int64)
         if shards := self._alone.get(member):
             counts[shards] = self.seen[member][shards]
@@ -419,7 +419,7 @@ class _Round:
         return counts
 
     def alone_bits(self, member: int) -> Bits:
-        """Return, as bits, which of a member's coordinates were published with no other in the mean."""
+        """Return, as bits, which coordinates were published with only this member in the mean."""
         layout, support = self.layout, self.supports.get(member, self.mask)
         coordinates = np.arange(layout.trainable.n, dtype=np.int64) if support is None else support
         owners = layout.trainable.owners_of(coordinates)

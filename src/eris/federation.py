@@ -1,4 +1,4 @@
-"""A federation in a few lines: a model, data and a method.
+"""Run a federation from Python in a few lines: a model, data and a method.
 
 >>> import tempfile
 >>> federation = Federation(data="synthetic-clouds", method=["fedavg", "eris"], members=5, rounds=3, workers=1)
@@ -43,17 +43,17 @@ class Federation:
             that returns that member's own data.
         method: a name, an `eris.Method`, or several to compare.
         loss: a name (``"mse"``) or a function of the model's outputs and the targets.
-        metrics: more figures to report: ``{"recall": function}``, or just the functions.
+        metrics: further figures to report: ``{"recall": function}``, or just the functions.
         collate: puts single samples together into a batch.
-        task: your own learning problem (`eris.Task`) in place of all of the above except the method, or a function of
-            the configuration and a member's number that returns one, as for ``eris join --task``.
+        task: an `eris.Task` of your own in place of all of the above except the method, or a function of the
+            configuration and a member's number that returns one, as for ``eris join --task``.
         changes: settings as ``eris run --set`` takes them (``["data.alpha=0.2"]``).
         **settings: any other settings of a configuration file, with tables as dictionaries (``local={"lr": 0.1}``).
 
-    Anything that has a name can also be given as an object: in the tables a compressor, rule, optimizer, schedule,
-    partition or correction (``server={"rule": MyRule()}``). `model` and `data` may be tables of settings too.
+    In the tables, a compressor, rule, optimizer, schedule, partition or correction may be an object instead of a name
+    (``server={"rule": MyRule()}``). `model` and `data` may be tables of settings too.
 
-    What is given by name is trained in worker processes, your own objects in this process.
+    If everything is given by name, members train in worker processes; with objects of your own, in this process.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Federation:
             metrics = None
         self.config: Config = load_config(plain, changes=changes)
         if lent:
-            self.config = self.config.model_copy(update={"workers": 1})  # a worker process would not know them
+            self.config = self.config.model_copy(update={"workers": 1})  # a worker process would not have these objects
         own = {"loss": loss if callable(loss) else None, "metrics": metrics, "collate": collate}
         self.task = self._own_task(model, data, own) if task is None else self._ready_made(task)
 
@@ -104,8 +104,9 @@ class Federation:
     ) -> RunResult:
         """Train, write the run's folder (default: runs/<time>-<method>) and return the results.
 
-        ``report=False`` saves about a second a run if you only need the figures. `track` names trackers
-        (``"tensorboard"``) or gives a function that makes one.
+        `listeners` are functions that are called with every event of the run (`eris.events`). ``report=False`` saves
+        about a second if you only need the figures. `track` names trackers (``"tensorboard"``), or is a function that
+        makes one.
         """
         from eris.interop.trackers import Tracking
         from eris.simulate.run import run
@@ -179,14 +180,16 @@ def _with_names(method: Any, settings: dict[str, Any]) -> tuple[dict[str, Any], 
         if given is None or isinstance(given, str):
             continue
         made = not isinstance(given, type) and not (isfunction(given) and registry not in (SCHEDULES, CORRECTIONS))
-        name = registry.lend(Ready(given) if made else given)  # a function makes one; of schedules it is one
+        name = registry.lend(
+            Ready(given) if made else given
+        )  # most registries hold makers; that of schedules holds functions
         plain[table], lent = {**plain[table], key: name}, True
     return plain, lent
 
 
 def _require_maker(model: Any) -> None:
-    """Refuse a network that is already built: every process and every run makes its own from the run's seed."""
-    torch = sys.modules.get("torch")  # whoever has a network has imported it
+    """Refuse a network that is already built: every process and every run builds its own from the run's seed."""
+    torch = sys.modules.get("torch")  # anybody who has a network has imported it
     if torch is not None and isinstance(model, torch.nn.Module):
         from eris.errors import InputError
 
@@ -197,7 +200,7 @@ def _require_maker(model: Any) -> None:
 
 
 def with_names_of_its_own(config: Config) -> Config:
-    """Keep a run with your own task from naming the default data set and model as its own."""
+    """Name data and model "own" for a run whose task was given, instead of naming the unused defaults."""
     from eris.config import Config
     from eris.tasks import OWN
 
@@ -223,7 +226,7 @@ def _reported(result: RunResult) -> RunResult:
 
 
 def require_nothing_else(config: Config, *, heard: Set[str] = frozenset()) -> None:
-    """Refuse settings that your own task is never given; `model.options` it is."""
+    """Refuse settings that a ready-made task would never see; it does see `model.options` and those in `heard`."""
     from eris.config import Config
     from eris.errors import ConfigError
 

@@ -1,4 +1,4 @@
-"""JSON for people and programs beside us: what it has no word for becomes null."""
+"""Prepare data for JSON that people and other programs read: what JSON cannot express becomes null."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["sayable"]
 
 
 def sayable(value: Any) -> Any:
-    """Return plain data with null where JSON has no word; digests never meet such values.
+    """Return plain data with None where JSON has no equivalent (NaN, infinity); no digest covers such values.
 
     >>> sayable({"low": float("nan"), "values": (1.0, 2.0)})
     {'low': None, 'values': [1.0, 2.0]}

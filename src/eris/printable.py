@@ -1,4 +1,4 @@
-"""What came from another party, on a terminal or in a log: its words, and nothing that a terminal would obey."""
+"""Make text from another party safe to show on a terminal or in a log: no control characters."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 
 __all__ = ["printable", "printable_words"]
 
-_OBEYED = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # controls, directions and joiners, surrogates, breaks of lines
+_OBEYED = frozenset(
+    {"Cc", "Cf", "Cs", "Zl", "Zp"}
+)  # control characters, text directions and joiners, surrogates, line breaks
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """Return a text with every character that is no character of it replaced; `lines` may keep their breaks.
+    """Return a text with everything that a terminal would obey replaced; with `lines`, line breaks are kept.
 
     >>> printable("acme" + chr(27) + "[2J" + chr(0x202E) + chr(10) + "error: none")
     'acme�[2J��error: none'
@@ -23,7 +25,7 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def printable_words(value: Any) -> Any:
-    """Return plain data (dicts, lists, strings, numbers) with every string in it printable."""
+    """Return plain data (dicts, lists, strings, numbers) with every string in it made printable."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):

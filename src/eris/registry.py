@@ -1,13 +1,12 @@
-"""Find anything that has a name: methods, compressors, rules, data sets, models, …
+"""Look things up by name: methods, compressors, rules, data sets, models, …
 
-A thing may be given by its **name**, as **module:name**, as an **object** from Python, or come by name from an
-installed package that declares an **entry point** (group ``eris.methods``, ``eris.compressors``, …):
+A thing may be given by its **name**, by its path **module:name**, or as an **object** from Python. Installed packages
+add names of their own by declaring an **entry point** (group ``eris.methods``, ``eris.compressors``, …):
 
     [project.entry-points."eris.compressors"]
     half = "my_package.compressors:half"
 
-Built-in things are registered the same way. Looking up a name loads only that thing, so a broken package does no harm
-until its name is used.
+Looking up a name loads only that thing, so a broken package does no harm until its name is used.
 
 >>> colours = Registry("colour", "eris.colours", {"red": 0xFF0000, "green": 0x00FF00})
 >>> colours.find("red") == colours.find(0xFF0000)
@@ -53,18 +52,18 @@ _EXTRAS = {"torch": "torch", "grpc": "network", "transformers": "text"}
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One line of `eris list`: a name, what it is, whose it is; and why it cannot be used, if it cannot."""
+    """One line of `eris list`: a name, what it is, where it comes from and, if it cannot be used, why not."""
 
     name: str
     about: str
     origin: str
     problem: str = ""
-    options: str = ""  # what it takes, and what each must be
+    options: str = ""  # the options it takes, and what each must be
 
 
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """A built-in thing that is imported only when used, because it needs a heavy library or few people need it."""
+    """A built-in thing that is imported only when it is used: it needs a heavy library, or few people need it."""
 
     path: str
     about: str
@@ -88,9 +87,9 @@ class Registry(MutableMapping[str, T], Generic[T]):
         kind: what one thing is called in errors, such as "compressor".
         group: the entry-point group in which packages declare their own.
         built_in: eris's own things by name.
-        refuses: says briefly why something is not a thing of this kind; "" if it is one.
-        about: returns the one line that `eris list` shows.
-        options: returns what can be given to it, in one line.
+        refuses: returns briefly why an object is not a thing of this kind; "" if it is one.
+        about: returns the line that `eris list` shows about a thing.
+        options: returns the options that a thing takes, in one line.
 
     Names declared by installed packages are part of the mapping; iterating loads none of them.
     """
@@ -111,7 +110,7 @@ class Registry(MutableMapping[str, T], Generic[T]):
         self._refuses, self._about, self._options = refuses, about, options
 
     def find(self, given: str | T) -> T:
-        """Return the thing with this name or path `module:name`; an object is checked and returned as it is."""
+        """Return the thing with this name or path `module:name`; check an object and return it unchanged."""
         if not isinstance(given, str):
             return self._accepted(given, repr(given))
         if ":" in given:
@@ -121,7 +120,7 @@ class Registry(MutableMapping[str, T], Generic[T]):
         return self[given]
 
     def nearest(self, name: str) -> str:
-        """Suggest what an unknown name may have meant."""
+        """Suggest the name that somebody may have meant."""
         parts = sorted(name.split("+"))
         alike = [known for known in self if sorted(known.split("+")) == parts]
         near = alike or difflib.get_close_matches(name, list(self), n=1)
@@ -216,7 +215,7 @@ class Registry(MutableMapping[str, T], Generic[T]):
             )
         try:
             thing = points[0].load()
-        except Exception as error:  # whatever a stranger's module raises
+        except Exception as error:  # other people's modules may raise anything
             raise ConfigError(
                 f"{self.kind} {name!r} of {_owner(points[0])} cannot be loaded: {type(error).__name__}: {error}",
                 fix=f"fix or uninstall {_owner(points[0])}",
@@ -225,13 +224,13 @@ class Registry(MutableMapping[str, T], Generic[T]):
 
     def _accepted(self, thing: Any, given: str) -> T:
         if why := self._refuses(thing):
-            raise ConfigError(f"{given} is not a {self.kind}: {why}", fix="see docs/extend.md for what one is")
+            raise ConfigError(f"{given} is not a {self.kind}: {why}", fix="docs/extend.md says what it must be")
         return thing  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A finished thing in a place that expects a function making one."""
+    """A finished thing, for a place that expects a function that makes one."""
 
     thing: Any
 
@@ -250,7 +249,7 @@ def _name_of(thing: Any) -> str:
     said = repr(thing) if ready else getattr(thing, "name", None)
     if not isinstance(said, str) or said.startswith("<"):
         said = str(getattr(thing, "__qualname__", type(thing).__qualname__))
-    return said.replace(":", ";")  # what has a colon is a path
+    return said.replace(":", ";")  # a colon would make it a path
 
 
 def _owner(point: EntryPoint) -> str:
@@ -273,7 +272,7 @@ def imported(path: str, kind: str) -> Any:
             f"{kind} {path!r} cannot be imported: {error}",
             fix=f"start eris in the folder that has {module_name.partition('.')[0]}, or install it",
         ) from error
-    except Exception as error:  # whatever a stranger's module raises
+    except Exception as error:  # other people's modules may raise anything
         raise ConfigError(
             f"{kind} {path!r} cannot be imported: {type(error).__name__}: {error}", fix="fix that module"
         ) from error
@@ -287,7 +286,7 @@ def imported(path: str, kind: str) -> Any:
     return found
 
 
-# What annotations mean to somebody who writes a configuration.
+# Annotations in the words of a configuration file.
 _WORDS: dict[Any, tuple[tuple[type, ...], str]] = {
     float: ((int, float), "a number"),
     int: ((int,), "a whole number"),
@@ -300,7 +299,7 @@ def options_of(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """Return the parameters of a function that makes a thing, by name, with annotations resolved if possible."""
     try:
         parameters = inspect.signature(make, eval_str=True).parameters
-    except (NameError, TypeError, AttributeError):  # an annotation that only a type checker can read
+    except (NameError, TypeError, AttributeError):  # an annotation that only a type checker understands
         parameters = inspect.signature(make).parameters
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return {name: parameter for name, parameter in parameters.items() if parameter.kind not in kinds}
@@ -318,7 +317,9 @@ def described_options(make: Callable[..., Any]) -> str:
 
 
 def call_with_options(name: str, make: Callable[..., T], given: Mapping[str, Any], *, word: str = "parameter") -> T:
-    """Make a thing with options from a configuration: unknown, missing or mistyped ones are refused.
+    """Make a thing with options from a configuration; refuse unknown, missing and mistyped ones.
+
+    `name` is what errors call the thing, `make` makes it, and `word` is what errors call an option.
 
     >>> def half(p: float, mode: Literal["up", "down"] = "up") -> str: return f"{p} {mode}"
     >>> call_with_options("half", half, {"p": 0.5, "mode": "down"})

@@ -1,9 +1,9 @@
-"""Randomness has an address: run → round → peer → purpose.
+"""Seeds: all randomness has an address, run → round → peer → purpose.
 
 A `Seed` is a node of a tree. Its key comes from hashing the path that leads to it, its numbers from a counter-based
-generator (Philox 4×64-10) under that key. No global state, no order of calls to respect: the same address gives the
-same words on every platform and library version. Integers, permutations and subsets are built here from those words,
-because libraries change theirs.
+generator (Philox 4×64-10) under that key. There is no global state, and the order of calls does not matter: the same
+address gives the same words on every platform and library version. Integers, permutations and subsets are built from
+those words here, because libraries change how they build theirs.
 
 There are two kinds of root. The **public** one (shard plans, shared masks, graphs) is known to every peer. Each peer
 has a **private** one (noise, batches, stochastic rounding, canary coins) that is never sent. Code that draws noise asks
@@ -44,7 +44,7 @@ _KEY_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """One address in the tree of randomness; `path` is for people, `key` is what counts."""
+    """One address in the tree of randomness; `path` is for people to read, numbers come from `key`."""
 
     path: str
     key: bytes = field(repr=False)
@@ -55,7 +55,7 @@ class Seed:
         return f"Seed({'private' if self.private else 'public'}: {self.path})"
 
     def child(self, *labels: str | int) -> Seed:
-        """Return the seed at this path below: `seed.child("round", 3)` and `seed.child("round").child(3)` are one."""
+        """Return the seed at this path below; `child("round", 3)` is the same as `child("round").child(3)`."""
         path, key = self.path, self.key
         for label in labels:
             text = label if isinstance(label, str) else str(operator.index(label))  # numpy's integers count as integers
@@ -65,18 +65,18 @@ class Seed:
         return Seed(path, key, self.private)
 
     def for_values(self, values: NDArray[Any]) -> Seed:
-        """Return the seed that belongs to these values: the same values draw the same, other values draw anew.
+        """Return the seed that belongs to these values: equal values get the same numbers, others get different ones.
 
         This is how noise is addressed. An update sent again under another plan gets the same noise; a different
-        update of the same round never does, or the difference of the two would reveal both.
+        update of the same round never does, because the difference of the two would reveal both.
         """
         return self.child("values", str(blake3(np.ascontiguousarray(values).view(np.uint8).data).hexdigest()))
 
     def require_private(self, purpose: str) -> Seed:
-        """Return self if it is private; otherwise refuse, because anybody could redraw the `purpose`."""
+        """Return self if it is private; refuse a public seed, because anybody could redraw the `purpose` from it."""
         if not self.private:
             raise InputError(
-                f"{purpose} must come from a private seed, {self!r} is public",
+                f"{purpose} must come from a private seed, but {self!r} is public",
                 fix="derive it from private_root(...) or private_root_from_os()",
             )
         return self
@@ -126,7 +126,7 @@ class Seed:
         return np.random.Generator(self._philox(0))
 
     def torch_seed(self) -> int:
-        """Return a non-negative 63-bit number for libraries that want to be seeded with one."""
+        """Return a non-negative 63-bit number to seed other libraries with."""
         return int(self.words(1)[0] >> np.uint64(1))
 
     def _philox(self, block: int) -> np.random.Philox:
@@ -146,9 +146,9 @@ class Seed:
 
 
 def _distinct(stream: Integers) -> tuple[Integers, Integers]:
-    """Return the distinct values of a stream (each below 2³²), ascending, and where each came first.
+    """Return the distinct values of a stream (each below 2³²) in ascending order, and where each occurs first.
 
-    numpy sorts sixteen bits in linear time and keeps equal ones in order: twice that takes half as long as `unique`.
+    numpy sorts sixteen bits in linear time and stably: doing that twice takes half as long as `unique`.
     """
     numbers = stream.astype(np.uint32)
     order = np.argsort(numbers.astype(np.uint16), kind="stable")  # by the lower half; the cast drops the upper one

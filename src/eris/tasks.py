@@ -1,6 +1,6 @@
-"""Configuration → the learning problem: a model, a loss, data, and who has which part of it.
+"""Build the task that a configuration describes: a model, a loss, data, and who has which part of it.
 
-Whatever is built here is tried on a dry batch first (`eris.local.dry_batch`), in the process that builds it: errors in
+Every task is first tried on a dry batch (`eris.local.dry_batch`), in the process that builds it, so that mistakes in
 data or model show up before anything is written.
 """
 
@@ -30,7 +30,7 @@ __all__ = ["FLOWER", "OWN", "TASKS", "as_asked", "build_task", "check_task", "ow
 
 Loss = str | Callable[[Any, Any], Any]
 Metrics = Mapping[str, Callable[[Any, Any], Any]] | Sequence[str | Callable[[Any, Any], Any]]
-OWN = "own"  # the name of what has none: a model, data or a loss given as objects
+OWN = "own"  # stands in for the name of a model, data or a loss that was given as an object
 FLOWER = "flower"  # data.name of a run whose members are a Flower app
 
 _UNUSED_ALWAYS = (
@@ -46,11 +46,11 @@ _UNUSED_ALWAYS = (
     ),
     *("local.loss", "local.metrics", "local.keep", "local.device", "local.precision"),
 )
-_UNUSED = {  # what made-up tasks do not look at
+_UNUSED = {  # settings that synthetic tasks ignore
     "synthetic-clouds": (*_UNUSED_ALWAYS, "model.options"),
     "synthetic-quadratic": (*_UNUSED_ALWAYS, "data.samples", "data.test_samples", "local.epochs", "local.batch"),
 }
-_TESTS = 200  # rows that synthetic-clouds has to test on
+_TESTS = 200  # test rows of synthetic-clouds
 _TRUE_ANYWAY = {
     "data.validation": (0.0,),
     "local.steps": (0, 1),
@@ -86,7 +86,7 @@ def build_task(config: Mapping[str, Any], *, dry: bool = True) -> Task:
 
 
 def as_asked(config: Config, task: Task) -> Task:
-    """Return the task with its local gradients corrected as the method's configuration asks."""
+    """Return the task with its local gradients corrected as the configuration says."""
     with concerning("local.correction"):
         return (
             corrected(task, config.local.correction, config.local.correction_options)
@@ -110,7 +110,7 @@ def check_task(config: Config) -> None:
     if own := [key for key, value in named.items() if value == OWN]:
         raise ConfigError(
             "this run uses a model, data, a loss or a task that was given in Python",
-            fix="resume it there: Federation(…).resume(folder), with the same arguments; or give --task again",
+            fix="resume it from Python, Federation(…).resume(folder), with the same arguments; or give --task again",
             key=own[0],
         )
     if name == FLOWER:
@@ -134,11 +134,17 @@ def own_task(
     metrics: Metrics | None = None,
     collate: Callable[[list[Any]], Any] | None = None,
 ) -> Task:
-    """Build a task with your own model, data or loss in place of what the configuration names.
+    """Build a task with your own model, data or loss in place of those that the configuration names.
 
-    `data` is what to train on and what to test on (None: nothing): each a pair of arrays (inputs, targets), with ids as
-    a third for a natural partition; a dictionary of columns; or anything indexed by sample number. Or it is a function
-    of the member's number that returns that member's training data, or its training and test data.
+    Args:
+        config: all other settings.
+        model: makes the network; None: the one that the configuration names.
+        data: a pair of training and test data (None: no tests). Each is a pair of arrays (inputs, targets), with ids as
+            a third for a natural partition; a dictionary of columns; or anything indexed by sample number. Or a
+            function of the member's number that returns that member's training data, or its training and test data.
+        loss: a name, or a function of the model's outputs and the targets.
+        metrics: further figures to report, as functions of outputs and targets.
+        collate: puts single samples together into a batch.
     """
     _require_torch()
     if data is None and config.data.name in _UNUSED:
@@ -159,10 +165,11 @@ def task_at_home(
     metrics: Metrics | None = None,
     collate: Callable[[list[Any]], Any] | None = None,
 ) -> Task:
-    """Build one peer's task from its own data; it knows nothing of what others have.
+    """Build one peer's task from the data it has; it knows nothing of the others' data.
 
     This is what `eris join --task` needs for a torch model: pass on the configuration you are called with. `train` and
-    `test` are arrays (inputs, labels), a dictionary of columns, or anything indexed by sample number.
+    `test` are arrays (inputs, labels), a dictionary of columns, or anything indexed by sample number. `loss`, `metrics`
+    and `collate` are those of `own_task`.
     """
     _require_torch()
     import numpy as np
@@ -174,7 +181,7 @@ def task_at_home(
     task = TorchTask(
         model,
         examples,
-        [np.arange(len(examples))] * config.members,  # whatever this peer's number is
+        [np.arange(len(examples))] * config.members,  # the same for whatever number this peer has
         test=tests,
         tests=[] if tests is None else [np.arange(len(tests))] * config.members,
         work=_work(config),
@@ -182,14 +189,14 @@ def task_at_home(
     )
     try:
         task.rehearse([0])
-    except DataError as error:  # member 0 is whoever is at home here
+    except DataError as error:  # "member 0" would be misleading: this peer may have any number
         where = {key: value for key, value in error.where.items() if key != "peer"}
         raise DataError(error.what, fix=error.fix, **where) from error
     return task
 
 
 def _data_elsewhere(config: Config) -> Any:
-    """Return data from a path or an installed package; None if the set is built in."""
+    """Return data from a path or an installed package; None if the data set is built in."""
     from eris.data.catalogue import DATASETS, is_ours
 
     if is_ours(config.data.name):
@@ -205,7 +212,7 @@ def _require_torch() -> None:
 
 
 def _examples(part: Any, collate: Callable[[list[Any]], Any] | None) -> Any:
-    """Return one split of your own data as what a task takes."""
+    """Return one split of the user's data in the form that a task takes."""
     from eris.data import ArrayExamples
     from eris.local.own_examples import Columns, Items, array_of, is_items
 
@@ -296,7 +303,7 @@ def _takes_a_member(make: Callable[..., Any]) -> bool:
 
 
 def _of_members(config: Config, make: Callable[[int], Any], collate: Any) -> tuple[Any, Any]:
-    """Return the data of members that bring their own: nothing is divided, some is held back for validation."""
+    """Return the data of members that bring their own: it is not divided, but some is held back for validation."""
     import numpy as np
 
     from eris.data import Dataset, Partition
@@ -327,7 +334,7 @@ def _of_members(config: Config, make: Callable[[int], Any], collate: Any) -> tup
         most = max(1, int(len(order) / (1 + config.data.validation) + 1e-9))
         count = min(config.data.samples or most, most)
         held = int(count * config.data.validation + 1e-9)
-        shares.append((np.sort(order[:count]), np.sort(order[count : count + held])))  # in the order it has at home
+        shares.append((np.sort(order[:count]), np.sort(order[count : count + held])))  # in the member's own order
     return Dataset(OWN, "given by member", (), train, test), Partition(
         "natural", tuple(own for own, _ in shares), tuple(held for _, held in shares), tuple(own_tests)
     )
@@ -336,7 +343,7 @@ def _of_members(config: Config, make: Callable[[int], Any], collate: Any) -> tup
 def _made_later(config: Config, make: Callable[[int], Any], counts: Any, collate: Any) -> tuple[Any, Any]:
     """Return data made on demand, by a function that says beforehand how many samples each member has.
 
-    Nothing is held back of them for validation; what all are tested on is the function's own `test`, if it has one.
+    None of it is held back for validation; all members are tested on the function's attribute `test`, if it has one.
     """
     import numpy as np
 
@@ -346,8 +353,8 @@ def _made_later(config: Config, make: Callable[[int], Any], counts: Any, collate
     given = np.asarray(counts)
     if given.dtype.kind not in "iu" or given.shape not in ((), (config.members,)) or not (given > 0).all():
         raise InputError(
-            f"samples of the function that makes the data are {counts!r}",
-            fix=f"give one number for all members, or {config.members}, all above 0",
+            f"the attribute samples of the function that makes the data is {counts!r}",
+            fix=f"set it to one number for all members, or to {config.members} numbers, all above 0",
         )
     each = np.minimum(np.broadcast_to(given, config.members), config.data.samples or given)
     train = LaterExamples(lambda member: _examples(_split(make(member), member)[0], collate), each)
@@ -363,7 +370,7 @@ def _split(made: Any, member: int) -> tuple[Any, Any]:
         return made
     if made is None or isinstance(made, int | float | str):
         raise InputError(
-            f"the data of member {member} are {made!r}",
+            f"the function that makes the data returned {made!r} for member {member}",
             fix="return inputs and targets, a dataset, or a pair of training and test data",
         )
     return made, None
@@ -380,7 +387,9 @@ def _objective(config: Config, loss: Loss | None = None, metrics: Metrics | None
     if isinstance(chosen, str) and ":" in chosen:
         chosen = _imported(chosen, "local.loss")
     if not isinstance(chosen, str) and not callable(chosen):
-        raise ConfigError(f"the loss is a {type(chosen).__name__}", fix="give a function or a name", key="local.loss")
+        raise ConfigError(
+            f"the loss is a {type(chosen).__name__}", fix="give a function or the name of a loss", key="local.loss"
+        )
     return objective_of(chosen, named)
 
 
@@ -391,13 +400,13 @@ def _metrics(metrics: Metrics) -> dict[str, Callable[[Any, Any], Any]]:
     for each in found:
         if not callable(each):
             raise ConfigError(
-                f"a metric is a {type(each).__name__}", fix="give functions of answers and targets", key="local.metrics"
+                f"a metric is a {type(each).__name__}", fix="give functions of outputs and targets", key="local.metrics"
             )
     return {str(getattr(each, "__name__", type(each).__name__)): each for each in found}
 
 
 def _imported(path: str, key: str) -> Any:
-    """Return what an import path names."""
+    """Import and return the object at a path `module:name`."""
     if ":" not in path:
         raise ConfigError(f"{key} is {path!r}", fix="write package.module:function", key=key)
     with concerning(key):
@@ -420,7 +429,7 @@ def _require_no_sample_noise(config: Config, why: str) -> None:
 
 
 def _require_used(config: Config, unused: tuple[str, ...]) -> None:
-    """Refuse settings that a synthetic task ignores, unless they are at their defaults."""
+    """Refuse settings that a synthetic task would ignore, unless they are at their defaults."""
     default = Config()
     for key in unused:
         table, _, name = key.partition(".")
@@ -433,7 +442,7 @@ def _require_used(config: Config, unused: tuple[str, ...]) -> None:
             )
     if not config.local.keep_state and config.local.momentum not in (0.0, default.local.momentum):
         raise ConfigError(
-            f"momentum is {config.local.momentum}, but {config.data.name} has it only if it is kept between rounds",
+            f"momentum is {config.local.momentum}, but {config.data.name} has momentum only if it is kept over rounds",
             fix="set local.keep_state = true",
             key="local.momentum",
         )

@@ -1,7 +1,7 @@
-"""Exactly what one observer, or several who pool what they have, saw of one member in one round.
+"""Exactly what one observer, or several pooling their knowledge, saw of one member in one round.
 
 A view holds the coordinates of the shards that the observers own and that reached them, the values there, and the
-scalars that came along. Nothing else: what everybody sees (plans, published means) is public and not part of it.
+scalars that came along. It holds nothing else: what everybody sees (plans, published means) is not part of it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class View:
 
     @property
     def size(self) -> int:
-        """How many coordinates were seen."""
+        """Number of coordinates seen."""
         return self.coordinates.size + self.buffer_coordinates.size
 
 
@@ -46,11 +46,19 @@ def view_of(
     witnesses: tuple[int, ...] = (),
     unmaskers: tuple[int, ...] = (),
 ) -> View:
-    """Return the joint view of some observers; all of them together see the whole message.
+    """Return the joint view of some observers; all aggregators together see the whole message.
 
-    With replicas a shard goes to its witness as well, who sees as much of it as its aggregator. A masked shard is seen
-    only where all its unmaskers are among the observers: what an aggregator alone receives is independent of the
-    values (whatever they are, there is a pad that gives the same bytes), and is left out as no information.
+    With replicas a shard also goes to its witness, which sees as much of it as its aggregator. A masked shard is seen
+    only if all its unmaskers are among the observers: what an aggregator receives alone is independent of the values
+    (for any values there is a pad that gives the same bytes), so it carries no information and is left out.
+
+    Args:
+        sent: what the member sent in the round.
+        layout: the round's shard plan.
+        assignment: shard → aggregating peer.
+        observers: the peers that pool what they see.
+        witnesses: shard → second aggregating peer, with replicas.
+        unmaskers: those of shard 0, of shard 1, …; empty without masks.
     """
     owned = np.zeros(layout.shards, bool)
     owned[list(seen_shards(sent.reached, assignment, observers, witnesses, unmaskers))] = True
@@ -68,7 +76,7 @@ def seen_shards(
     witnesses: tuple[int, ...] = (),
     unmaskers: tuple[int, ...] = (),
 ) -> tuple[int, ...]:
-    """Return the shards in which these observers see single members' values.
+    """Return the shards in which these observers see a single member's values; arguments as for `view_of`.
 
     >>> seen_shards([0, 1], (5, 6), {5}), seen_shards([0, 1], (5, 6), {5}, unmaskers=(6, 7))
     ((0,), ())

@@ -174,7 +174,7 @@ def test_a_task_that_no_peer_could_make_starts_nothing(tmp_path: Path) -> None:
 def test_settings_that_contradict_each_other_start_nothing(tmp_path: Path) -> None:
     said = eris("up", "--peers", 3, "--set", "members=5", "--out", "up", cwd=tmp_path, code=2)
     assert "--peers is 3, members is 5" in said
-    assert "min_contributors is 3, but 2 of 2" in eris("up", "--peers", 2, "--out", "up", cwd=tmp_path, code=2)
+    assert "min_contributors is 3, but only 2 of 2" in eris("up", "--peers", 2, "--out", "up", cwd=tmp_path, code=2)
     (tmp_path / "a-file").touch()
     assert "a file, not a folder" in eris("up", "--out", "a-file", cwd=tmp_path, code=2)
     assert not (tmp_path / "up").exists()

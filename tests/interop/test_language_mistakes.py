@@ -127,7 +127,7 @@ MISTAKES = {
     "beyond": Mistake(
         eris.DataError,
         "a token of sample 8 is 77, not 0 … 14: the embedding has 15 rows [sample=8, peer=0]: use the model's own "
-        "tokenizer, or give the embedding as many rows as there are tokens",
+        "tokenizer, or enlarge the embedding to the tokenizer's vocabulary",
     ),
     "nothing": Mistake(eris.DataError, "member 0 has no samples [key=members, peer=0]: give it some, or leave it out"),
     "untokenised": Mistake(
@@ -136,7 +136,7 @@ MISTAKES = {
         "dataset.map(lambda sample: tokenizer(sample['text'], truncation=True))",
     ),
     "all_frozen": Mistake(
-        eris.ModelError, "every tensor of the model is frozen: let one need a gradient: requires_grad_(True)"
+        eris.ModelError, "every tensor of the model is frozen: make at least one trainable: tensor.requires_grad_(True)"
     ),
     "no_adapter": Mistake(
         eris.ConfigError,

@@ -57,7 +57,7 @@ def test_workers_are_spread_over_what_there_is(wanted, there, placed):
 
 @pytest.mark.parametrize(("wanted", "there"), [("cuda", ["cpu"]), ("cuda:4", FOUR), ("mps", FOUR)])
 def test_what_is_not_there_is_refused_by_its_key(wanted, there):
-    with pytest.raises(ConfigError, match=f"local.device is '{wanted}', and this machine has") as refused:
+    with pytest.raises(ConfigError, match=f"local.device is '{wanted}', but this machine only has") as refused:
         place(wanted, 0, there)
     assert refused.value.where["key"] == "local.device"
 

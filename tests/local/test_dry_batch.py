@@ -119,5 +119,5 @@ def test_members_of_other_shapes_are_told_apart():
             return np.ones((len(places), width), np.float32), np.zeros(len(places), np.int64)
 
     task = TorchTask(lambda: nn.Linear(4, 3), Uneven(), [np.arange(10), np.arange(10, 20)])
-    with pytest.raises(DataError, match=r"the inputs of sample 10 have the shape \(5,\), others have \(4,\)"):
+    with pytest.raises(DataError, match=r"the inputs of sample 10 have the shape \(5,\), but others have \(4,\)"):
         task.rehearse()

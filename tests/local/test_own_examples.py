@@ -65,7 +65,7 @@ def test_a_list_of_samples_and_what_puts_them_together():
     examples = Items(texts, padded)
     assert [leaf.shape for _, leaf in leaves(tensors_at(examples, np.array([0, 1])))] == [(2, 2), (2, 2)]
     assert [leaf.shape for _, leaf in leaves(tensors_at(examples, np.array([1, 2])))] == [(2, 3), (2, 3)]
-    with pytest.raises(DataError, match="sample 1 has 1 values, sample 0 has 2"):
+    with pytest.raises(DataError, match="sample 1 has 1 values, but sample 0 has 2"):
         Items(texts).take(np.array([0, 1]))
 
 

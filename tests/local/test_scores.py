@@ -116,7 +116,7 @@ def test_a_task_of_ones_own_tells_sums_from_evaluate(tmp_path):
     assert isinstance(lines[0]["error"], float), "for its own figures a pair is a mean"
     scored = [line["members_error"] for line in lines]
     assert result["eris"]["choice"]["best_round"] == int(np.argmin(scored))
-    with pytest.raises(eris.TaskError, match="largest is a mean, which cannot be added up over members"):
+    with pytest.raises(eris.TaskError, match="largest is a mean, and means cannot be added up over members"):
         eris.Federation(task=lambda config, peer: AtHome(peer), members=3, rounds=4, figures=["largest"]).run(
             tmp_path / "other", report=False
         )

@@ -119,7 +119,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"weight": np.zeros((2, 1), "f4")}, r"'weight' has shape \(2, 1\), the spec says \(1, 2\)"),
+            ({"weight": np.zeros((2, 1), "f4")}, r"'weight' has shape \(2, 1\), but the spec says \(1, 2\)"),
             ({"weight": np.zeros((1, 2), "f8")}, "'weight' has dtype float64"),
             ({"running_mean": np.zeros(2, "i8")}, "'running_mean' has dtype int64"),
             ({"scale": np.zeros(1, "f4")}, r"'scale' has shape \(1,\)"),

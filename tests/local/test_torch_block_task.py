@@ -92,9 +92,9 @@ def test_weights_are_windows_and_gradients_are_let_go():
 @pytest.mark.parametrize(
     ("work", "says"),
     [
-        (LocalWork(optimizer="adam"), r"adam remembers 0\.0 GB of a model of [\d,]+ values"),
+        (LocalWork(optimizer="adam"), r"adam would keep 0\.0 GB per member for a model of [\d,]+ values"),
         (LocalWork(momentum=0.9), "momentum remembers"),
-        (LocalWork(steps=3), "one step a round"),
+        (LocalWork(steps=3), "one step per round"),
     ],
 )
 def test_what_would_be_longer_than_memory_is_refused(work, says):

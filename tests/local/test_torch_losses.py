@@ -118,7 +118,7 @@ def test_answers_of_the_transformers_library():
     )
     for answer in ({"logits": logits}, (logits, None), [logits], {"anything": logits}):
         assert logits_of(answer) is logits
-    with pytest.raises(ConfigError, match="answers with a str, which is no tensor and has no logits"):
+    with pytest.raises(ConfigError, match="returns a str, which is not a tensor and has no logits"):
         logits_of("logits")
 
 

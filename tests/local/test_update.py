@@ -60,7 +60,7 @@ def test_a_refusal_says_how_many_and_where(value):
         (np.ones(3, np.int64), r"int64 \(3,\)"),
         (np.ones(3, np.complex128), "complex128"),
         (None, r"object \(\)"),
-        ([[1.0], [1.0, 2.0]], "no array but list"),
+        ([[1.0], [1.0, 2.0]], "is a list, not an array"),
     ],
 )
 def test_nonsense_is_refused(value, said):

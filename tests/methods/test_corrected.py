@@ -160,7 +160,7 @@ class Uncorrectable:
 
 @pytest.mark.parametrize("method", ["fedprox", "scaffold"])
 def test_a_task_that_takes_no_corrections_is_told_so(method, tmp_path):
-    with pytest.raises(ConfigError, match="Uncorrectable is trained as it is") as told:
+    with pytest.raises(ConfigError, match="Uncorrectable cannot be corrected") as told:
         trained(tmp_path, method, Uncorrectable())
     assert told.value.where["key"] == "local.correction"
 

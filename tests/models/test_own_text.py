@@ -67,8 +67,8 @@ def test_texts_that_are_too_long_are_refused_before_the_first_round():
     with pytest.raises(DataError) as refused:
         eris.Federation(decoder, (long, long), "eris", members=3, loss="next-token")
     assert str(refused.value) == (
-        "a sample has 48 tokens, the model has 32 positions: cut the samples to 32 tokens (texts by name: "
-        "model.options.length = 32)"
+        "a sample has 48 tokens, but the model has only 32 positions: truncate samples to 32 tokens (for a built-in "
+        "text data set: model.options.length = 32)"
     )
 
 
@@ -90,6 +90,6 @@ def test_a_classifier_by_name_says_which_option_is_too_long(classifier_folder, m
     options = f'model.options={{source = "{classifier_folder}"}}'
     config = load_config(changes=["method=eris", "members=3", "data.name=imdb", "model.name=text-classifier", options])
     with pytest.raises(
-        DataError, match=r"a sample has 128 tokens, the model has 64 positions.*model.options.length = 64"
+        DataError, match=r"a sample has 128 tokens, but the model has only 64 positions.*model.options.length = 64"
     ):
         build_task(config.model_dump(mode="json", exclude_none=True))

@@ -158,7 +158,7 @@ def test_gradients_of_members_tasks_are_corrected_where_they_can_be(module: str)
     plain = made.train(1, model, {}, round=0, seed=seed).update
     pulled = as_asked(method_by_name("fedprox").completed(config), made).train(1, model, {}, round=0, seed=seed).update
     assert not np.array_equal(plain, pulled)
-    with pytest.raises(ConfigError, match="local gradients are to be corrected, but Slope is trained as it is"):
+    with pytest.raises(ConfigError, match="the method corrects local gradients, but Slope cannot be corrected"):
         as_asked(method_by_name("fedprox").completed(config), TaskOfAll("slopes:Slope", config))
 
 

@@ -144,9 +144,9 @@ class _Unsure(LogisticTask):
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ({"loss": 0.5}, "loss is a mean, which cannot be added up over members"),
-        ({}, "this member holds no data back to score on"),
-        ({"mae": (1.0, 2.0)}, "figures names 'loss', and this task has mae"),
+        ({"loss": 0.5}, "loss is a mean, and means cannot be added up over members"),
+        ({}, "this member has no held-out data to score on"),
+        ({"mae": (1.0, 2.0)}, "figures names 'loss', but this task only has mae"),
         ({"loss": (0.0, 0)}, "loss was scored on 0 samples"),
     ],
 )

@@ -32,7 +32,7 @@ def test_a_comparison_stops_there(tmp_path):
 
 
 def test_a_single_run_cannot(tmp_path):
-    with pytest.raises(ConfigError, match="known only if FedAvg is run too") as refused:
+    with pytest.raises(ConfigError, match="known only if FedAvg runs too") as refused:
         run(settings(*RISING, "stop=fedavg-best"), tmp_path / "run")
     assert refused.value.where["key"] == "stop"
     with pytest.raises(ConfigError, match="which all methods share"):

@@ -112,7 +112,7 @@ class Wayward(nn.Module):
         (lambda: Noted(nn.Dropout(0.5)), {}, "Dropout.* draws random numbers"),
         (lambda: Noted(nn.BatchNorm1d(6)), {}, "BatchNorm1d.* keeps running statistics"),
         (Wayward, {}, "cannot be trained in cohorts: vmap: called random operation"),
-        (lambda: Noted(nn.ReLU()), {"send": "gradient", "momentum": 0.0}, "only plain gradients"),
+        (lambda: Noted(nn.ReLU()), {"send": "gradient", "momentum": 0.0}, "only the plain gradients"),
     ],
     ids=["dropout", "batch-norm", "hidden", "estimator"],
 )
@@ -127,7 +127,7 @@ def test_what_one_call_cannot_do_for_many_is_refused(model, changes, reason, tmp
 
 
 def test_noise_in_every_step_and_tasks_without_torch_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match="only plain gradients"):
+    with pytest.raises(ConfigError, match="only the plain gradients"):
         trained(tmp_path / "noise", "local.cohort=3", method="fedavg-dpsgd")
     with pytest.raises(ConfigError, match="LogisticTask trains one member at a time"):
         trained(tmp_path / "clouds", "local.cohort=3", "data.name=synthetic-clouds", "data.validation=0.1")

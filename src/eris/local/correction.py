@@ -1,8 +1,8 @@
-"""Corrections of local gradients: a term beside the loss, or a pull against drift.
+"""Corrections of local gradients: an extra term in the loss, or a pull against drift.
 
-A correction is called before every local step with the gradient, the weights as they are, the weights the round began
-with, and the member's memory; it changes the gradient in place. On the processor these are flat numpy vectors, on an
-accelerator torch tensors: written with `+`, `-`, `*` and in-place operators one function serves both.
+A correction is called before every local step with the gradient, the current weights, the weights the round began with,
+and the member's memory; it changes the gradient in place. These are flat numpy vectors on the processor and torch
+tensors on an accelerator; a function written with `+`, `-`, `*` and in-place operators serves both.
 
 A task that takes corrections has `corrected(correction)`, which returns the same task with one more.
 
@@ -36,9 +36,9 @@ __all__ = [
 ]
 
 Correction = Callable[[Any, Any, Any, dict[str, Any]], None]
-"""(gradient, weights, start, memory): changes the gradient in place. The vectors are the trainable values."""
+"""Called with (gradient, weights, start, memory); changes the gradient in place. Vectors hold the trainable values."""
 
-DRIFT = "drift"  # where a member's memory has what its chain adds to every gradient, while it trains
+DRIFT = "drift"  # key, in a member's memory, of what its chain adds to every gradient during training
 
 
 @runtime_checkable
@@ -60,7 +60,7 @@ class _Proximal:
 
 
 def proximal(mu: float = 0.01) -> Correction:
-    """Pull towards the round's model: the loss plus μ/2·‖x − xᵗ‖² (FedProx)."""
+    """Pull the weights towards the round's model by adding μ/2·‖x − xᵗ‖² to the loss (FedProx)."""
     if not 0 <= mu < float("inf"):
         raise ConfigError(f"mu is {mu}", fix="use 0 ≤ μ < ∞")
     return _Proximal(mu)
@@ -74,7 +74,7 @@ class _ControlVariate:
 
 
 def control_variate() -> Correction:
-    """Add what the method's transforms know of this member's drift (SCAFFOLD's c − c_k)."""
+    """Add the drift of this member that the method's transforms have estimated (SCAFFOLD's c − c_k)."""
     return _ControlVariate()
 
 
@@ -91,16 +91,18 @@ def correction_by_name(name: str, **options: Any) -> Correction:
     """Return the correction with this name or path `module:name`, made with these options."""
     made = call_with_options(name, CORRECTIONS.find(name), options, word="option")
     if not callable(made):
-        raise ConfigError(f"{name} made a {type(made).__name__}", fix="return a function that corrects a gradient")
+        raise ConfigError(
+            f"correction {name} returned a {type(made).__name__}", fix="return a function that corrects a gradient"
+        )
     return made
 
 
 def correctable(task: Task, name: str = "") -> CorrectableTask:
-    """Return the task if its gradients can be corrected, otherwise refuse it."""
+    """Return the task if its gradients can be corrected; otherwise refuse it."""
     if not isinstance(task, CorrectableTask):
         raise ConfigError(
-            f"local gradients are to be corrected{name and f' ({name})'}, "
-            f"but {type(task).__name__} is trained as it is",
+            f"the method corrects local gradients{name and f' ({name})'}, "
+            f"but {type(task).__name__} cannot be corrected",
             fix="use a method without a correction, or give the task a method corrected(correction)",
         )
     return task

@@ -1,9 +1,8 @@
-"""Where a process trains: on the processor, or on one of the accelerators.
+"""Choose where a process trains: on the processor or on an accelerator.
 
-Bits: what aggregators and the step compute is the same everywhere. What training computes is the same for one kind of
-device, one torch build and one number of threads; another device rounds in another order. So `local.device` is up
-to each machine and not part of what peers agree on; `local.precision`, which changes the result by more than rounding,
-is.
+Aggregation and the server step give the same bits everywhere. Training gives the same bits for one kind of device, one
+torch build and one number of threads; another device rounds in another order. So each machine chooses its own
+`local.device`, while all peers must agree on `local.precision`, which changes results by more than rounding.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from eris.errors import ConfigError
 __all__ = ["BITS", "WORKER", "device_note", "device_of", "devices_there", "make_repeatable", "place"]
 
 BITS = "aggregation is the same everywhere, training for one kind of device, torch build and thread count"
-WORKER = "ERIS_WORKER"  # which of a machine's processes this one is; an engine tells its workers
+WORKER = "ERIS_WORKER"  # environment variable in which an engine numbers the worker processes of a machine
 
 
 def place(wanted: str, worker: int, there: Sequence[str]) -> str:
@@ -34,7 +33,7 @@ def place(wanted: str, worker: int, there: Sequence[str]) -> str:
         able = [device for device in there if wanted in (device, device.partition(":")[0])]
     if not able:
         raise ConfigError(
-            f"local.device is {wanted!r}, and this machine has {', '.join(there)}",
+            f"local.device is {wanted!r}, but this machine only has {', '.join(there)}",
             fix=f"use auto or {' or '.join(there)}",
             key="local.device",
         )
@@ -42,7 +41,7 @@ def place(wanted: str, worker: int, there: Sequence[str]) -> str:
 
 
 def device_note(wanted: str) -> str | None:
-    """Return what a summary says about the device; nothing for the processor.
+    """Return what a summary says about the device; None for the processor.
 
     >>> device_note("cuda")
     'trained with local.device = cuda: the same bits only on the same kind of device'
@@ -68,7 +67,7 @@ def make_repeatable(device: str) -> None:
         return
     import torch
 
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what its library asks for
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with this
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False

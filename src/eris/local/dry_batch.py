@@ -1,8 +1,8 @@
-"""A dry batch: find what would go wrong before the first round, and before anything is written.
+"""The dry batch: find mistakes in data and model before the first round, and before anything is written.
 
-Two samples go through the network and back, and every sample in memory is checked. An error is about the data (with the
-sample's number and its member), the model (with the tensor's name) or a setting (with its key). Of samples read on
-demand, such as those of a torch `Dataset`, the first 512 are checked; eris's own data sets and token numbers need none.
+Two samples go through the network and back, and every sample in memory is checked. Errors name the sample and its
+member, the tensor of the model, or the setting to change. Of samples read on demand, such as those of a torch
+`Dataset`, the first 512 are checked; eris's own data sets and token numbers need no check.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ __all__ = ["check_dry_batch"]
 Indices = NDArray[np.int64]
 
 _SAMPLES = 2  # enough for a network with batch normalisation
-_ROWS = 4096  # of an array, looked at in one go
-_READ = 512  # samples that are read only to be looked at
+_ROWS = 4096  # rows of an array checked at once
+_READ = 512  # samples that are read only to check them
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions")
 
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Samples of one member, or of the test split (None), and how to speak of them."""
+    """The samples of one member, or of the test split (None), and how errors name them."""
 
     examples: Examples
     places: Indices
     member: int | None
 
     def part(self, chosen: slice) -> _Share:
-        """Return part of them."""
+        """Return some of these samples."""
         return _Share(self.examples, self.places[chosen], self.member)
 
     def number(self, row: int) -> int:
@@ -51,7 +51,7 @@ class _Share:
         return int(getattr(self.examples, "origin", lambda place: place)(place))
 
     def called(self, row: int) -> str:
-        """Return how an error names a sample."""
+        """Return what an error calls a sample."""
         return f"{'test ' if self.member is None else ''}sample {self.number(row)}"
 
     def where(self, row: int) -> dict[str, int]:
@@ -66,7 +66,15 @@ def check_dry_batch(
     shares: Mapping[int, Indices],
     test: Examples | None = None,
 ) -> None:
-    """Raise if the network cannot learn from these samples; `shares` says which member has which."""
+    """Raise if the network cannot learn from these samples.
+
+    Args:
+        flat: the network.
+        objective: its loss and metrics.
+        examples: the training split.
+        shares: member → its places in the training split.
+        test: the test split, if there is one.
+    """
     _require_trainable(flat)
     for member, places in shares.items():
         if not len(places):
@@ -92,11 +100,13 @@ def _require_trainable(flat: FlatModule) -> None:
         return
     if flat.n_personal:
         raise ModelError(
-            "every trainable tensor of the model stays at home: nothing is left to train together",
+            "local.keep keeps every trainable tensor at home: nothing is left to train together",
             fix="name fewer tensors in local.keep",
             key="local.keep",
         )
-    raise ModelError("every tensor of the model is frozen", fix="let one need a gradient: requires_grad_(True)")
+    raise ModelError(
+        "every tensor of the model is frozen", fix="make at least one trainable: tensor.requires_grad_(True)"
+    )
 
 
 def _taken(share: _Share) -> Batch:
@@ -108,12 +118,12 @@ def _taken(share: _Share) -> Batch:
         row = _culprit(share)
         raise DataError(
             f"{share.called(row)} cannot be read: {_first_line(error)}",
-            fix="try dataset[number] yourself",
+            fix=f"try dataset[{share.number(row)}] yourself",
             **share.where(row),
         ) from error
     for name, leaf in leaves(batch):
         if leaf.dtype == torch.float64:
-            fix = "give float32: .float(), .astype('float32')"
+            fix = "convert them to float32: .float() or .astype('float32')"
             raise DataError(f"{_called(name)} of {share.called(0)} are float64", fix=fix, **share.where(0))
     return batch
 
@@ -129,15 +139,15 @@ def _culprit(share: _Share) -> int:
 
 
 def _require_names(module: nn.Module, inputs: Any) -> None:
-    """Refuse inputs if `forward` knows only some of their names: it could take neither them nor the dictionary."""
+    """Refuse inputs if `forward` has only some of their names: it takes neither keywords nor a dictionary then."""
     if not isinstance(inputs, Mapping):
         return
     known, any_other = parameters_of(module)
     unknown = [name for name in inputs if name not in known]
     if unknown and not any_other and len(unknown) < len(inputs):
         raise DataError(
-            f"the samples have {', '.join(inputs)}, the model's forward takes {', '.join(sorted(known))}",
-            fix=f"leave {', '.join(unknown)} out of the samples, or let forward take it",
+            f"the samples have {', '.join(inputs)}, but the model's forward takes {', '.join(sorted(known))}",
+            fix=f"leave {', '.join(unknown)} out of the samples, or add it to forward's arguments",
         )
 
 
@@ -150,20 +160,20 @@ def _require_positions(module: nn.Module, inputs: Any) -> None:
     most = next((getattr(settings, name) for name in _POSITIONS if isinstance(getattr(settings, name, None), int)), 0)
     if 0 < most < tokens.shape[1]:
         raise DataError(
-            f"a sample has {tokens.shape[1]} tokens, the model has {most} positions",
-            fix=f"cut the samples to {most} tokens (texts by name: model.options.length = {most})",
+            f"a sample has {tokens.shape[1]} tokens, but the model has only {most} positions",
+            fix=f"truncate samples to {most} tokens (for a built-in text data set: model.options.length = {most})",
         )
 
 
 def _require_sound(splits: Sequence[_Share], first: Batch) -> None:
-    """Refuse values that are not finite, and samples of another shape."""
+    """Refuse values that are not finite, and samples of different shapes."""
     shapes = {name: tuple(leaf.shape[1:]) for name, leaf in leaves(first)}
     for share in _chunks(splits):
         for name, leaf in leaves(_taken(share)):
             shape = tuple(leaf.shape[1:])
             if shape != shapes.get(name) and not getattr(share.examples, "by_batch", False):
                 raise DataError(
-                    f"{_called(name)} of {share.called(0)} have the shape {shape}, others have {shapes.get(name)}",
+                    f"{_called(name)} of {share.called(0)} have the shape {shape}, but others have {shapes.get(name)}",
                     fix="give all samples the same shape",
                     **share.where(0),
                 )
@@ -172,7 +182,7 @@ def _require_sound(splits: Sequence[_Share], first: Batch) -> None:
 
 
 def _require_finite(name: str, leaf: Tensor, share: _Share) -> None:
-    if math.isfinite(leaf.sum().item()):  # one pass; what is not finite does not go away in a sum
+    if math.isfinite(leaf.sum().item()):  # one pass: NaN and infinity survive a sum
         return
     rows = leaf.reshape(len(leaf), -1)
     bad = ~torch.isfinite(rows)
@@ -181,13 +191,13 @@ def _require_finite(name: str, leaf: Tensor, share: _Share) -> None:
     row = int(bad.any(1).nonzero()[0])
     raise DataError(
         f"{_called(name)} of {share.called(row)} have a value that is {rows[row][bad[row]][0].item()}",
-        fix="fill in what is missing, or leave the sample out",
+        fix="fill in missing values, or leave the sample out",
         **share.where(row),
     )
 
 
 def _require_loss(flat: FlatModule, objective: Objective, batch: Batch, splits: Sequence[_Share]) -> None:
-    """Send a batch through the network and back; what the answers say about labels goes for those of all samples."""
+    """Send a batch through the network and back; check all labels against the network's outputs."""
     try:
         if isinstance(objective, Supervised):
             with _watched(flat.module, batch, splits):
@@ -202,19 +212,19 @@ def _require_loss(flat: FlatModule, objective: Objective, batch: Batch, splits: 
     except Exception as error:
         raise ModelError(
             f"the model fails on {_described(batch)}: {_first_line(error)}",
-            fix="let the model take what the samples are, and the loss what both give",
+            fix="check that the model accepts such inputs, and that the loss accepts its outputs and the targets",
         ) from error
     if not math.isfinite(loss.item()):
         raise ModelError(
-            f"the first loss is {loss.item()}, and the data are finite",
-            fix="look at the first weights, and for a logarithm or a division in the model and the loss",
+            f"the first loss is {loss.item()}, although the data are finite",
+            fix="check the initial weights, and look for a logarithm or a division in the model and the loss",
         )
     _require_gradients(flat, loss)
 
 
 @contextmanager
 def _watched(module: nn.Module, batch: Batch, splits: Sequence[_Share]) -> Iterator[None]:
-    """Hold tokens against the embedding they are looked up in, before it is asked for a row it does not have."""
+    """Check tokens against the size of each embedding, before it is asked for a row that it does not have."""
 
     def look(layer: nn.Module, arguments: tuple[Any, ...]) -> None:
         asked = arguments[0] if arguments else None
@@ -242,7 +252,7 @@ def _require_rows(name: str, rows: int, splits: Sequence[_Share]) -> None:
             token = found.reshape(len(found), -1)[row][bad[row]][0].item()
             raise DataError(
                 f"a token of {share.called(row)} is {token}, not 0 … {rows - 1}: the embedding has {rows} rows",
-                fix="use the model's own tokenizer, or give the embedding as many rows as there are tokens",
+                fix="use the model's own tokenizer, or enlarge the embedding to the tokenizer's vocabulary",
                 **share.where(row),
             )
 
@@ -252,19 +262,19 @@ def _require_gradients(flat: FlatModule, loss: Tensor) -> None:
     if not loss.requires_grad:
         raise ModelError(
             "the loss has no gradient",
-            fix="compute it from the model's answers, without detach(), item() or no_grad()",
+            fix="compute it from the model's outputs, without detach(), item() or no_grad()",
         )
     gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
     for name, gradient in zip(named, gradients, strict=True):
         if gradient is None:
             raise ModelError(
                 f"tensor {name} gets no gradient: the loss does not depend on it",
-                fix=f"use it, or freeze it: {name}.requires_grad_(False)",
+                fix=f"use the tensor in forward, or freeze it: {name}.requires_grad_(False)",
                 tensor=name,
             )
         if not torch.isfinite(gradient).all():
             raise ModelError(
-                f"the gradient of tensor {name} is not finite, and the data are",
+                f"the gradient of tensor {name} is not finite, although the data are",
                 fix="look for a square root, a logarithm or a division at zero",
                 tensor=name,
             )
@@ -306,13 +316,13 @@ def _require_metrics(flat: FlatModule, objective: Supervised, batch: Batch) -> N
     except Exception as error:
         raise ConfigError(
             f"a metric ({', '.join(objective.metrics)}) fails: {_first_line(error)}",
-            fix="it is called with the model's answers and the targets of a batch",
+            fix="write it as a function of the model's outputs and the targets of a batch",
             key="local.metrics",
         ) from error
 
 
 def _chunks(splits: Sequence[_Share]) -> Iterator[_Share]:
-    """Walk through samples that could be anything: all that lie in memory, else the first few of everybody alike."""
+    """Yield the samples to check: all that are in memory, otherwise the first few of every member alike."""
     for share in splits:
         if _is_sound(share.examples):
             continue
@@ -323,7 +333,7 @@ def _chunks(splits: Sequence[_Share]) -> Iterator[_Share]:
 
 
 def _is_sound(examples: Examples) -> bool:
-    """Return whether samples are bytes or token numbers of ours, which cannot be anything but numbers in range."""
+    """Return whether samples are eris's own bytes or token numbers, which are always in range."""
     inner = getattr(examples, "source", examples)
     return hasattr(inner, "pixels") or hasattr(inner, "tokenizer")
 
@@ -338,7 +348,7 @@ def _shape(tensor: Tensor) -> str:
 
 
 def _called(name: str) -> str:
-    """Return how a leaf of a batch is called: its first part says which side it is on."""
+    """Return what an error calls a leaf of a batch; the first part of its name says inputs or targets."""
     side, _, rest = name.partition(".")
     whole = {"0": "the inputs", "1": "the targets"}[side]
     return f"{whole} ({rest})" if rest else whole

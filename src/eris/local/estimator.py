@@ -1,12 +1,12 @@
-"""Gradient estimators: what a member sends as its gradient at the model of the round.
+"""Gradient estimators: how a member estimates the gradient that it sends, at the round's model.
 
-The theory's classes of estimators: the mean over a batch (the full gradient if the batch is everything), SVRG and SAGA.
-They ask an oracle for gradients and know nothing about networks; what they remember lives in `memory`.
+There are three, as in the theory: the mean over a batch (the full gradient if the batch is everything), SVRG and SAGA.
+They ask an oracle for gradients and know nothing about networks; what they remember is kept in `memory`.
 
     SVRG:  g = ∇f_B(x) − ∇f_B(w) + ∇f(w)                       w ← x with chance `refresh`, after the estimate
     SAGA:  g = 1/b Σ_{j∈B} (∇f_j(x) − φ_j) + 1/m Σ_j φ_j       φ_j ← ∇f_j(x) for j ∈ B
 
-Both begin with the full gradient (SVRG) or a table of all m single gradients (SAGA) at the first model they meet.
+They start from the full gradient (SVRG) or a table of all m single gradients (SAGA) at the first model they are given.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Indices = NDArray[np.int64]
 
 
 class Oracle(Protocol):
-    """Answers with the mean gradient over some samples at a point, as a fresh vector, and the mean loss there."""
+    """Computes the mean gradient over some samples at a point, as a new vector, and the mean loss there."""
 
     def __call__(self, point: Vector, places: Indices | None) -> tuple[Vector, float]:
         """Return gradient and loss at `point` over the samples at `places` (None: all)."""
@@ -35,14 +35,17 @@ class Oracle(Protocol):
 
 
 class Estimator(Protocol):
-    """An estimate of a member's gradient."""
+    """Estimates a member's gradient."""
 
     def init(self, samples: int, n: int) -> Memory:
         """Return what is remembered before the first round."""
         ...
 
     def estimate(self, oracle: Oracle, point: Vector, samples: int, memory: Memory, seed: Seed) -> tuple[Vector, float]:
-        """Return the estimate at `point` and the loss seen; `memory` is changed in place."""
+        """Return the estimate at `point` and the loss of the batch; change `memory` in place.
+
+        `oracle` computes gradients, `samples` is how many the member has, `seed` chooses the batch.
+        """
         ...
 
 
@@ -53,7 +56,7 @@ class BatchMean:
         self.batch = batch
 
     def init(self, samples: int, n: int) -> Memory:
-        """Return nothing: each estimate stands alone."""
+        """Return no memory: each estimate stands alone."""
         del samples, n
         return {}
 
@@ -64,7 +67,7 @@ class BatchMean:
 
 
 class Svrg:
-    """Correct a batch by what the same batch said at a snapshot whose full gradient is known."""
+    """Corrects a batch's gradient by that of the same batch at a snapshot whose full gradient is known."""
 
     def __init__(self, batch: int | None, refresh: float | None = None) -> None:
         self.batch, self.refresh = batch, refresh
@@ -75,7 +78,7 @@ class Svrg:
         return {"snapshot": np.zeros(n, np.float32), "full": np.zeros(n, np.float32), "taken": np.zeros(1, np.float32)}
 
     def estimate(self, oracle: Oracle, point: Vector, samples: int, memory: Memory, seed: Seed) -> tuple[Vector, float]:
-        """Return ∇f_B(x) − ∇f_B(w) + ∇f(w), then perhaps move the snapshot here."""
+        """Return ∇f_B(x) − ∇f_B(w) + ∇f(w), then perhaps move the snapshot to this point."""
         if not memory["taken"][0]:
             self._snap(oracle, point, memory)
         places = _batch(self.batch, samples, seed)
@@ -98,7 +101,7 @@ class Svrg:
 
 
 class Saga:
-    """Correct each sample of a batch by its last gradient in a table of all."""
+    """Corrects each sample's gradient by its last one, kept in a table of all samples."""
 
     def __init__(self, batch: int | None) -> None:
         self.batch = batch

@@ -1,7 +1,7 @@
-"""Tasks in plain numpy: for tests, documentation and whoever wants to see a federation without a big library.
+"""Tasks in plain numpy, for tests, documentation and anybody who wants to see a federation without a large library.
 
 `QuadraticTask` has an optimum in closed form; `LogisticTask` is softmax regression on arrays. Both use elementwise
-operations and numpy's own `einsum` loops, no BLAS: their bits do not depend on the number of threads.
+operations and numpy's own `einsum` loops, not BLAS, so their bits do not depend on the number of threads.
 
 >>> from eris.seeds import private_root, public_root
 >>> task = QuadraticTask([[0.0, 4.0], [2.0, 0.0]], samples=[1, 3], descent=Descent(learning_rate=0.5))
@@ -33,12 +33,12 @@ __all__ = ["Descent", "LogisticTask", "QuadraticTask"]
 
 Labels = NDArray[np.int64]
 Examples = tuple[Vector, Labels]
-_KEPT = 1000  # members whose made-up rows are kept
+_KEPT = 1000  # members whose generated rows are kept
 
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """Gradient descent with momentum; the momentum is kept over rounds in the member's memory."""
+    """Gradient descent with momentum, which is kept over rounds in the member's memory."""
 
     learning_rate: float = 0.1
     momentum: float = 0.0
@@ -64,7 +64,7 @@ class Descent:
 
 
 class _Corrected:
-    """What both tasks do with corrections of their gradients."""
+    """How both tasks correct their gradients."""
 
     spec: ModelSpec
     _corrections: tuple[Correction, ...] = ()
@@ -86,7 +86,7 @@ class _Corrected:
 class QuadraticTask(_Corrected):
     """Member k minimises f_k(x) = ½ Σ_i h_k,i (x_i − c_k,i)², with its own centre c_k and curvature h_k > 0.
 
-    Coordinate by coordinate, so every result can be written down: `optimum` is the minimum of Σ w_k f_k. With a `spec`
+    Coordinates are independent, so every result has a closed form: `optimum` is the minimum of Σ w_k f_k. With a `spec`
     of its own the vector may have buffers; they move towards their centre like everything else.
     """
 
@@ -110,7 +110,7 @@ class QuadraticTask(_Corrected):
 
     @classmethod
     def synthetic(cls, members: int, n: int, seed: Seed, *, descent: Descent | None = None) -> QuadraticTask:
-        """Invent a task: centres in [−1, 1), curvatures in [½, 1½), one to nine samples a member."""
+        """Make up a task: centres in [−1, 1), curvatures in [½, 1½), one to nine samples per member."""
         centres = 2 * seed.child("centres").uniforms(members * n) - 1
         curvatures = 0.5 + seed.child("curvatures").uniforms(members * n)
         samples = 1 + seed.child("samples").integers(9, count=members)
@@ -121,7 +121,7 @@ class QuadraticTask(_Corrected):
 
     @property
     def members(self) -> int:
-        """How many members have a quadratic."""
+        """Number of members, each with its own quadratic."""
         return int(self.centres.shape[0])
 
     def samples(self, member: int) -> int:
@@ -149,13 +149,13 @@ class QuadraticTask(_Corrected):
         return LocalResult(model - local, self.samples(member), steps=float(self.steps), loss=loss)
 
     def evaluate(self, model: Vector) -> dict[str, float]:
-        """Return the weighted loss of all members, and how far the model is from the optimum."""
+        """Return the weighted loss over all members and the model's distance from the optimum."""
         shares = self._shares()
         losses = [share * self._loss(k, model) for k, share in enumerate(shares)]
         return {"loss": math.fsum(losses), "distance": float(np.abs(model - self.optimum()).max(initial=0.0))}
 
     def score(self, member: int, model: Vector, memory: Memory) -> dict[str, tuple[float, float]]:
-        """Return the member's own loss, over its samples."""
+        """Return the member's own loss, summed over its samples, and their number."""
         del memory
         count = float(self.samples(member))
         return {"loss": (count * self._loss(member, model), count)}
@@ -179,7 +179,7 @@ class QuadraticTask(_Corrected):
 class LogisticTask(_Corrected):
     """Softmax regression: each member has its own rows of (features, labels); all are tested on the same held-out rows.
 
-    One full-batch step a round, or `epochs` passes in mini-batches whose order comes from the member's private seed.
+    A round is one full-batch step, or `epochs` passes in mini-batches whose order comes from the member's private seed.
     """
 
     def __init__(
@@ -202,7 +202,9 @@ class LogisticTask(_Corrected):
         self.features = int(self._test[0].shape[1])
         given = [] if drawn else self._train
         if narrow := [k for k, (x, _) in enumerate(given) if x.shape[1] != self.features]:
-            raise InputError(f"members {narrow} do not have {self.features} features", fix="give all the same columns")
+            raise InputError(
+                f"members {narrow} do not have {self.features} features", fix="give all members the same columns"
+            )
         self.spec = ModelSpec.of({
             "weight": np.zeros((self.features, classes), np.float32), "bias": np.zeros(classes, np.float32),
         })  # fmt: skip
@@ -219,14 +221,14 @@ class LogisticTask(_Corrected):
         classes: int = 3,
         **options: Any,
     ) -> LogisticTask:
-        """Invent a task: one bell-shaped cloud for each class, `samples` rows a member and `tests` to test on."""
+        """Make up a task: a Gaussian cloud for each class, `samples` rows per member and `tests` rows to test on."""
         centres = 2 * seed.child("centres").generator().standard_normal((classes, features))
         rows = _DrawnRows(centres, members, samples, seed.child("member"))
         return cls(rows, _clouds(centres, tests, seed.child("test")), classes=classes, **options)
 
     @property
     def members(self) -> int:
-        """How many members have rows."""
+        """Number of members."""
         return len(self._train)
 
     def samples(self, member: int) -> int:
@@ -266,7 +268,7 @@ class LogisticTask(_Corrected):
         return {"loss": loss, "accuracy": float(np.mean(np.argmax(scores, axis=1) == labels))}
 
     def score(self, member: int, model: Vector, memory: Memory) -> dict[str, tuple[float, float]]:
-        """Return summed loss and hits on every K-th of the held-out rows, from the member's number on."""
+        """Return summed loss and hits on the member's held-out rows: every K-th row, starting at its number."""
         del memory
         features, labels = self._test[0][member :: self.members], self._test[1][member :: self.members]
         scores, rows = self._scores(model, features), np.arange(labels.size)
@@ -337,7 +339,7 @@ def _log_softmax(scores: Vector) -> Vector:
 
 
 class _DrawnRows(Sequence[Examples]):
-    """Rows that come from a seed, drawn when a member trains; those of the last few members are kept."""
+    """Rows generated from a seed when a member trains; those of the last few members are kept."""
 
     def __init__(self, centres: NDArray[np.float64], members: int, rows: int, seed: Seed) -> None:
         self._centres, self._members, self.rows, self._seed = centres, members, rows, seed
@@ -367,7 +369,7 @@ def _examples(rows: tuple[ArrayLike, ArrayLike], classes: int) -> Examples:
     if features.ndim != 2 or labels.shape != features.shape[:1]:
         raise InputError(
             f"features have shape {features.shape}, labels {labels.shape}",
-            fix="give rows × columns and one label a row",
+            fix="give features as rows × columns, and one label for each row",
         )
     if not np.isfinite(features).all():
         raise InputError("features are not all finite", fix="remove or replace NaN and infinite values")

@@ -1,11 +1,11 @@
-"""Turn data as people have it into batches for a model.
+"""Turn users' own data, in its usual forms, into batches for a model.
 
-A split may be a dictionary of columns, or anything with a length and samples by number: a torch `Dataset`, a `Dataset`
-of the Hugging Face library, a list. A sample, or what a `collate` function makes of several, is
+A split may be a dictionary of columns, or anything with a length and samples by number: a torch `Dataset`, a Hugging
+Face `Dataset`, a list. A sample, or the batch that a `collate` function makes of several, is
 
-- a dictionary: what is called labels, label, targets, target or y is the target, the rest are inputs by name;
-- a tuple: its last part is the target, what comes before are the inputs;
-- anything else: its own target, as the tokens of a language model are.
+- a dictionary: the entry called labels, label, targets, target or y is the target, the others are inputs by name;
+- a tuple: its last part is the target, the parts before are the inputs;
+- anything else: its own target, like the tokens of a language model.
 
 >>> inputs, targets = Columns({"age": [30.0, 50.0], "label": [0, 1]}).take(np.array([1]))
 >>> inputs["age"], targets
@@ -31,8 +31,8 @@ Collate = Callable[[list[Any]], Any]
 
 _TARGETS = ("labels", "label", "targets", "target", "y")
 _TOKENS, _MASK, _IGNORED = "input_ids", "attention_mask", -100
-_FEW = 8  # members whose samples are kept as they were made; a task keeps the tensors of more
-_RAGGED = "make all samples equally long, or let a collate function pad them: Federation(…, collate=…)"
+_FEW = 8  # members whose samples are kept; a task keeps the tensors of more
+_RAGGED = "make all samples equally long, or pad them in a collate function: Federation(…, collate=…)"
 
 
 class Columns:
@@ -55,7 +55,7 @@ class Columns:
 
     @property
     def ids(self) -> None:
-        """Whom a sample comes from is not said."""
+        """None: the data do not say whom a sample comes from."""
         return
 
     def take(self, indices: Indices) -> tuple[Any, Any]:
@@ -89,7 +89,7 @@ class Items:
 
     @property
     def ids(self) -> None:
-        """Whom a sample comes from is not said."""
+        """None: the data do not say whom a sample comes from."""
         return
 
     def take(self, indices: Indices) -> tuple[Any, Any]:
@@ -101,32 +101,32 @@ class Items:
 
 
 class _DividedExamples:
-    """Samples whose members are known already: there is nothing to divide them by."""
+    """Samples that already belong to members, so that nothing remains to be divided."""
 
     @property
     def labels(self) -> None:
-        """Nothing is divided by them."""
+        """None: only a partition would need them."""
         return
 
     @property
     def ids(self) -> None:
-        """Whom a sample comes from is known already."""
+        """None: only a partition would need them."""
         return
 
 
 class JoinedExamples(_DividedExamples):
-    """Splits one after another: the data of members that have their own."""
+    """Several splits, one after another: the data of members that bring their own."""
 
     def __init__(self, parts: Sequence[Examples]) -> None:
         self._parts = list(parts)
-        self.starts: Indices = np.cumsum([0, *(len(part) for part in parts)])  # of each, and the end of the last
+        self.starts: Indices = np.cumsum([0, *(len(part) for part in parts)])  # each start, and the end
         self.by_batch = any(getattr(part, "by_batch", False) for part in parts)
 
     def __len__(self) -> int:
         return int(self.starts[-1])
 
     def take(self, indices: Indices) -> tuple[Any, Any]:
-        """Return inputs and targets at these places; those of several splits are put together."""
+        """Return inputs and targets at these places, which may be in several splits."""
         owners: list[int] = (np.searchsorted(self.starts, indices, side="right") - 1).tolist()
         if len(set(owners)) == 1:
             return self._parts[owners[0]].take(indices - self.starts[owners[0]])
@@ -140,7 +140,7 @@ class JoinedExamples(_DividedExamples):
 
 
 class LaterExamples(_DividedExamples):
-    """Samples that each member makes when it trains; those of the last few members are kept."""
+    """Samples made when a member trains; those of the last few members are kept."""
 
     made_later = True
 
@@ -158,7 +158,7 @@ class LaterExamples(_DividedExamples):
         return self._of(member).take(indices - self.shares.starts[member])
 
     def origin(self, place: int) -> int:
-        """Return a sample's number at its member."""
+        """Return a sample's number among its member's samples."""
         return place - int(self.shares.starts[np.searchsorted(self.shares.starts, place, side="right") - 1])
 
     def _of(self, member: int) -> Examples:
@@ -166,7 +166,7 @@ class LaterExamples(_DividedExamples):
             made = self._make(member)
             if len(made) < self._counts[member]:
                 raise DataError(
-                    f"the function that makes the data made {len(made)} samples, and said {self._counts[member]}",
+                    f"the function that makes the data made {len(made)} samples, but announced {self._counts[member]}",
                     fix="correct its attribute samples",
                     peer=member,
                 )
@@ -180,7 +180,7 @@ class Ranges(Sequence[Indices]):
     """Each member's places when they are contiguous: one array of bounds instead of an array for each member."""
 
     def __init__(self, starts: Indices) -> None:
-        self.starts = starts  # of each, and the end of the last
+        self.starts = starts  # each start, and the end
 
     def __len__(self) -> int:
         return self.starts.size - 1
@@ -227,7 +227,7 @@ def array_of(name: str, values: Any) -> NDArray[Any]:
     >>> array_of("x", [[1.0, 2.0], [3.0]])
     Traceback (most recent call last):
     ...
-    eris.errors.DataError: x: sample 1 has 1 values, sample 0 has 2 [sample=1]: make all samples equally long, ...
+    eris.errors.DataError: x: sample 1 has 1 values, but sample 0 has 2 [sample=1]: make all samples equally long, ...
     """
     if hasattr(values, "detach"):
         values = values.detach().cpu().numpy()
@@ -243,13 +243,13 @@ def array_of(name: str, values: Any) -> NDArray[Any]:
 
 
 def _together(samples: list[Any], name: str, places: Sequence[int]) -> Any:
-    """Put samples together: dictionaries by name, tuples by place, everything else along a new first dimension."""
+    """Stack samples into a batch: dictionaries by name, tuples by place, the rest along a new first dimension."""
     first = samples[0]
     if isinstance(first, Mapping):
         for place, sample in zip(places, samples, strict=True):
             if not isinstance(sample, Mapping) or set(sample) != set(first):
                 raise DataError(
-                    f"sample {place} has other keys than sample {places[0]} ({', '.join(map(str, first))})",
+                    f"sample {place} has different keys than sample {places[0]} ({', '.join(map(str, first))})",
                     fix="give every sample the same keys",
                     sample=place,
                 )
@@ -281,7 +281,7 @@ def _ragged(name: str, samples: Sequence[Any], places: Sequence[int]) -> DataErr
     if sizes[odd] == sizes[0]:
         return DataError(f"{what}the samples are not equally long", fix=_RAGGED)
     return DataError(
-        f"{what}sample {places[odd]} has {sizes[odd]} values, sample {places[0]} has {sizes[0]}",
+        f"{what}sample {places[odd]} has {sizes[odd]} values, but sample {places[0]} has {sizes[0]}",
         fix=_RAGGED,
         sample=places[odd],
     )
@@ -291,7 +291,7 @@ def _no_numbers(name: str, values: Any, array: NDArray[Any]) -> DataError:
     if array.dtype.kind == "O" and array.ndim == 1 and all(hasattr(value, "__len__") for value in array[:2]):
         return _ragged(name, list(values), range(len(values)))
     kind = "text" if array.dtype.kind in "US" else str(array.dtype)
-    return DataError(f"{name} holds {kind}, not numbers", fix="turn it into numbers, or leave it out of the samples")
+    return DataError(f"{name} holds {kind}, not numbers", fix="convert it to numbers, or leave it out of the samples")
 
 
 def _joined(parts: list[Any]) -> Any:

@@ -23,13 +23,13 @@ Scores = Mapping[str, tuple[float, float]]
 
 
 def scores_of(task: Any, member: int, model: Vector, memory: Memory, names: Sequence[str]) -> Scores:
-    """Return sums and counts of these figures for a member; refuse a figure that is neither."""
+    """Return sums and counts of the figures in `names` for a member; refuse figures that are not such pairs."""
     score = getattr(task, "score", None)
     found: Mapping[str, Any] = task.evaluate(model) if score is None else score(member, model, memory)
     if not found:
         raise TaskError(
-            "the run shares figures, but this member holds no data back to score on",
-            fix="raise data.validation, or give it test data of its own",
+            "the run shares figures, but this member has no held-out data to score on",
+            fix="raise data.validation, or give the member test data of its own",
             peer=member,
         )
     return {name: _pair(name, found, member) for name in names}
@@ -53,17 +53,15 @@ def _is_pair(value: Any) -> bool:
 def _pair(name: str, found: Mapping[str, Any], member: int) -> tuple[float, float]:
     if name not in found:
         raise TaskError(
-            f"figures names {name!r}, and this task has {', '.join(found)}", fix="name one of these", peer=member
+            f"figures names {name!r}, but this task only has {', '.join(found)}", fix="name one of these", peer=member
         )
     if not _is_pair(found[name]):
         raise TaskError(
-            f"{name} is a mean, which cannot be added up over members",
-            fix="let evaluate return a pair (sum, count) for it, or share another figure, such as loss",
+            f"{name} is a mean, and means cannot be added up over members",
+            fix="return a pair (sum, count) for it from evaluate, or share another figure, such as loss",
             peer=member,
         )
     total, count = (float(part) for part in found[name])
     if not 0 < count < math.inf:
-        raise TaskError(
-            f"{name} was scored on {count:g} samples", fix="hold back samples to measure it on", peer=member
-        )
+        raise TaskError(f"{name} was scored on {count:g} samples", fix="hold out samples to measure it on", peer=member)
     return total, count

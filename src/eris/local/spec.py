@@ -63,12 +63,14 @@ class ModelSpec:
     """The tensors of a model in order, and where each lies in the flat vector."""
 
     tensors: tuple[TensorSpec, ...]
-    base: str = ""  # a digest of the frozen tensors' values, where there are any and they are known
+    base: str = ""  # a digest of the frozen tensors' values, if there are any and they are known
 
     def __post_init__(self) -> None:
         names = [tensor.name for tensor in self.tensors]
         if len(set(names)) != len(names):
-            raise SpecError(f"tensor names repeat: {sorted({n for n in names if names.count(n) > 1})}")
+            raise SpecError(
+                f"tensor names repeat: {sorted({n for n in names if names.count(n) > 1})}", fix="name each tensor once"
+            )
         for tensor in self.tensors:
             _check_tensor(tensor)
 
@@ -77,7 +79,9 @@ class ModelSpec:
         """Describe `tensors`; a role is ``trainable`` unless given, integer and boolean tensors are ``local``."""
         roles = dict(roles or {})
         if unknown := sorted(set(roles) - set(tensors)):
-            raise SpecError(f"roles are given for tensors that do not exist: {unknown}", fix=f"use {sorted(tensors)}")
+            raise SpecError(
+                f"roles are given for tensors that do not exist: {unknown}", fix=f"the tensors are {sorted(tensors)}"
+            )
         described = []
         for name, value in tensors.items():
             array = np.asarray(value)
@@ -105,7 +109,7 @@ class ModelSpec:
 
     @cached_property
     def slices(self) -> dict[str, slice]:
-        """Where each tensor of the vector lies in it."""
+        """Tensor name → its place in the flat vector."""
         places, start = {}, 0
         for tensor in self.vector_tensors:
             places[tensor.name] = slice(start, start + tensor.size)
@@ -134,7 +138,7 @@ class ModelSpec:
 
     @cached_property
     def digest(self) -> str:
-        """A sha256 of names, shapes, dtypes, roles and the base: peers with equal digests mean the same vector."""
+        """A sha256 of names, shapes, dtypes, roles and the base: with equal digests, vectors mean the same."""
         listing: list[Any] = [[t.name, list(t.shape), t.dtype, t.role] for t in self.tensors]
         listing += [self.base] if self.base else []
         return hashlib.sha256(json.dumps(listing, separators=(",", ":")).encode()).hexdigest()
@@ -155,18 +159,21 @@ class ModelSpec:
         return {t.name: vector[self.slices[t.name]].reshape(t.shape) for t in self.vector_tensors}
 
     def require_same(self, digest: str, *, where: str, base: str | None = None) -> None:
-        """Refuse a peer, file or message made for another spec; say so if only the `base` differs."""
+        """Refuse a peer, file or message made for another spec; say so if only the base differs.
+
+        `digest` and `base` are those of the other side, which errors call `where`.
+        """
         if digest == self.digest:
             return
         if base is not None and replace(self, base=base).digest == digest:
             raise SpecError(
                 f"{where} has another base model: its frozen tensors have the digest {base[:12] or '(none)'}…, "
-                f"here it is {self.base[:12] or '(none)'}…",
+                f"those here have {self.base[:12] or '(none)'}…",
                 fix="load the same pretrained weights in the same precision on every peer: they are never sent, "
                 "and adapters of different bases cannot be averaged",
             )
         raise SpecError(
-            f"{where} has model spec {digest[:12]}…, here it is {self.digest[:12]}…",
+            f"{where} has model spec {digest[:12]}…, but the one here is {self.digest[:12]}…",
             fix="use the same model, tensor names, shapes, dtypes and roles on every peer",
         )
 
@@ -182,7 +189,7 @@ class ModelSpec:
     def _checked(self, tensor: TensorSpec, value: Any) -> NDArray[Any]:
         array = np.asarray(value)
         if array.shape != tensor.shape:
-            raise SpecError(f"tensor {tensor.name!r} has shape {array.shape}, the spec says {tensor.shape}")
+            raise SpecError(f"tensor {tensor.name!r} has shape {array.shape}, but the spec says {tensor.shape}")
         if array.dtype.name not in _EXACT_IN_FLOAT32:
             raise SpecError(
                 f"tensor {tensor.name!r} has dtype {array.dtype.name}", fix="cast it to float32 before flattening"
@@ -208,7 +215,7 @@ def as_vector(value: Any, n: int, *, what: str = "vector") -> Vector:
             f"{what} is {type(value).__name__} {getattr(value, 'dtype', '')}{shape}", fix="use a 1-d float32 array"
         )
     if value.size != n:
-        raise SpecError(f"{what} has {value.size} values, the spec has {n}")
+        raise SpecError(f"{what} has {value.size} values, but the spec has {n}")
     if not value.flags.c_contiguous:
         raise SpecError(f"{what} is not contiguous", fix="pass numpy.ascontiguousarray(...)")
     return value

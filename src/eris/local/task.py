@@ -1,10 +1,10 @@
-"""What a member trains: the one protocol between eris and a learning problem.
+"""The task protocol: the one interface between eris and a learning problem.
 
 A task knows the model's spec, how many samples each member has, how to train locally and how to evaluate. It holds no
-state between rounds: what an optimizer must remember (momentum) lives in `memory`, which the engine stores for it.
+state between rounds: what an optimizer must remember (momentum) is kept in `memory`, which the engine stores for it.
 
-Where a model is too long for memory, a task may be a `BlockTask` as well: a peer then asks it for blocks instead of
-whole vectors. The bits are the same.
+For a model too long for memory a task can also be a `BlockTask`: a peer then asks it for blocks instead of whole
+vectors, and gets the same bits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Memory = dict[str, Vector]
 
 @dataclass(frozen=True, slots=True)
 class LocalResult:
-    """What local training gives: the update start − x_k (trainable values, then buffers), and facts about it."""
+    """The result of local training: the update start − x_k (trainable values, then buffers), and facts about it."""
 
     update: Vector
     samples: int
@@ -37,9 +37,9 @@ class LocalResult:
 
 @dataclass(frozen=True, slots=True)
 class BlockResult:
-    """What local training gives where the update is too long for memory: blocks of it in order, of any lengths.
+    """The result of local training if the update is too long for memory: its blocks in order, of any lengths.
 
-    They are asked for one after another and not kept; the next one may be made in the place of the last.
+    Blocks are used one after another and not kept; each may reuse the memory of the one before.
     """
 
     blocks: Iterator[Vector] = field(repr=False)
@@ -49,7 +49,7 @@ class BlockResult:
     metrics: dict[str, float] = field(default_factory=dict)
 
     def whole(self) -> LocalResult:
-        """Return the same with the update in one piece.
+        """Return the same result with the update in one piece.
 
         >>> BlockResult(iter([np.float32([1, 2]), np.float32([3])]), samples=5).whole().update.tolist()
         [1.0, 2.0, 3.0]
@@ -68,7 +68,7 @@ class Task(Protocol):
 
     @property
     def members(self) -> int:
-        """How many members have data."""
+        """Number of members with data."""
         ...
 
     def samples(self, member: int) -> int:
@@ -84,39 +84,39 @@ class Task(Protocol):
         ...
 
     def train(self, member: int, model: Vector, memory: Memory, *, round: int, seed: Seed) -> LocalResult:
-        """Train from `model` (not changed: it is handed out read-only) and return the update.
+        """Train a member from `model`, which is read-only, and return its update.
 
-        `memory` is changed in place. `seed` is private.
+        `memory` is the member's own and is changed in place; `seed` is private, the source of batches and noise.
         """
         ...
 
     def evaluate(self, model: Vector) -> dict[str, Any]:
         """Return metrics of a model on held-out data (loss, accuracy, …): means, or pairs (sum, count).
 
-        A task that has a method `score(member, model, memory)` returns each member's own pairs: `eris.local.scores`.
+        For each member's own pairs, add a method `score(member, model, memory)`: see `eris.local.scores`.
         """
         ...
 
 
 @runtime_checkable
 class BlockTask(Protocol):
-    """What a task can do besides, so that no peer has to hold a whole model or update in memory."""
+    """A task that can also work in blocks, so that no peer has to hold a whole model or update in memory."""
 
     def initial_blocks(self, seed: Seed) -> Iterator[Vector]:
         """Return the values of `initial(seed)` in blocks."""
         ...
 
     def train_blocks(self, member: int, model: Vector, memory: Memory, *, round: int, seed: Seed) -> BlockResult:
-        """Train as `train` does; `model` may lie in a file and cannot be written to, the update comes in blocks."""
+        """Train as `train` does, with the update in blocks; `model` may be mapped from a file and is read-only."""
         ...
 
 
 @runtime_checkable
 class CohortTask(Protocol):
-    """A task that can also train several members in one call, equal to one by one up to rounding."""
+    """A task that can also train several members in one call; up to rounding, the results are the same."""
 
     def check_cohort(self) -> None:
-        """Raise if it cannot after all, with the reason."""
+        """Raise, with the reason, if it cannot after all."""
         ...
 
     def train_cohort(
@@ -133,7 +133,7 @@ class CohortTask(Protocol):
 
 
 def rehearse(task: object, members: Sequence[int] | None = None) -> None:
-    """Try a task out, for these members or all, before anything is written; one that cannot be is believed.
+    """Try a task out, for these members or all, before anything is written; a task without `rehearse` is not tried.
 
     Every process that trains calls this. A torch task sends a dry batch through its network (`eris.local.dry_batch`).
     """
@@ -142,6 +142,6 @@ def rehearse(task: object, members: Sequence[int] | None = None) -> None:
 
 
 def leave_behind(task: object, model: Vector, folder: Path) -> None:
-    """Let a task write the final model in a form of its own into the run's folder (`save_model`); most have none."""
+    """Let a task that has `save_model` write the final model, in its own format, into the run's folder."""
     if (save := getattr(task, "save_model", None)) is not None:
         save(model, folder)

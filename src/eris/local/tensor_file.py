@@ -1,7 +1,7 @@
-"""Named arrays in one file, in the format of safetensors; written and read in pieces, however long they are.
+"""Write and read named arrays in one file, in the safetensors format, piece by piece.
 
-The library makes one string of everything, which takes as much memory again. The format is simple: the length of a
-header (8 bytes, little-endian), the header (JSON: dtype, shape and place of each array, and free text), then the bytes.
+The safetensors library builds the whole file in memory, which doubles what is needed. The format is simple: the length
+of a header (8 bytes, little-endian), the header (JSON: dtype, shape and place of each array, and free text), the bytes.
 
 >>> b"".join(file_pieces({"a": np.ones(2, np.float32)}, {"made": "today"}))[8:].startswith(b'{"__metadata__":')
 True
@@ -34,8 +34,8 @@ _TYPES = {name: np.dtype(kind).newbyteorder("<") for kind, name in _NAMES.items(
 
 
 def file_pieces(arrays: Arrays, metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
-    """Yield a whole file, piece by piece; arrays that lie in files are let go of on the way."""
-    ordered = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))  # every array begins aligned
+    """Yield a whole file, piece by piece; pages of mapped arrays are released on the way."""
+    ordered = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))  # so that every array is aligned
     table: dict[str, Any] = {"__metadata__": dict(metadata)}
     start = 0
     for name in ordered:
@@ -59,9 +59,9 @@ def array_pieces(array: NDArray[Any]) -> Iterator[memoryview]:
 
 
 def read_arrays(path: Path, *, above: int | None = None) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """Return the arrays of a file, and its free text; those longer than `above` bytes stay in the file, read-only.
+    """Return the arrays of a file, and its free text; arrays of more than `above` bytes are mapped, read-only.
 
-    ValueError if it is no such file.
+    Raises ValueError if the file is damaged or has another format.
     """
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8)) if path.stat().st_size >= 8 else (0,)

@@ -1,12 +1,12 @@
-"""A torch model too long for memory: full-parameter training with one step of plain SGD a round, in blocks.
+"""Train a torch model that is too long for memory: all parameters, one step of plain SGD a round, in blocks.
 
-The network's weights are windows on the peer's own model, which lies in a mapped file and is only read. Gradients are
-added up in one mapped file, tensor by tensor as the backward pass finds them, over parts of the batch one after
-another. What a process has of its own is then the activations of one part and the gradient of one tensor; only while
-the first weights are made has it a whole model, whose memory goes back to the system afterwards.
+The network's weights are views of the peer's own model, which is in a mapped file and is only read. Gradients are
+added up in another mapped file, tensor by tensor as the backward pass finds them, over one part of the batch after
+another. A process's own memory then holds the activations of one part and the gradient of one tensor; only while the
+first weights are made does it hold a whole model, whose memory goes back to the system afterwards.
 
-Peers on one machine can take turns (`turn` names a file they lock): one of them computes, and one gradient lies on
-disk, at a time.
+Peers on one machine can take turns (`turn` names a file they lock), so that only one of them computes at a time, and
+only one gradient is on disk.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LOCK = threading.RLock()  # torch has one random generator in a process
 
 
 class LongTorchTask:
-    """Train a network of any length on each member's samples: an `eris.BlockTask` for torch."""
+    """An `eris.BlockTask` for torch: trains a network of any length on each member's samples."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class LongTorchTask:
 
     @property
     def members(self) -> int:
-        """How many members have data."""
+        """Number of members with data."""
         return len(self._places)
 
     def samples(self, member: int) -> int:
@@ -85,7 +85,7 @@ class LongTorchTask:
         return len(self._places[member])
 
     def initial_blocks(self, seed: Seed) -> Iterator[Vector]:
-        """Make the weights under this seed, and hand them out tensor by tensor."""
+        """Make the initial weights from this seed and yield them tensor by tensor."""
         with self._turn():
             tensors = tensors_of(self._built(seed))
             for name in self._parameters:
@@ -103,7 +103,7 @@ class LongTorchTask:
         return {}
 
     def train_blocks(self, member: int, model: Vector, memory: Memory, *, round: int, seed: Seed) -> BlockResult:
-        """Take one step; the turn is given on when the last block of the update has been asked for."""
+        """Take one step; this peer's turn ends once the last block of the update has been fetched."""
         del memory
         seed = seed.require_private("the choice of batches").child("train", round)
         places = self._places[member]
@@ -124,7 +124,7 @@ class LongTorchTask:
         return self.train_blocks(member, model, memory, round=round, seed=seed).whole()
 
     def score(self, member: int, model: Vector, memory: Memory) -> dict[str, tuple[float, float]]:
-        """Return the summed loss on the test split, which is every member's."""
+        """Return the summed loss on the test split, which all members share, and its size."""
         del member, memory
         count = 0.0 if self._test is None else float(len(self._test))
         return {name: (mean * count, count) for name, mean in self.evaluate(model).items()}
@@ -140,7 +140,7 @@ class LongTorchTask:
         return {"loss": total}
 
     def _differentiate(self, model: Vector, places: Indices, gradient: Vector) -> float:
-        """Add the gradient of the mean loss to `gradient`, which is zero, and return the loss."""
+        """Add the gradient of the mean loss to `gradient` (initially zero), and return the loss."""
         total = 0.0
         with self._lent(model), one_thread():
             for share, batch in self._parts(self._train, places):
@@ -159,7 +159,7 @@ class LongTorchTask:
 
     @contextmanager
     def _lent(self, model: Vector) -> Iterator[None]:
-        """Let the network's weights be windows on a model, which nobody writes to."""
+        """Make the network's weights views of a model, which is only read."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             for name, parameter in self._parameters.items():
@@ -174,7 +174,7 @@ class LongTorchTask:
 
     @contextmanager
     def _collected(self, gradient: Vector, share: float) -> Iterator[None]:
-        """Add each tensor's gradient to its place as soon as it is there, and let go of it."""
+        """Add each tensor's gradient to its place as soon as it is computed, then free it."""
 
         def collector(place: slice) -> Callable[[Tensor], None]:
             def collect(parameter: Tensor) -> None:
@@ -216,34 +216,34 @@ class LongTorchTask:
 
 
 def _require_plain(work: LocalWork, spec: ModelSpec) -> None:
-    """Refuse what would need more of the model's length than is there."""
+    """Refuse settings that would need further vectors of the model's length."""
     if work.optimizer != "sgd" or work.momentum:
         vectors = 1 if work.optimizer == "sgd" else 2
         what = "momentum" if work.optimizer == "sgd" else work.optimizer
         raise ConfigError(
-            f"{what} remembers {vectors * 4 * spec.n / 1e9:.1f} GB of a model of {spec.n:,} values, for every member",
+            f"{what} would keep {vectors * 4 * spec.n / 1e9:.1f} GB per member for a model of {spec.n:,} values",
             fix="use local.optimizer = 'sgd' with local.momentum = 0",
             key="local.optimizer",
         )
     if (work.steps or 1, work.epochs, work.send) != (1, 1, "delta"):
         raise ConfigError(
-            "a model in blocks takes one step a round, and sends start − end",
+            "a model in blocks takes one step per round and sends start − end",
             fix="use local.steps = 1, local.epochs = 1, local.send = 'delta'",
             key="local.steps",
         )
     if spec.n_buffer:
-        raise ConfigError("a model in blocks has no running statistics", fix="freeze them, or use another model")
+        raise ConfigError("a model in blocks cannot have running statistics", fix="freeze them, or use another model")
 
 
 def _empty(parameter: Tensor) -> None:
-    """Let a tensor keep its shape and give its memory back."""
+    """Free a tensor's memory; it keeps its shape."""
     parameter.data = torch.zeros(1).expand(parameter.shape)
 
 
 def _give_back() -> None:
-    """Return to the system what was freed: the C library keeps tensors of some megabytes, as many as a model has."""
+    """Return freed memory to the system: the C library would keep a model's worth of tensors of a few megabytes."""
     library = ctypes.CDLL(None)
-    if hasattr(library, "malloc_trim"):  # glibc's
+    if hasattr(library, "malloc_trim"):  # only glibc has it
         library.malloc_trim(0)
 
 

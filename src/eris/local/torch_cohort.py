@@ -1,8 +1,8 @@
-"""The gradients of several members in one vectorised call.
+"""Compute the gradients of several members in one vectorised call.
 
-`torch.func.vmap` takes one step for a whole cohort at once, which spares the overhead of many small kernels. Those it
-uses instead (batched products, grouped convolutions) add in another order, so a member's gradient agrees with the one
-it would take alone to rounding, not to the bit.
+`torch.func.vmap` takes one step for a whole cohort at once, which saves the overhead of many small kernels. The kernels
+it uses instead (batched products, grouped convolutions) add in another order, so a member's gradient equals the one it
+would compute alone up to rounding, not bit for bit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ONE_BY_ONE = "use local.cohort = 1"
 
 
 class CohortGradient:
-    """Gradients of the mean loss of each member's batch, each at a model of its own or all at the same."""
+    """Computes the gradient of the mean loss of each member's batch, at one model for all or one for each."""
 
     def __init__(self, flat: FlatModule, objective: Objective) -> None:
         _require_no_side_effects(flat)
@@ -46,7 +46,7 @@ class CohortGradient:
         self._one = grad_and_value(loss)
 
     def __call__(self, models: Models, inputs: Sequence[Nest], targets: Sequence[Nest]) -> tuple[Models, list[float]]:
-        """Return the members' gradients and losses; one row of `models` stands for the same model for all."""
+        """Return the members' gradients and losses; if `models` has a single row, all members share it."""
         shared = len(models) == 1
         step = vmap(self._one, in_dims=(None if shared else 0, 0, 0), randomness="error")
         try:
@@ -74,7 +74,15 @@ def descend_together(
     batches: Sequence[Iterable[Batch]],
     states: Sequence[Memory],
 ) -> tuple[Models, list[list[float]]]:
-    """Take every member's local steps side by side; return where they end, and the losses step by step."""
+    """Take every member's local steps side by side; return the models they end at, and the loss of each step.
+
+    Args:
+        gradient: computes all members' gradients.
+        optimizer: moves each model.
+        starts: one model for each member.
+        batches: one sequence of batches for each member.
+        states: each member's optimizer state, changed in place.
+    """
     ends, losses = starts.copy(), list[list[float]]()
     same = all(np.array_equal(starts[0], start) for start in starts[1:])
     for parts in zip(*batches, strict=True):
@@ -98,7 +106,7 @@ class _WithWeights:
 
 
 def _stacked(nests: Sequence[Nest]) -> Nest:
-    """Return nests of one form as one, with the members as its first dimension."""
+    """Stack nests of the same form, with the members as the first dimension."""
     first = nests[0]
     if isinstance(first, Mapping):
         return {name: _stacked([nest[name] for nest in nests]) for name in first}
@@ -108,7 +116,7 @@ def _stacked(nests: Sequence[Nest]) -> Nest:
 
 
 def _require_no_side_effects(flat: FlatModule) -> None:
-    """Refuse layers that draw random numbers or keep statistics: one call has no member of its own for them."""
+    """Refuse layers that draw random numbers or keep statistics: a joint call cannot keep members apart for them."""
     for name, layer in flat.module.named_modules():
         drops = isinstance(layer, _DropoutNd) and layer.p > 0
         counts = isinstance(layer, _NormBase) and layer.track_running_stats

@@ -1,10 +1,9 @@
-"""Samples on their way into a model.
+"""Turn samples into tensors for a model.
 
-Where they come from is not decided here: anything with a length and `take` will do. What `take` gives, inputs and
-targets, are arrays or tensors, or dictionaries and tuples of them: a *nest*. A member's samples are turned into tensors
-once and kept, up to a budget of memory; beyond it the least recently used is made again when needed. Samples that
-should be taken anew for every batch (a torch `Dataset`: padding and augmentation belong to the batch) say so with
-`by_batch = True`.
+Samples may come from anything with a length and a method `take`. The inputs and targets that `take` returns are arrays
+or tensors, or dictionaries and tuples of them: a *nest*. A member's samples are turned into tensors once and kept, up
+to a memory budget; beyond it, the least recently used are made again when needed. Samples that should be taken anew for
+every batch (a torch `Dataset`: padding and augmentation belong to the batch) say so with `by_batch = True`.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Examples(Protocol):
 
 
 class Chosen:
-    """Some samples of a split, as a split of their own."""
+    """Some samples of a split, as a split themselves."""
 
     def __init__(self, examples: Examples, places: Indices) -> None:
         self.source, self._places = examples, places
@@ -73,14 +72,14 @@ class Chosen:
 
 
 class TensorCache:
-    """Tensors of the places asked for, the most recently used kept up to `budget` bytes."""
+    """Makes tensors of samples, and keeps the most recently used up to `budget` bytes."""
 
     def __init__(self, budget: int) -> None:
         self._budget, self._used = budget, 0
         self._kept: OrderedDict[tuple[str, int], Batch] = OrderedDict()
 
     def get(self, key: tuple[str, int], examples: Examples, places: Indices) -> Batch:
-        """Return the tensors under `key`, made from `places` if they are not at hand."""
+        """Return the tensors kept under `key`, or make them from the samples at `places`."""
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
@@ -105,7 +104,7 @@ class MemberSamples(Protocol):
 
 
 class HeldSamples:
-    """Samples that lie in memory as tensors."""
+    """Samples kept in memory as tensors."""
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
@@ -115,7 +114,7 @@ class HeldSamples:
         return count_of(self._batch)
 
     def at(self, places: Indices | Tensor | None) -> Batch:
-        """Return a part of the tensors, or them all as they are."""
+        """Return some of the samples, or all of them without a copy."""
         if places is None:
             return self._batch
         inputs, targets = self._batch
@@ -125,7 +124,7 @@ class HeldSamples:
 
 
 class DrawnSamples:
-    """Samples that are taken from their source when a batch needs them."""
+    """Samples taken from their source when a batch needs them."""
 
     def __init__(self, examples: Examples, places: Indices) -> None:
         self._examples, self._places = examples, places
@@ -145,7 +144,7 @@ def tensors_at(examples: Examples, places: Indices) -> Batch:
 
 
 def batches_of(examples: Examples, size: int) -> Iterator[tuple[int, Indices]]:
-    """Walk through a split in order: the number of the first sample of each batch, and its places."""
+    """Yield a split's batches in order: the number of the first sample, and the places of all."""
     for start in range(0, len(examples), size):
         yield start, np.arange(start, min(start + size, len(examples)))
 
@@ -162,7 +161,7 @@ def mapped(nest: Nest, change: Callable[[Any], Any]) -> Nest:
 
 
 def leaves(nest: Nest, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Walk through the leaves of a nest with their names, such as ``mask`` or ``pair.0``."""
+    """Yield the leaves of a nest with their names, such as ``mask`` or ``pair.0``."""
     if isinstance(nest, Mapping):
         for key, part in nest.items():
             yield from leaves(part, f"{name}.{key}" if name else str(key))
@@ -182,7 +181,7 @@ def count_of(batch: Batch) -> int:
 def _tensor(part: Any) -> Tensor:
     if isinstance(part, Tensor):
         return part
-    # A copy into torch's own memory: its alignment is fixed, numpy's is not, and matrix kernels look at it.
+    # Copied into torch's own memory: its alignment is fixed, numpy's is not, and matrix kernels depend on it.
     return torch.from_numpy(np.ascontiguousarray(part)).clone()
 
 

@@ -1,7 +1,7 @@
-"""How the gradient of one batch is taken: all at once, or in parts.
+"""Compute the gradient of one batch: all at once, or in parts.
 
-This is also where a differentially private step belongs, which clips every sample's gradient and adds noise to their
-sum: it is one more function of this kind, handed to `TorchTask` as `gradient`.
+A differentially private step, which clips every sample's gradient and adds noise to their sum, is one more function of
+this kind, passed to `TorchTask` as `gradient`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ __all__ = ["AccumulatedGradient", "BoundedGradient", "LocalGradient", "gradient_
 LocalGradient = Callable[[FlatModule, Objective, Batch, Seed, int], float]
 """Writes the gradient of a batch into the module's `gradient` and returns the loss.
 
-The seed (of this member and round, private) and the number of the step are for noise of its own.
+It is called with the module, the objective, the batch, a private seed for this member and round, and the number of the
+step; the last two are for noise.
 """
 
 
 def mean_gradient(flat: FlatModule, objective: Objective, batch: Batch, seed: Seed, step: int) -> float:
-    """Take the gradient of the mean loss over the batch."""
+    """Compute the gradient of the mean loss over the batch."""
     del seed, step
     return flat.differentiate(objective, *batch)
 
 
 class AccumulatedGradient:
-    """The same gradient from parts of the batch, one after another: the memory of `size` samples is enough."""
+    """Computes the same gradient from parts of the batch, one after another, in the memory of `size` samples."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -55,13 +56,13 @@ class AccumulatedGradient:
 
 
 class BoundedGradient:
-    """A gradient that is cut down to a norm if it is longer; no privacy, only calm steps."""
+    """Scales a gradient down to a norm if it is longer; this keeps steps small and gives no privacy."""
 
     def __init__(self, gradient: LocalGradient, bound: float) -> None:
         self._gradient, self._bound = gradient, bound
 
     def __call__(self, flat: FlatModule, objective: Objective, batch: Batch, seed: Seed, step: int) -> float:
-        """Take it and cut it down."""
+        """Compute the gradient and scale it down."""
         loss = self._gradient(flat, objective, batch, seed, step)
         norm = flat.flat_gradient.norm().item()
         if norm > self._bound:
@@ -70,6 +71,6 @@ class BoundedGradient:
 
 
 def gradient_of(work: LocalWork) -> LocalGradient:
-    """Return what `work` asks for."""
+    """Return the gradient function that `work` asks for."""
     gradient: LocalGradient = mean_gradient if work.micro_batch is None else AccumulatedGradient(work.micro_batch)
     return gradient if work.max_norm is None else BoundedGradient(gradient, work.max_norm)

@@ -1,16 +1,16 @@
-"""Losses by name, each with the figures that fit it.
+"""The losses that have a name, each with the figures that go with it.
 
-| name | answers | targets | figures beside the loss |
+| name | model's outputs | targets | figures besides the loss |
 |---|---|---|---|
 | ``cross-entropy`` | N × classes (× places) | class numbers N (× places) | accuracy, by class too; pictures: `iou` |
 | ``mse`` | N, N × 1 or N × values | numbers of that shape | `mae`, the mean absolute error |
 | ``bce`` | N, N × 1 or N × labels | 0 or 1 of that shape | `f1`; several labels: `f1_macro`; one: accuracy |
 | ``tokens`` | N × places × classes | class numbers N × places | accuracy |
 | ``next-token`` | N × places × vocabulary | the tokens themselves N × places | accuracy, `perplexity` |
-| ``model`` | has a `.loss` | handed to the network as `labels` | none |
+| ``model`` | has a `.loss` | passed to the network as `labels` | none |
 | a function | whatever it takes | whatever it takes | none |
 
-The label −100 counts nowhere. To report anything else, write your own metric.
+The label −100 is ignored everywhere. To report anything else, write your own metric.
 """
 
 from __future__ import annotations
@@ -79,28 +79,28 @@ class Classification(Supervised):
         return Score(losses.double().sum().item(), int(counted.sum()), sums, _of_classes)
 
     def misfit(self, outputs: Any, targets: Nest) -> Misfit | None:
-        """Refuse numbers, several labels of one sample, and one label for every place of a sequence."""
+        """Refuse real numbers, several labels per sample, and a label at every place of a sequence."""
         logits, labels = logits_of(outputs), _tensor(targets)
-        answers = f"the model answers {_shape(logits)}, the labels are {_kind(labels)} {_shape(labels)}"
+        answers = f"the model returns {_shape(logits)}, the labels are {_kind(labels)} {_shape(labels)}"
         if labels.is_floating_point():
             return Misfit(
-                f"{answers}, and cross-entropy takes class numbers", _SAY + '"mse" (numbers) or "bce" (0 or 1)'
+                f"{answers}, but cross-entropy takes class numbers", _SAY + '"mse" (numbers) or "bce" (0 or 1)'
             )
         if logits.ndim >= 2 and logits.shape[1] > 1 and labels.shape == logits.shape[:1] + logits.shape[2:]:
             return None
         if labels.shape == logits.shape:
-            return Misfit(f"{answers}: several labels a sample", _SAY + '"bce"')
+            return Misfit(f"{answers}: several labels per sample", _SAY + '"bce"')
         if logits.ndim == 3 and labels.shape == logits.shape[:2]:
             fix = _SAY + '"tokens", or "next-token" for a language model'
             return Misfit(f"{answers}: a label at every place", fix)
         if logits.numel() == len(labels):
-            return Misfit(f"{answers}: one answer a sample, no classes", _SAY + '"bce" (0 or 1) or "mse" (numbers)')
-        return Misfit(f"{answers}, and cross-entropy takes N × classes and N", "let the model answer N × classes")
+            return Misfit(f"{answers}: one output per sample, no classes", _SAY + '"bce" (0 or 1) or "mse" (numbers)')
+        return Misfit(f"{answers}, but cross-entropy takes N × classes and N", "make the model return N × classes")
 
     def limits(self, outputs: Any) -> Limits:
-        """Class numbers are smaller than the number of logits."""
+        """Class numbers must be smaller than the number of logits."""
         classes = logits_of(outputs).shape[1]
-        return Limits(0, classes - 1, f"the model tells {classes} classes apart")
+        return Limits(0, classes - 1, f"the model has {classes} classes")
 
 
 class Regression(Supervised):
@@ -127,12 +127,12 @@ class Regression(Supervised):
         )
 
     def misfit(self, outputs: Any, targets: Nest) -> Misfit | None:
-        """Refuse shapes that would be spread over each other."""
+        """Refuse shapes that would be broadcast against each other."""
         return _not_alike(outputs, targets, "mse", "one number for each target")
 
 
 class MultiLabel(Supervised):
-    """Binary cross-entropy of logits with labels that are 0 or 1, one or several a sample."""
+    """Binary cross-entropy of logits with labels that are 0 or 1, one or several per sample."""
 
     def mean(self, outputs: Any, targets: Tensor) -> Tensor:
         """Return the mean over samples and labels."""
@@ -144,7 +144,7 @@ class MultiLabel(Supervised):
         return _by_sample(functional.binary_cross_entropy_with_logits(*pair, reduction="none"))
 
     def count(self, outputs: Any, targets: Tensor) -> Score:
-        """Return the summed loss and, for each label, how often it was found, given and true."""
+        """Return the summed loss and, for each label, how often it was predicted correctly, predicted, and true."""
         logits, wanted = _alike(outputs, targets)
         losses = functional.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
         given, true = (logits > 0).reshape(len(logits), -1), (wanted > 0.5).reshape(len(wanted), -1)
@@ -158,11 +158,11 @@ class MultiLabel(Supervised):
         return Score(losses.double().sum().item(), losses.numel(), sums, _of_labels)
 
     def misfit(self, outputs: Any, targets: Nest) -> Misfit | None:
-        """Refuse shapes that would be spread over each other."""
+        """Refuse shapes that would be broadcast against each other."""
         return _not_alike(outputs, targets, "bce", "one logit for each label")
 
     def limits(self, outputs: Any) -> Limits:
-        """A label is there or not."""
+        """Labels must be 0 or 1."""
         del outputs
         return Limits(0, 1, "bce takes 0 and 1", 'use 0 and 1, or set local.loss = "cross-entropy" for class numbers')
 
@@ -194,17 +194,17 @@ class TokenClassification(Supervised):
     def misfit(self, outputs: Any, targets: Nest) -> Misfit | None:
         """Refuse anything but a class number for every place."""
         logits, labels = logits_of(outputs), _tensor(targets)
-        answers = f"the model answers {_shape(logits)}, the labels are {_kind(labels)} {_shape(labels)}"
+        answers = f"the model returns {_shape(logits)}, the labels are {_kind(labels)} {_shape(labels)}"
         if logits.ndim != 3:
-            return Misfit(f"{answers}, and tokens takes N × places × classes", _SAY + '"cross-entropy"')
+            return Misfit(f"{answers}, but tokens takes N × places × classes", _SAY + '"cross-entropy"')
         if labels.shape != logits.shape[:2] or labels.is_floating_point():
-            return Misfit(f"{answers}, and tokens takes a class number for every place", "give labels N × places")
+            return Misfit(f"{answers}, but tokens takes a class number for every place", "give labels N × places")
         return None
 
     def limits(self, outputs: Any) -> Limits:
-        """Class numbers are smaller than the number of logits."""
+        """Class numbers must be smaller than the number of logits."""
         classes = logits_of(outputs).shape[-1]
-        return Limits(0, classes - 1, f"the model tells {classes} classes apart")
+        return Limits(0, classes - 1, f"the model has {classes} classes")
 
     def _pairs(self, outputs: Any, targets: Tensor) -> tuple[Tensor, Tensor]:
         return logits_of(outputs).flatten(0, 1), targets.flatten()
@@ -214,7 +214,7 @@ class TokenClassification(Supervised):
 
 
 class NextToken(TokenClassification):
-    """What a causal language model is trained on: at every place the token that comes next."""
+    """The loss of a causal language model: at every place it predicts the next token."""
 
     def _pairs(self, outputs: Any, targets: Tensor) -> tuple[Tensor, Tensor]:
         return logits_of(outputs)[:, :-1].flatten(0, 1), targets[:, 1:].flatten()
@@ -226,40 +226,40 @@ class NextToken(TokenClassification):
 
 
 class ModelLoss(Supervised):
-    """The loss that a network works out itself, when it is handed the targets as `labels`."""
+    """The loss that a network computes itself when it is given the targets as `labels`."""
 
     def answers(self, module: nn.Module, inputs: Nest, targets: Nest) -> Any:
-        """Ask with the labels."""
+        """Call the network with the labels."""
         named = inputs if isinstance(inputs, Mapping) else {}
         places = () if named else inputs if isinstance(inputs, tuple) else (inputs,)
         return module(*places, **named, labels=targets)
 
     def mean(self, outputs: Any, targets: Nest) -> Tensor:
-        """Return what the network worked out."""
+        """Return the loss that the network computed."""
         del targets
         loss = getattr(outputs, "loss", None)
         if not isinstance(loss, Tensor):
             raise ConfigError(
-                f"the model's answer ({type(outputs).__name__}) has no loss",
-                fix='let it work one out from labels, or name another loss, such as "cross-entropy"',
+                f"the model's output ({type(outputs).__name__}) has no loss",
+                fix='make the model compute one from labels, or name another loss, such as "cross-entropy"',
                 key="local.loss",
             )
         return loss
 
     def count(self, outputs: Any, targets: Nest) -> Score:
-        """Return it as a sum over samples."""
+        """Return the loss as a sum over samples."""
         return _over_samples(self.mean(outputs, targets), targets)
 
 
 class OwnLoss(Supervised):
-    """A function of answers and targets: the mean loss, or the loss of each sample."""
+    """A user's function of outputs and targets, which returns the mean loss or the loss of each sample."""
 
     def __init__(self, function: Callable[[Any, Any], Any], metrics: Mapping[str, Metric] | None = None) -> None:
         super().__init__(metrics)
         self._function = function
 
     def mean(self, outputs: Any, targets: Nest) -> Tensor:
-        """Return what the function says, as one number."""
+        """Return the function's result as one number."""
         loss = self._function(outputs, targets)
         if not isinstance(loss, Tensor):
             name = getattr(self._function, "__name__", "the loss")
@@ -269,7 +269,7 @@ class OwnLoss(Supervised):
         return loss if loss.ndim == 0 else loss.mean()
 
     def count(self, outputs: Any, targets: Nest) -> Score:
-        """Return it as a sum over samples."""
+        """Return the loss as a sum over samples."""
         return _over_samples(self.mean(outputs, targets), targets)
 
 
@@ -293,7 +293,7 @@ def loss_names() -> list[str]:
 
 
 def objective_of(loss: str | Callable[[Any, Any], Any], metrics: Mapping[str, Metric] | None = None) -> Supervised:
-    """Return the objective with this loss, by its name or as a function of answers and targets."""
+    """Return the objective with this loss, given by name or as a function of outputs and targets."""
     if callable(loss):
         return OwnLoss(loss, metrics)
     if loss not in _LOSSES:
@@ -329,7 +329,7 @@ def _f1(found: Tensor, given: Tensor, true: Tensor) -> float:
 
 
 def _alike(outputs: Any, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return answers and targets in one shape: one answer a sample may come as N or N × 1."""
+    """Return outputs and targets in the same shape: one output per sample may come as N or N × 1."""
     answers = logits_of(outputs)
     targets = targets.to(answers.dtype)
     if answers.ndim == targets.ndim + 1 and answers.shape[-1] == 1:
@@ -343,10 +343,10 @@ def _not_alike(outputs: Any, targets: Nest, name: str, wanted: str) -> Misfit | 
     answers, labels = _alike(outputs, _tensor(targets))
     if answers.shape == labels.shape:
         return None
-    given = f"the model answers {_shape(logits_of(outputs))}, the labels are {_kind(targets)} {_shape(targets)}"
+    given = f"the model returns {_shape(logits_of(outputs))}, the labels are {_kind(targets)} {_shape(targets)}"
     integers = not _tensor(targets).is_floating_point()
-    fix = f"let the model answer {wanted}"
-    return Misfit(f"{given}, and {name} takes {wanted}", fix + (f', or {_SAY}"cross-entropy"' if integers else ""))
+    fix = f"make the model return {wanted}"
+    return Misfit(f"{given}, but {name} takes {wanted}", fix + (f', or {_SAY}"cross-entropy"' if integers else ""))
 
 
 def _over_samples(mean: Tensor, targets: Nest) -> Score:
@@ -369,7 +369,7 @@ def _tensor(targets: Nest) -> Tensor:
 
 
 def _shape(tensor: Tensor) -> str:
-    """Say a batch's shape: how many samples it happens to have is nothing about it."""
+    """Describe a batch's shape, without the number of samples it happens to have."""
     return " × ".join(["N", *map(str, tensor.shape[1:])]) if tensor.ndim else "one number"
 
 

@@ -1,8 +1,8 @@
-"""A torch module whose tensors are windows on one flat vector.
+"""A torch module whose tensors are views of one flat vector.
 
-Loading a model is then one copy, and reading it back is none: parameters and buffers lie in one torch allocation (whose
-alignment is always the same, so that matrix kernels choose the same path in every process), seen from numpy as well.
-Gradients lie in one, too.
+Loading a model then takes one copy, and reading it back takes none: parameters and buffers share one torch allocation
+that numpy sees as well. Its alignment is always the same, so that matrix kernels choose the same path in every process.
+Gradients share another one.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _BUFFER_ROLES: dict[BufferPolicy, Role] = {"average": "buffer", "local": "local"
 
 
 class FlatModule:
-    """One copy of the model: load a vector, ask for gradients, read the vector back.
+    """One copy of the model: load a vector, compute gradients, read the vector back.
 
-    The flat memory has the vector first, then the personal tensors that are trained (`keep`); gradients likewise. On an
-    accelerator `vector`, `trainable` and `gradient` are copies for the processor, which `load`, `read` and
-    `read_gradient` fill: the tensors themselves stay where they are.
+    The flat memory holds the vector, then the personal tensors that are trained (`keep`); gradients likewise. On an
+    accelerator `vector`, `trainable` and `gradient` are copies for the processor that `load`, `read` and
+    `read_gradient` fill; the tensors themselves stay on the device.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class FlatModule:
         self._see()
 
     def _see(self) -> None:
-        """Look at the tensors from numpy; what lies on an accelerator is seen by way of copies."""
+        """Make the tensors visible to numpy; those on an accelerator, through copies."""
         n, n_trainable = self.spec.n, self.spec.n_trainable
         self.on_host = self.device.type == "cpu"
         pinned = self.device.type == "cuda"
@@ -85,11 +85,11 @@ class FlatModule:
 
     @property
     def n_personal(self) -> int:
-        """How many values are trained and never sent."""
+        """Number of values that are trained but never sent."""
         return self.flat.numel() - self.spec.n
 
     def load(self, vector: Vector) -> None:
-        """Set the trainable tensors and buffers, and put frozen buffers back to what they were."""
+        """Set the trainable tensors and buffers, and restore the frozen buffers."""
         self._scale = _FIRST_SCALE  # nothing of one call survives into the next
         np.copyto(self.vector, vector)
         if not self.on_host:
@@ -98,31 +98,31 @@ class FlatModule:
             tensor.data.copy_(value)
 
     def load_trainable(self, point: Vector) -> None:
-        """Set the trainable tensors alone."""
+        """Set only the trainable tensors."""
         np.copyto(self.trainable, point)
         if not self.on_host:
             self.flat[: point.size].copy_(self._host[: point.size], non_blocking=True)
 
     def read(self) -> Vector:
-        """Return the vector as it is now; the memory is used again."""
+        """Return the current vector; its memory will be reused."""
         if not self.on_host:
             self._host.copy_(self.flat[: self.spec.n])
         return self.vector
 
     def read_gradient(self) -> Vector:
-        """Return the gradient of the trainable values; the memory is used again."""
+        """Return the gradient of the trainable values; its memory will be reused."""
         if not self.on_host:
             self._host_gradient.copy_(self.flat_gradient[: self.spec.n_trainable])
         return self.gradient
 
     def write_gradient(self, gradient: NDArray[Any]) -> None:
-        """Put a gradient in the place of the one that was taken."""
+        """Replace the gradient that was computed."""
         np.copyto(self.gradient, gradient, casting="same_kind")
         if not self.on_host:
             self.flat_gradient[: self.spec.n_trainable].copy_(self._host_gradient, non_blocking=True)
 
     def placed(self, batch: Batch) -> Batch:
-        """Return a batch where the network is."""
+        """Return a batch on the network's device."""
         if self.on_host:
             return batch
         inputs, targets = (mapped(part, self._to_device) for part in batch)
@@ -133,14 +133,14 @@ class FlatModule:
         return tensor.to(self.device, non_blocking=True)
 
     def train(self) -> None:
-        """Behave as in training; layers whose statistics are frozen use them instead of the batch's."""
+        """Switch to training mode; layers with frozen statistics use those instead of the batch's."""
         if not self.module.training:  # walking through all layers takes longer than loading the vector
             self.module.train()
             for owner, _, _ in self._frozen:
                 owner.eval()
 
     def evaluate(self) -> None:
-        """Behave as in evaluation."""
+        """Switch to evaluation mode."""
         if self.module.training:
             self.module.eval()
 
@@ -156,13 +156,13 @@ class FlatModule:
     def _differentiate_in_halves(self, objective: Objective, inputs: Nest, targets: Nest) -> float:
         """Let torch choose what to compute in half precision; weights and gradients stay float32.
 
-        Gradients in fp16 would vanish: the loss is multiplied by a power of two, halved for as long as they overflow.
+        So that gradients do not vanish in fp16, the loss is scaled by a power of two, halved until none overflows.
         """
         dtype = torch.bfloat16 if self._precision == "bf16" else torch.float16
         with torch.autocast(self.device.type, dtype=dtype):
             loss = objective.loss(self.module, inputs, targets)
         scale = self._scale if self._precision == "fp16" else 1.0
-        while True:  # only the way back is gone again: running statistics have seen the batch once
+        while True:  # only the backward pass is repeated, so that running statistics see the batch once
             self.flat_gradient.zero_()
             (loss.float() * scale).backward(retain_graph=scale != 1.0)  # type: ignore[no-untyped-call]
             if scale == 1.0 or torch.isfinite(self.flat_gradient).all():
@@ -188,14 +188,14 @@ class FlatModule:
 
 
 def _as_float32(module: nn.Module) -> nn.Module:
-    """Return a module with real numbers in float32; one whose base is quantised, with those that are trained."""
+    """Return a module in float32; if its base is quantised, only its trained tensors are converted."""
     if not any(getattr(part, "is_quantized", False) for part in module.modules()):
         return module.float()
     for parameter in module.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
     for part in module.modules():
-        if hasattr(part, "support_avx512bf16_for_cpu"):  # of bitsandbytes: once it evaluated so, gradients are lost
+        if hasattr(part, "support_avx512bf16_for_cpu"):  # bitsandbytes: after evaluating with it, gradients are lost
             vars(part)["support_avx512bf16_for_cpu"] = False
     return module
 
@@ -212,8 +212,8 @@ def _is_trained(tensor: Tensor) -> bool:
 def spec_of(module: nn.Module, *, buffers: BufferPolicy = "average", keep: Sequence[str] = ()) -> ModelSpec:
     """Describe a module: what needs no gradient is frozen, integers are local, other buffers follow the policy.
 
-    What one of the patterns in `keep` names is local as well: it stays with its peer. What a module saves besides its
-    parameters and buffers, such as the scales of weights in 4 bits, is frozen with the weights it belongs to.
+    Tensors that match a pattern in `keep` are local too: they stay with their peer. What a module saves besides its
+    parameters and buffers, such as the scales of 4-bit weights, is frozen with the weights it belongs to.
     """
     tensors = tensors_of(module)
     changing = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
@@ -230,7 +230,7 @@ def spec_of(module: nn.Module, *, buffers: BufferPolicy = "average", keep: Seque
 
 
 def _digest(tensors: Sequence[tuple[str, Tensor]]) -> str:
-    """Return a digest of values: what is frozen is never sent, so that peers could differ in it unnoticed."""
+    """Return a digest of values: frozen tensors are never sent, so peers could differ in them unnoticed."""
     whole = blake3()
     for name, tensor in tensors:
         values = tensor.detach().to("cpu", torch.float32 if tensor.is_floating_point() else tensor.dtype).contiguous()
@@ -240,7 +240,7 @@ def _digest(tensors: Sequence[tuple[str, Tensor]]) -> str:
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
-    """Return parameters and lasting buffers by name; a tensor shared under several names comes once."""
+    """Return parameters and persistent buffers by name; a tensor shared under several names comes once."""
     tensors: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, tensor in module.state_dict(keep_vars=True).items():
@@ -251,13 +251,13 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _kept(names: list[str], patterns: Sequence[str]) -> set[str]:
-    """Return the names that a pattern fits; one that fits none is a mistake."""
+    """Return the names that match a pattern; refuse a pattern that matches none."""
     kept = set[str]()
     for pattern in patterns:
         found = fnmatch.filter(names, pattern)
         if not found:
             raise ConfigError(
-                f"local.keep names {pattern!r}, which no tensor of the model is called",
+                f"local.keep has {pattern!r}, which matches no tensor of the model",
                 fix=f"the tensors are {_some(names)}; * stands for anything",
                 key="local.keep",
             )
@@ -285,7 +285,7 @@ def _role(tensor: Tensor, buffers: BufferPolicy) -> Role:
 
 
 def one_thread() -> AbstractContextManager[None]:
-    """Compute with one torch thread: more would add in another order, hence other bits."""
+    """Compute with one torch thread: more would add in another order and give other bits."""
     before = torch.get_num_threads()
     return nullcontext() if before == 1 else _one_instead_of(before)
 

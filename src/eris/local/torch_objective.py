@@ -1,8 +1,7 @@
-"""What is minimised, and how it is scored.
+"""Objectives: what is minimised, and how a model is scored.
 
-An objective asks a network for its answers and makes a loss of them. What a network answers may be a tensor, or an
-object with `.logits` and `.loss`, as those of the transformers library. The losses that have a name are in
-`eris.local.torch_losses`.
+An objective calls a network and computes a loss from its outputs. These may be a tensor, or an object with `.logits`
+and `.loss` as in the transformers library. The losses that have a name are in `eris.local.torch_losses`.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ __all__ = [
     "parameters_of",
 ]
 
-IGNORED = -100  # a label that is not learned: padding, a place without an answer
+IGNORED = -100  # a label that is not learned: padding, or a place without a target
 
 Metric = Callable[[Any, Any], Any]
-"""Takes what the network answered and the targets of a batch; returns the mean over its samples, or (sum, count)."""
+"""Takes the network's outputs and the targets of a batch; returns the mean over its samples, or (sum, count)."""
 
 Sums = Mapping[str, Tensor]
 
 
-# Figures that are one sum by another: names of what is added up above and below.
+# Figures that are a ratio of two sums: names of what is added up in the numerator and in the denominator.
 _RATIOS = {
     "accuracy": (("hits",), ("totals",)),
     "mae": (("absolute",), ("values",)),
@@ -50,7 +49,7 @@ _RATIOS = {
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Why answers and targets cannot be compared, and what to do about it."""
+    """Why outputs and targets cannot be compared, and what to do about it."""
 
     what: str
     fix: str
@@ -58,17 +57,17 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Between which numbers targets must lie (or be `IGNORED`), why, and what to do where they do not."""
+    """The range in which targets must lie (or be `IGNORED`), why, and what to do if they do not."""
 
     least: int
     most: int
     why: str
-    fix: str = "number classes from 0 and give the model as many, or mark what does not count with −100"
+    fix: str = "number classes from 0 and give the model as many outputs, or mark labels to ignore with −100"
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Sums over one batch: of the loss over its items (samples, or tokens), and of whatever figures are made from."""
+    """Sums over one batch: of the loss over its items (samples or tokens), and of what figures are computed from."""
 
     loss: float
     items: int
@@ -87,12 +86,12 @@ class Score:
         )
 
     def means(self) -> dict[str, float]:
-        """Return the loss by item, and what its sums and the further metrics come to."""
+        """Return the mean loss per item, the figures and the further metrics."""
         ratios = {name: _ratio(total, count) for name, (total, count) in self.ratios.items()}
         return {"loss": _ratio(self.loss, self.items)} | self.figures(self.sums) | ratios
 
     def pairs(self) -> dict[str, tuple[float, float]]:
-        """Return every figure that is a sum by a count as just these: they can be added up over members."""
+        """Return every figure that is a sum divided by a count as this pair, which can be added up over members."""
         found = {name: (float(total), float(count)) for name, (total, count) in self.ratios.items()}
         for name, (above, below) in _RATIOS.items():
             if all(key in self.sums for key in (*above, *below)):
@@ -102,7 +101,7 @@ class Score:
         return {"loss": (float(self.loss), float(self.items))} | found
 
     def by_class(self) -> dict[str, float]:
-        """Return the accuracy of each class that occurs; nothing where there are no classes."""
+        """Return the accuracy of each class that occurs; nothing if there are no classes."""
         if len(self.sums.get("totals", ())) < 2:
             return {}
         pairs = zip(self.sums["hits"].tolist(), self.sums["totals"].tolist(), strict=True)
@@ -122,9 +121,9 @@ class Objective(Protocol):
 
 
 class Supervised:
-    """Answers held against targets: what every loss by name has in common.
+    """An objective that compares outputs with targets: the base of every named loss.
 
-    A subclass says what the mean loss is and what is counted, and how one can tell beforehand that it does not fit.
+    A subclass says what the mean loss is, what is counted, and how to tell beforehand that outputs do not fit targets.
     """
 
     def __init__(self, metrics: Mapping[str, Metric] | None = None) -> None:
@@ -135,40 +134,40 @@ class Supervised:
         return self.mean(self.answers(module, inputs, targets), targets)
 
     def score(self, module: nn.Module, inputs: Nest, targets: Nest) -> Score:
-        """Return sums over a batch, those of the further metrics too."""
+        """Return sums over a batch, including those of the further metrics."""
         outputs = self.answers(module, inputs, targets)
         score, samples = self.count(outputs, targets), count_of((inputs, targets))
         ratios = {name: _pair(name, metric(outputs, targets), samples) for name, metric in self.metrics.items()}
         return Score(score.loss, score.items, score.sums, score.figures, {**score.ratios, **ratios})
 
     def answers(self, module: nn.Module, inputs: Nest, targets: Nest) -> Any:
-        """Ask the network."""
+        """Call the network and return its outputs."""
         del targets
         return outputs_of(module, inputs)
 
     def mean(self, outputs: Any, targets: Nest) -> Tensor:
-        """Return the mean loss of answers."""
+        """Return the mean loss of these outputs."""
         raise NotImplementedError
 
     def count(self, outputs: Any, targets: Nest) -> Score:
-        """Return sums over answers."""
+        """Return sums over these outputs."""
         raise NotImplementedError
 
     def misfit(self, outputs: Any, targets: Nest) -> Misfit | None:
-        """Return why these answers and targets do not go together, if they do not."""
+        """Return why these outputs do not fit these targets; None if they do."""
         del outputs, targets
         return None
 
     def limits(self, outputs: Any) -> Limits | None:
-        """Return between which numbers targets must lie, if that is known."""
+        """Return the range in which targets must lie, if it is known."""
         del outputs
         return None
 
 
 def outputs_of(module: nn.Module, inputs: Nest) -> Any:
-    """Ask a network: a tensor is its argument, a tuple are its arguments, a dictionary its arguments by name.
+    """Call a network with a tensor as its argument, a tuple as its arguments or a dictionary as its keyword arguments.
 
-    A network whose `forward` does not know the names gets the dictionary itself.
+    A network whose `forward` does not have these names gets the dictionary itself.
     """
     if isinstance(inputs, Tensor):
         return module(inputs)
@@ -178,7 +177,7 @@ def outputs_of(module: nn.Module, inputs: Nest) -> Any:
 
 
 def logits_of(outputs: Any) -> Tensor:
-    """Return the tensor in an answer: itself, its `logits`, or the first of several."""
+    """Return the tensor in a network's output: itself, its `logits`, or the first of several."""
     if isinstance(outputs, Tensor):
         return outputs
     found = getattr(outputs, "logits", None)
@@ -188,8 +187,8 @@ def logits_of(outputs: Any) -> Tensor:
         found = outputs[0]
     if not isinstance(found, Tensor):
         raise ConfigError(
-            f"the model answers with a {type(outputs).__name__}, which is no tensor and has no logits",
-            fix="return a tensor, or name a loss that knows what to make of it, as package.module:function",
+            f"the model returns a {type(outputs).__name__}, which is not a tensor and has no logits",
+            fix="return a tensor, or give a loss that takes such an output, as package.module:function",
             key="local.loss",
         )
     return found

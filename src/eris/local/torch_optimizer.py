@@ -1,8 +1,8 @@
 """Local optimizers on one flat vector.
 
-They follow torch.optim's arithmetic, but act on the flat model in blocks that stay in the cache, and keep what they
-remember in plain vectors, so that an engine can store it between rounds. On an accelerator torch.optim itself does the
-steps, on the flat tensor, and what it remembers is fetched into the same vectors once a round.
+They follow torch.optim's arithmetic, but act on the flat model in blocks that stay in the cache, and keep their state
+in plain vectors, so that an engine can store it between rounds. On an accelerator torch.optim itself takes the steps,
+on the flat tensor, and its state is fetched into the same vectors once a round.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
     "round_steps",
 ]
 
-_BLOCK = 1 << 15  # what a step reads and writes of it stays in the cache
+_BLOCK = 1 << 15  # values per block: what a step reads and writes stays in the cache
 
 
 class LocalOptimizer(Protocol):
@@ -44,7 +44,7 @@ class LocalOptimizer(Protocol):
     lr: Any
 
     def init(self, n: int) -> Memory:
-        """Return what is remembered before the first step, for n coordinates."""
+        """Return the state before the first step, for n coordinates."""
         ...
 
     def apply(self, model: Vector, gradient: Vector, memory: Memory) -> None:
@@ -52,7 +52,7 @@ class LocalOptimizer(Protocol):
         ...
 
     def difference(self, start: Vector, model: Vector, gradient: Vector, memory: Memory, out: Vector) -> None:
-        """Take the last step and write start − end to `out`, as `apply` and a subtraction would; `model` may stay."""
+        """Take the last step and write start − end to `out`; `model` itself need not be moved."""
         ...
 
     def effective_steps(self, count: int) -> float:
@@ -77,7 +77,7 @@ class Sgd:
             x -= self._step(block, x, gradient, memory)
 
     def difference(self, start: Vector, model: Vector, gradient: Vector, memory: Memory, out: Vector) -> None:
-        """Subtract the end from the start while both lie in the cache; the model is not moved, nobody needs it."""
+        """Subtract the end from the start while both are in the cache; the model is not moved, as nobody needs it."""
         for block in _blocks(start.size):
             x = model[block]
             end = self._step(block, x, gradient, memory)
@@ -85,7 +85,7 @@ class Sgd:
             np.subtract(start[block], end, out=out[block])
 
     def _step(self, block: slice, x: Vector, gradient: Vector, memory: Memory) -> Vector:
-        """Return η m on a block, in the gradient's memory, which is not needed any more."""
+        """Return η m on a block, in the memory of the gradient, which is no longer needed."""
         g = gradient[block]
         m = memory["momentum"][block] if self.momentum else g
         if self.weight_decay:
@@ -158,7 +158,7 @@ class RoundSteps(Protocol):
     """The steps that one member takes in one round, on one network."""
 
     def apply(self) -> None:
-        """Move along the gradient that was taken last."""
+        """Move along the gradient that was computed last."""
         ...
 
     def finish(self, start: Vector, out: Vector) -> None:
@@ -171,7 +171,10 @@ class RoundSteps(Protocol):
 
 
 def round_steps(flat: FlatModule, work: LocalWork, state: Memory, own_state: Memory, count: int = 1) -> RoundSteps:
-    """Return what moves this network by `count` steps; `state` and, of personal values, `own_state` move too."""
+    """Return what takes `count` steps on this network.
+
+    `state` and, for personal values, `own_state` hold what the optimizer remembers; both are changed in place.
+    """
     paced = work.pace != "constant" or work.warmup or (work.undecayed and work.weight_decay)
     plain = replace(work, weight_decay=0.0) if paced else work
     steps: RoundSteps
@@ -183,12 +186,12 @@ def round_steps(flat: FlatModule, work: LocalWork, state: Memory, own_state: Mem
 
 
 class PacedSteps:
-    """Steps whose rate rises and falls over the round; weight decay is done here, on the tensors that have it."""
+    """Steps whose rate rises and falls over the round; applies weight decay itself, to the tensors that have it."""
 
     def __init__(self, steps: RoundSteps, flat: FlatModule, work: LocalWork, count: int) -> None:
         if work.weight_decay and work.optimizer != "adamw":
             raise ConfigError(
-                f"weight decay of {work.optimizer} together with a pace of the rate",
+                f"{work.optimizer} does not combine weight decay with a learning rate that changes over the round",
                 fix="use adamw, or no weight decay",
             )
         self._steps, self._flat, self._work = steps, flat, work
@@ -208,7 +211,7 @@ class PacedSteps:
         self._steps.finish(start, out)
 
     def go_at(self, lr: float) -> None:
-        """Rates are this one's own."""
+        """Not supported: this object sets the rates itself."""
         raise NotImplementedError
 
     def _prepare(self) -> None:
@@ -220,7 +223,7 @@ class PacedSteps:
 
 
 def pace_at(work: LocalWork, step: int, count: int) -> float:
-    """Return the share of `lr` that step number `step` of `count` is taken with.
+    """Return the factor of `lr` at step number `step` of `count`.
 
     >>> [pace_at(LocalWork(pace="linear", warmup=2), step, 6) for step in range(6)]
     [0.0, 0.5, 1.0, 0.75, 0.5, 0.25]
@@ -246,7 +249,7 @@ class HostSteps:
         self._apply_own()
 
     def finish(self, start: Vector, out: Vector) -> None:
-        """Take the difference while both ends lie in the cache."""
+        """Take the difference while both ends are in the cache."""
         flat, n = self._flat, self._flat.spec.n_trainable
         self._optimizer.difference(start[:n], flat.trainable, flat.gradient, self._state, out[:n])
         np.subtract(start[n:], flat.vector[n:], out=out[n:])
@@ -262,7 +265,7 @@ class HostSteps:
 
 
 class DeviceSteps:
-    """Steps where the network is; the model and what is remembered cross over once a round, there and back."""
+    """Steps on the network's device; model and optimizer state are copied there and back once a round."""
 
     _NAMES = ("momentum_buffer", "momentum"), ("exp_avg", "first"), ("exp_avg_sq", "second"), ("step", "count")
 
@@ -283,7 +286,7 @@ class DeviceSteps:
         self._optimizer.step()
 
     def finish(self, start: Vector, out: Vector) -> None:
-        """Move, and fetch where that led and what is to be remembered."""
+        """Move, then fetch the model and the optimizer state."""
         self._optimizer.step()
         np.subtract(start, self._flat.read(), out=out)
         for values, _, memory in self._parts:

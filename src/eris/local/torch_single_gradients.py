@@ -1,6 +1,6 @@
-"""The gradient of every sample alone: together by vmap where a network allows it, else one after another.
+"""Compute each sample's own gradient: all together with vmap if the network allows it, otherwise one by one.
 
-Both are equal up to rounding; for a small network the first is four times as fast.
+Both are equal up to rounding; for a small network, vmap is four times as fast.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = [
     "VALUES_AT_ONCE", "gradients_together", "looks_at_values", "one_sample", "single_gradients", "trainable_names",
 ]  # fmt: skip
 
-VALUES_AT_ONCE = 1 << 22  # of all gradients that are taken together
+VALUES_AT_ONCE = 1 << 22  # in all gradients that are computed together
 
 
 def single_gradients(flat: FlatModule, objective: Objective, batch: Batch) -> Iterator[Tensor]:
-    """Yield the gradient of every sample as a row, a few samples at a time."""
+    """Yield each sample's gradient as a row, a few samples at a time."""
     size = max(1, VALUES_AT_ONCE // flat.spec.n_trainable)
     mixing = any(isinstance(layer, _BatchNorm) for layer in flat.module.modules())
     together = size > 1 and not mixing and not looks_at_values(flat.module)
@@ -37,13 +37,17 @@ def single_gradients(flat: FlatModule, objective: Objective, batch: Batch) -> It
         if together:
             try:
                 rows, _ = gradients_together(flat, objective, part)
-            except (RuntimeError, TypeError, ValueError):  # vmap cannot follow; if something is wrong, the loop says it
+            except (
+                RuntimeError,
+                TypeError,
+                ValueError,
+            ):  # vmap cannot follow; if there is a real mistake, the loop raises it
                 together = False
         yield _one_by_one(flat, objective, part) if rows is None else rows
 
 
 def gradients_together(flat: FlatModule, objective: Objective, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return the gradient of every sample as a row, and the losses, by vmap."""
+    """Return each sample's gradient as a row, and the losses, computed with vmap."""
     own, names = tensors_of(flat.module), trainable_names(flat)
     parameters = {name: own[name].detach() for name in names}
 
@@ -76,8 +80,8 @@ def trainable_names(flat: FlatModule) -> list[str]:
 
 
 def looks_at_values(module: nn.Module) -> bool:
-    """Return whether a network looks at values while it computes, as those of transformers do: vmap cannot follow."""
-    library = sys.modules.get("transformers")  # whoever has such a network has imported it
+    """Return whether a network branches on values, as those of transformers do: vmap cannot follow that."""
+    library = sys.modules.get("transformers")  # anybody who has such a network has imported it
     parts: tuple[type, ...] = (nn.RNNBase,) if library is None else (nn.RNNBase, library.PreTrainedModel)
     return any(isinstance(part, parts) for part in module.modules())
 
@@ -92,7 +96,7 @@ class _Bound(nn.Module):
 
     @property
     def called(self) -> nn.Module:
-        """What it is called in the place of."""
+        """The module that it stands in for."""
         return self._module[0]
 
     def forward(self, *inputs: Any, **named: Any) -> Any:

@@ -1,8 +1,8 @@
-"""A learning problem in torch: a network, samples, and who has which of them.
+"""The torch task: a network, samples, and who has which of them.
 
 Each process holds one copy of the network as a `FlatModule`; training loads the round's vector into it, takes its local
-steps on the flat vector, and reads the difference. Nothing of one call survives into the next except in `memory`. One
-torch thread and seeded batches make the result the same bits in a main process, in a worker and in a real peer.
+steps on the flat vector, and reads the difference. Nothing of one call survives into the next except in `memory`. With
+one torch thread and seeded batches, a main process, a worker and a real peer compute the same bits.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ __all__ = ["TorchTask"]
 
 Indices = NDArray[np.int64]
 
-_REHEARSED = 3  # members whose samples are looked at where they are made only when they train
-_OWN = "own/"  # how the names of what is remembered of personal values begin
+_REHEARSED = 3  # members whose samples a rehearsal checks if samples are only made when a member trains
+_OWN = "own/"  # prefix of names in memory that belong to personal values
 _LOCK = threading.RLock()  # torch has one random generator and one number of threads in a process
 
 
@@ -77,7 +77,7 @@ class TorchTask:
     ) -> None:
         self._factory, self._train, self._test = factory, train, test
         self._places, self._validation = members, list(validation)
-        self._tests = list(tests)  # which test samples are each member's own, where they are
+        self._tests = list(tests)  # each member's own test samples, if members have any
         self.work = work or LocalWork()
         self._objective: Objective = objective or Classification()
         self._gradient: LocalGradient = gradient or gradient_of(self.work)
@@ -88,13 +88,14 @@ class TorchTask:
         self._cache = TensorCache(cache_bytes)
         if self.work.keep and self.sample_noise:
             raise ConfigError(
-                "DP-SGD with tensors that stay at home: they carry a sample's trace into later gradients, unnoised",
+                "DP-SGD does not work with local.keep: tensors that stay at home would carry traces of samples, "
+                "without noise, into later gradients",
                 fix="use privacy.unit = 'member', or no local.keep",
                 key="local.keep",
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the network and the tensors behind: a worker process makes its own."""
+        """Leave out the network and the tensors: a worker process makes its own."""
         return {**self.__dict__, "_flat": None, "_cache": TensorCache(self._cache_bytes)}
 
     @property
@@ -104,12 +105,12 @@ class TorchTask:
 
     @property
     def members(self) -> int:
-        """How many members have data."""
+        """Number of members with data."""
         return len(self._places)
 
     @property
     def sample_noise(self) -> float:
-        """The noise multiplier of DP-SGD in every local step; 0 where gradients are taken as they are."""
+        """The noise multiplier of DP-SGD in every local step; 0 without DP-SGD."""
         return float(getattr(self._gradient, "multiplier", 0.0))
 
     def samples(self, member: int) -> int:
@@ -117,7 +118,7 @@ class TorchTask:
         return len(self._places[member])
 
     def initial(self, seed: Seed) -> Vector:
-        """Return the weights the factory gives when torch's generator is lent this seed."""
+        """Return the weights of a newly built network, with torch's generator under this seed."""
         with _LOCK:
             return FlatModule(self._built(seed), buffers=self.work.buffers, keep=self.work.keep).vector.copy()
 
@@ -156,7 +157,7 @@ class TorchTask:
         return HeldSamples(self._cache.get(("train", member), self._train, self._places[member]))
 
     def _personal_scores(self, flat: FlatModule, member: int, model: Vector) -> dict[str, float]:
-        """Score the round's shared model with the member's own tensors, as they are now, on samples of its own."""
+        """Score the round's shared model together with the member's current own tensors, on its own samples."""
         if (own := self._held_by(member)) is None:
             return {}
         flat.load(model)
@@ -164,7 +165,7 @@ class TorchTask:
         return {f"personal_{name}": value for name, value in self._scored(flat, *own).means().items()}
 
     def _held_by(self, member: int) -> tuple[str, Examples] | None:
-        """Return what a member alone is scored on: what it holds back or, if that is nothing, tests of its own."""
+        """Return the samples that a member is scored on: those it holds back or, if none, its own tests."""
         held = self._validation[member] if member < len(self._validation) else ()
         tests = self._tests[member] if member < len(self._tests) else ()
         if len(held):
@@ -174,17 +175,17 @@ class TorchTask:
         return None
 
     def rehearse(self, members: Sequence[int] | None = None) -> None:
-        """Send a dry batch through the network and look at these members' samples (all that are made, unless said)."""
+        """Send a dry batch through the network and check these members' samples (default: all that exist)."""
         made = min(self.members, _REHEARSED) if getattr(self._train, "made_later", False) else self.members
         shares = {member: self._places[member] for member in (range(made) if members is None else members)}
         with self._at_work(public_root(0).child("dry-batch")) as flat:
             check_dry_batch(flat, self._objective, self._train, shares, self._test)
             if (check := getattr(self._gradient, "check", None)) is not None:
-                first = np.resize(next(iter(shares.values())), 2)  # of a member that has but one, it twice
+                first = np.resize(next(iter(shares.values())), 2)  # a member's only sample is taken twice
                 check(flat, self._objective, flat.placed(tensors_at(self._train, first)))
 
     def check_cohort(self) -> None:
-        """Refuse what cannot be done for several members in one call."""
+        """Refuse settings that do not allow training several members in one call."""
         self._together()
 
     def train_cohort(
@@ -215,7 +216,7 @@ class TorchTask:
     def _together(self) -> CohortGradient:
         if self.work.send != "delta" or self._gradient is not mean_gradient or self._corrections:
             raise ConfigError(
-                "members cannot be trained in cohorts: only plain gradients of local steps can be taken together",
+                "members cannot be trained in cohorts: only the plain gradients of local steps can be joined",
                 fix="use local.cohort = 1, or leave local.send and privacy.unit at their defaults",
                 key="local.cohort",
             )
@@ -225,9 +226,9 @@ class TorchTask:
         return CohortGradient(self._module(), self._objective)
 
     def evaluate(self, model: Vector) -> dict[str, float]:
-        """Return loss and accuracy on the test split, in all and for each class.
+        """Return loss and accuracy on the test split, overall and for each class.
 
-        With validation samples also `validation_loss` and `validation_accuracy` over those of all members.
+        If members hold back validation samples, also `validation_loss` and `validation_accuracy` over all of those.
         """
         metrics: dict[str, float] = {}
         with self._at_work(None) as flat:
@@ -240,9 +241,9 @@ class TorchTask:
         return metrics
 
     def score(self, member: int, model: Vector, memory: Memory) -> dict[str, tuple[float, float]]:
-        """Return sums and counts for a model with the member's own tensors, on what it holds back or tests on itself.
+        """Return sums and counts for a model with the member's own tensors, on its held-back or own test samples.
 
-        Where members neither hold anything back nor have tests of their own there is nothing.
+        The result is empty if members neither hold anything back nor have tests of their own.
         """
         if (own := self._held_by(member)) is None:
             return {}
@@ -264,7 +265,7 @@ class TorchTask:
         return float(np.dot(total, total))
 
     def restricted(self, places: Sequence[Indices]) -> TorchTask:
-        """Return the same problem with only these of each member's samples (places in its own list)."""
+        """Return the same task with only some of each member's samples (places in its own list)."""
         other = copy.copy(self)
         other._places = [own[chosen] for own, chosen in zip(self._places, places, strict=True)]
         return other
@@ -275,27 +276,27 @@ class TorchTask:
 
     @property
     def pool(self) -> Examples:
-        """The split that all members' samples are in."""
+        """The split that holds all members' samples."""
         return self._train
 
     def places(self, member: int) -> Indices:
-        """Return where a member's samples are in it."""
+        """Return the places of a member's samples in `pool`."""
         return self._places[member]
 
     def on(self, examples: Examples, members: Sequence[Indices]) -> TorchTask:
-        """Return the same problem on other samples."""
+        """Return the same task on other samples."""
         other = copy.copy(self)
         other._train, other._places = examples, list(members)
         return other
 
     def tested_on(self, test: Examples) -> TorchTask:
-        """Return the same problem, tested on other samples."""
+        """Return the same task, tested on other samples."""
         other = copy.copy(self)
         other._test, other._validation, other._tests = test, [], []
         return other
 
     def held_out(self, count: int) -> TorchTask | None:
-        """Return the same problem with the first `count` test samples as those of its only member."""
+        """Return the same task with a single member, whose samples are the first `count` test samples."""
         if self._test is None:
             return None
         return self.on(self._test, [np.arange(min(count, len(self._test)))])
@@ -351,7 +352,7 @@ class TorchTask:
         return task
 
     def _correct(self, flat: FlatModule, start: Vector, memory: Memory) -> None:
-        """Change the gradient that was taken last where it lies, as the corrections say."""
+        """Apply the corrections, in place, to the gradient that was computed last."""
         n = flat.spec.n_trainable
         for correct in self._corrections:
             if flat.on_host:
@@ -362,16 +363,16 @@ class TorchTask:
                 correct(flat.flat_gradient[:n], flat.flat[:n], begun, there)
 
     def _states(self, flat: FlatModule, memory: Memory) -> tuple[Memory, Memory]:
-        """Return what the optimizer remembers of shared and of personal values: the member's, or nothing yet."""
+        """Return the optimizer's state for shared and for personal values: what the member kept, or a fresh one."""
         if not self.work.keep_state:
             return self._optimizer.init(flat.spec.n_trainable), self._optimizer.init(flat.n_personal)
         own = {name.removeprefix(_OWN): value for name, value in memory.items() if name.startswith(_OWN)}
         return memory, own
 
     def _noise_seed(self, seed: Seed, model: Vector) -> Seed:
-        """Return where the noise of local steps comes from: the round and the model it began with.
+        """Return the seed of the noise in local steps, which depends on the round and the model it began with.
 
-        A round that is played again from another model must not have the same noise: the difference would show both.
+        A round repeated from another model must not reuse the noise: the difference would reveal both.
         """
         return seed.for_values(model) if self.sample_noise else seed
 
@@ -390,7 +391,7 @@ class TorchTask:
             yield samples.at(places)
 
     def _steps(self, count: int) -> int:
-        """Return how many steps a member with so many samples takes in a round."""
+        """Return how many steps a member with `count` samples takes in a round."""
         size = self.work.batch
         return self.work.steps or self.work.epochs * (1 if size == "full" or size >= count else -(-count // size))
 
@@ -425,7 +426,7 @@ class TorchTask:
         flat.evaluate()
 
     def _at_work(self, seed: Seed | None) -> _AtWork:
-        """Lend out the process's one network, with one thread and torch's generator under `seed` (dropout)."""
+        """Lend out the process's only network, with one thread and torch's generator under `seed` (for dropout)."""
         return _AtWork(self._module(), seed)
 
     def _module(self) -> FlatModule:
@@ -451,14 +452,14 @@ class TorchTask:
             torch.set_rng_state(before)
         if not isinstance(model, torch.nn.Module):
             raise ModelError(
-                f"what makes the model returned {model!r:.40}, not a network",
+                f"the function that makes the model returned {model!r:.40}, not a network",
                 fix="give a class or a function that returns a torch.nn.Module",
             )
         return model
 
 
 class _AtWork:
-    """Holds what a process has only one of; a class, since a generator entered for every gradient shows in the time."""
+    """Holds the process's only network; a class, because entering a generator for every gradient shows in the time."""
 
     __slots__ = ("_device_generator", "_flat", "_generator", "_seed", "_thread")
 
@@ -494,5 +495,5 @@ def _one_by_one(batch: Batch) -> Iterator[Batch]:
 
 
 def _number(seed: Seed) -> int:
-    # The key is random already: drawing a word from it would cost more than the step's arithmetic.
+    # The key is already random; drawing a word from it would cost more than the step's arithmetic.
     return int.from_bytes(seed.key[:8], "little")

@@ -1,4 +1,4 @@
-"""The settings of local training, as plain checked values; reading them needs no torch."""
+"""The settings of local training as plain, checked values; importing them does not load torch."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class LocalWork:
     eps: float = 1e-8
     weight_decay: float = 0.0
     undecayed: tuple[str, ...] = ()  # patterns: tensors without weight decay
-    max_norm: float | None = None  # longer gradients of a batch are cut down to it
-    pace: Pace = "constant"  # of lr over the steps of a round: falls to 0
-    warmup: int = 0  # steps of a round over which lr rises from 0
+    max_norm: float | None = None  # longer gradients of a batch are scaled down to it
+    pace: Pace = "constant"  # how lr changes over the steps of a round: constant, or falling to 0
+    warmup: int = 0  # steps at the start of a round over which lr rises from 0
     keep_state: bool = False
     epochs: int = 1
     steps: int | None = None
@@ -47,7 +47,7 @@ class LocalWork:
     micro_batch: int | None = None  # samples differentiated at once, for large models; None: the whole batch
     send: Send = "delta"
     estimator: EstimatorName = "sgd"
-    refresh: float | None = None  # SVRG: chance that the snapshot moves in a round; None: batch/samples
+    refresh: float | None = None  # SVRG: probability that the snapshot moves in a round; None: batch/samples
     buffers: BufferPolicy = "average"
     keep: tuple[str, ...] = ()  # patterns: tensors that stay with their member
     device: str = "cpu"  # or auto, cuda, cuda:1, mps; see `eris.local.devices`
@@ -85,22 +85,26 @@ class LocalWork:
     def _check_combinations(self) -> None:
         if self.send == "delta" and self.estimator != "sgd":
             raise ConfigError(
-                f"estimator {self.estimator!r} with send = 'delta'", fix="use send = 'gradient'", key="local.estimator"
+                f"estimator {self.estimator!r} does not work with send = 'delta'",
+                fix="use send = 'gradient'",
+                key="local.estimator",
             )
         if self.send == "gradient" and (self.epochs, self.steps or 1) != (1, 1):
             raise ConfigError(
-                "send = 'gradient' with more than one local step", fix="use epochs = 1 and no steps", key="local.send"
+                "send = 'gradient' does not work with more than one local step",
+                fix="use epochs = 1 and no steps",
+                key="local.send",
             )
         if self.send == "gradient" and self.keep:
             raise ConfigError(
-                "send = 'gradient' takes no local step, and what stays at home would never be trained",
+                "send = 'gradient' takes no local step, so tensors that stay at home would never be trained",
                 fix="use send = 'delta', or no local.keep",
                 key="local.keep",
             )
         if self.momentum and self.optimizer != "sgd":
             raise ConfigError(
-                f"momentum is {self.momentum} with {self.optimizer}",
-                fix="set local.momentum = 0: its moments are local.betas",
+                f"local.momentum is {self.momentum}, but {self.optimizer} has no such momentum",
+                fix="set local.momentum = 0, and use local.betas instead",
                 key="local.momentum",
             )
 

@@ -1,7 +1,7 @@
-"""The update as a task returns it: float32 in one piece, or what can be made so without changing a value.
+"""Check the update that a task returns: one float32 vector, or an array that converts to one exactly.
 
-A peer and the simulator take it in through the same door. Rounding is a choice, and it is the task's: were it made
-here, nobody would notice that the last digits are gone.
+Peers and the simulator both call this. Rounding is left to the task: if it were done here, nobody would notice that the
+last digits are gone.
 
 >>> as_update(np.array([0.5, 9.0, 0.25, 9.0])[::2], 2).tolist()
 [0.5, 0.25]
@@ -25,16 +25,20 @@ __all__ = ["as_update"]
 
 
 def as_update(value: Any, n: int, *, peer: int | None = None, round: int | None = None) -> Vector:
-    """Return `value` itself if it is a contiguous float32 vector of length n, a copy where that is exact.
+    """Return `value` itself if it is a contiguous float32 vector of length n, or else an exact copy that is.
 
-    Anything else is refused with the reason. Values that are not finite are let through: they are another's affair.
+    Anything else is refused with the reason. Values that are not finite pass: they are checked elsewhere.
     """
     if isinstance(value, np.ndarray) and value.dtype == np.float32 and value.shape == (n,) and value.flags.c_contiguous:
         return value
     where = {key: place for key, place in (("peer", peer), ("round", round)) if place is not None}
     array = _array(value, where)
     if array.dtype.kind != "f" or array.shape != (n,):
-        raise TaskError(f"the update is {array.dtype} {array.shape}, not float32 ({n},)", fix="", **where)
+        raise TaskError(
+            f"the update is {array.dtype} {array.shape}, not float32 ({n},)",
+            fix="return one value for each trainable and buffer value of the spec",
+            **where,
+        )
     return _exact(array, where)
 
 
@@ -42,11 +46,13 @@ def _array(value: Any, where: dict[str, int]) -> NDArray[Any]:
     try:
         return np.asarray(value)
     except Exception as error:
-        raise TaskError(f"the update is no array but {type(value).__name__}: {error}", fix="", **where) from error
+        raise TaskError(
+            f"the update is a {type(value).__name__}, not an array: {error}", fix="return a numpy array", **where
+        ) from error
 
 
 def _exact(array: NDArray[Any], where: dict[str, int]) -> Vector:
-    with np.errstate(all="ignore"):  # what is too large or too small is found by the comparison
+    with np.errstate(all="ignore"):  # the comparison finds values that are too large or too small
         update = array.astype(np.float32)
     changed = int(np.count_nonzero((update != array) & ~np.isnan(array)))
     if changed:
