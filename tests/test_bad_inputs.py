@@ -391,7 +391,7 @@ def test_python_says_the_same(case: Case, written: Any, tmp_path: Path) -> None:
 def test_a_factory_that_returns_three(written: Any) -> None:
     name, changes = written(Case("lambda: 3", "both(x, classes)", ""))
     fix = "give a class or a function that returns a torch.nn.Module"
-    said = f"what makes the model returned 3, not a network: {fix}"
+    said = f"the function that makes the model returned 3, not a network: {fix}"
     module = importlib.import_module(name)
     with pytest.raises(eris.ModelError) as refused:
         eris.Federation(module.model, module.data, "eris", members=3)

@@ -349,7 +349,7 @@ def too_few(whole: Undivided) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ("divide", "says"), [(divided_wrongly, "to two members"), (too_few, "gave 1 parts for 3 members")]
+    ("divide", "says"), [(divided_wrongly, "to two members"), (too_few, "made 1 parts for 3 members")]
 )
 def test_a_partition_of_ones_own_must_divide(divide, says, monkeypatch):
     monkeypatch.setitem(PARTITIONS, "wrong", divide)

@@ -109,7 +109,7 @@ def test_settling_twice_changes_nothing(name):
         ("fedavg-ldp", ["privacy.epsilon=3.0", "privacy.noise_multiplier=1.0"], "given twice"),
         ("eris", ["privacy.epsilon=3.0"], "not clipped"),
         ("shater", [], "did you mean shatter"),
-        ("shatter", ["baselines.virtual_nodes=1", "baselines.virtual_degree=3"], "no graph of 5 nodes has 3"),
+        ("shatter", ["baselines.virtual_nodes=1", "baselines.virtual_degree=3"], "5 nodes cannot have 3"),
         ("shatter", ["participation=0.8"], "their own models"),
         ("ako", ["faults.link_failure=0.1"], "their own models"),
         ("gossip", ["server.rule=median"], "their own models"),

@@ -164,7 +164,7 @@ def test_partial_participation(eris):
         (("--panel", "svhn"), "no panel is named 'svhn': .*main-text"),
         (("--rate", "20"), "rate is '20', which would be bytes per second: write 20MB/s"),
         (("--omega", "19", "--keep", "5%"), "--keep and --omega set the same thing"),
-        (("--degree", 100), "no graph of 100 nodes has 100 neighbours"),
+        (("--degree", 100), "100 nodes cannot have 100 neighbours"),
         (("--advise", "--collude", 80), "80 of 50 aggregators collude"),
         (("--collude", 2), "--collude 2 is for advice"),
         (("nowhere.toml",), "no such configuration file"),

@@ -136,8 +136,8 @@ def test_the_planner_knows_it():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (["method=fedavg"], "a server, which adds up alone"),
-        (["method=gossip"], "nobody to take pads off"),
+        (["method=fedavg"], "one server, which aggregates alone"),
+        (["method=gossip"], "nobody could remove the pads"),
         (["method=eris", "server.rule=median"], "looks at every member's values"),
         (["method=eris", "server.optimizer=fednova", "local.epochs=1"], "sums of a few rounds would tell each"),
         (["method=scaffold", "local.epochs=1"], "sums of a few rounds would tell each"),

@@ -13,7 +13,7 @@ class BuiltIn:
 
     name: str
     about: str
-    samples: tuple[int, int] | None  # to train and to test on; None: a number for each member, which the task decides
+    samples: tuple[int, int] | None  # training and test samples; None: so many per member, which the task decides
     edition: str
     source: str
 
@@ -29,11 +29,11 @@ BUILT_IN: dict[str, BuiltIn] = {
         ),
         BuiltIn("synthetic", "made-up blobs, 28 × 28 grey", (1000, 250), "synthetic", _SEED),
         BuiltIn(
-            "synthetic-clouds", "made-up points of 3 classes, with a linear model of their own", None,
-            "synthetic, 20 points a member or data.samples, 200 to test on", _SEED,
+            "synthetic-clouds", "made-up points of 3 classes, with their own linear model", None,
+            "synthetic, 20 points per member or data.samples, 200 to test on", _SEED,
         ),
         BuiltIn(
-            "synthetic-quadratic", "made-up quadratics, one a member; model.options = {n = …} values", None,
+            "synthetic-quadratic", "made-up quadratics, one per member; model.options = {n = …} values", None,
             "synthetic", _SEED,
         ),
     )

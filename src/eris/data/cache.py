@@ -99,7 +99,7 @@ def keep_folder(manifest: CacheManifest, fresh: Path) -> CacheManifest:
 
 
 def manifest_of(name: str) -> CacheManifest | None:
-    """Return the manifest of a set that is there."""
+    """Return the manifest of a set; None if the set is not in the cache."""
     path = cache_folder() / name / _MANIFEST
     try:
         content = json.loads(path.read_bytes())
@@ -112,7 +112,7 @@ def manifest_of(name: str) -> CacheManifest | None:
 
 
 def read_columns(manifest: CacheManifest) -> Found:
-    """Return a kept set after checking every file; arrays are mapped, not read."""
+    """Return a set from the cache after checking every file; arrays are mapped, not read."""
     found: Found = {}
     folder = checked_folder(manifest)
     for file in manifest.files:
@@ -122,7 +122,7 @@ def read_columns(manifest: CacheManifest) -> Found:
 
 
 def checked_folder(manifest: CacheManifest) -> Path:
-    """Return a kept folder after checking every file in it."""
+    """Return a folder from the cache after checking every file in it."""
     folder = cache_folder() / manifest.name
     for file, (size, digest) in manifest.files.items():
         path = folder / file

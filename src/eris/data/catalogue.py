@@ -238,7 +238,7 @@ _ENTRIES = (
 CATALOGUE: dict[str, CatalogueEntry] = {entry.name: entry for entry in _ENTRIES}
 
 
-# Ours are entries, which lie in the package or are fetched; somebody else's is whatever a task takes for data.
+# Our own sets are entries, in the package or to be fetched; other people's are anything that a task takes as data.
 DATASETS: Registry[Any] = Registry(
     "data set",
     "eris.datasets",
@@ -248,7 +248,7 @@ DATASETS: Registry[Any] = Registry(
 
 
 def is_ours(name: str) -> bool:
-    """Return whether a set is built in or in the catalogue, not from somebody else's module."""
+    """Return whether a set is built in or in the catalogue, rather than from somebody else's module."""
     return name in BUILT_IN or name in CATALOGUE
 
 
@@ -258,5 +258,7 @@ def entry_by_name(name: str) -> CatalogueEntry:
     if found is None:
         with concerning("data.name"):
             what = DATASETS.find(name)
-        raise ConfigError(f"{name} is not fetched ({type(what).__name__})", fix="it is there already")
+        raise ConfigError(
+            f"{name} does not need to be fetched ({type(what).__name__})", fix="use it by its name: it is here already"
+        )
     return found

@@ -56,7 +56,7 @@ def _joined(parts: list[tuple[NDArray[np.uint8], NDArray[np.int64]]]) -> Columns
 def _binary(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     content = np.fromfile(path, np.uint8)
     if content.size % _ROW:
-        raise DataError(f"{path.name} is damaged: {content.size} bytes are no multiple of {_ROW}")
+        raise DataError(f"{path.name} is damaged: {content.size} bytes are not a multiple of {_ROW}")
     rows = content.reshape(-1, _ROW)
     return rows[:, 1:], rows[:, 0].astype(np.int64)
 
@@ -66,7 +66,7 @@ def _batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         batch = read_pickled_arrays(path.read_bytes(), "u1", encoding="bytes")
         pixels, labels = np.asarray(batch[b"data"], np.uint8), np.asarray(batch[b"labels"], np.int64)
     except (pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise DataError(f"{path.name} is damaged or no CIFAR batch: {error}") from error
+        raise DataError(f"{path.name} is damaged or not a CIFAR batch: {error}") from error
     if pixels.shape != (len(labels), _ROW - 1):
         raise DataError(f"{path.name} is damaged: pictures {pixels.shape}, {len(labels)} labels")
     return pixels, labels

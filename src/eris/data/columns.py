@@ -43,14 +43,14 @@ def find(folder: Path, *names: str) -> Path:
     for name in names:
         if matches := sorted(path for path in folder.rglob(name) if path.is_file()):
             return matches[0]
-    raise DataError(f"no {' or '.join(names)}")
+    raise DataError(f"there is no {' or '.join(names)}")
 
 
 def find_all(folder: Path, pattern: str) -> list[Path]:
     """Return the files below `folder` that match, in order of their names."""
     if matches := sorted(path for path in folder.rglob(pattern) if path.is_file()):
         return matches
-    raise DataError(f"no {pattern}")
+    raise DataError(f"there is no {pattern}")
 
 
 def json_lines(path: Path) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ def json_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def divided(columns: Columns, test_share: float, name: str, *, groups: NDArray[np.int64] | None = None) -> Found:
-    """Divide a set without an official test split by a fixed public seed; a group never falls apart."""
+    """Divide a set that has no official test split, by a fixed public seed; a group always stays together."""
     count = len(next(iter(columns.values())))
     keys = np.arange(count) if groups is None else groups
     names = np.unique(keys)

@@ -1,4 +1,4 @@
-"""What a data set is: two splits, the names of its classes, and where it came from.
+"""The data set: two splits, the names of its classes, and where it came from.
 
 Pictures stay bytes, as they were published; `Images.take` hands out normalised float32. Texts stay strings.
 
@@ -76,7 +76,10 @@ class Images:
         if self.pixels.dtype != np.uint8 or self.pixels.ndim not in (3, 4):
             raise DataError(f"pictures are {self.pixels.dtype}{self.pixels.shape}", fix="use bytes, N × H × W (× C)")
         if not len(self.mean) == len(self.std) == self.channels:
-            raise DataError(f"{self.channels} channels, but mean {self.mean} and std {self.std}")
+            raise DataError(
+                f"pictures have {self.channels} channels, but mean is {self.mean} and std is {self.std}",
+                fix="give one mean and one std for each channel",
+            )
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -101,7 +104,7 @@ class Images:
 
     @cached_property
     def _values(self) -> list[NDArray[np.float32]]:
-        # A byte has 256 values: normalising is looking one up, rounded once from float64.
+        # A byte has 256 values, so normalising is a table lookup; each entry is rounded once from float64.
         levels = np.arange(256, dtype=np.float64) / 255
         return [((levels - mean) / std).astype(np.float32) for mean, std in zip(self.mean, self.std, strict=True)]
 
@@ -117,7 +120,7 @@ class Texts:
 
     def __post_init__(self) -> None:
         if (self.labels is None) == (self.summaries is None):
-            raise DataError("texts need either labels or summaries")
+            raise DataError("texts have both labels and summaries, or neither", fix="give one of the two")
         lengths = [len(self.texts)] + [
             len(part) for part in (self.labels, self.summaries, self.ids) if part is not None
         ]
@@ -172,4 +175,6 @@ class Dataset(Generic[Split]):
 
 def _require_equal_lengths(*lengths: int | None) -> None:
     if len({length for length in lengths if length is not None}) > 1:
-        raise DataError(f"parts of a data set have different lengths: {lengths}")
+        raise DataError(
+            f"parts of a data set have different lengths: {lengths}", fix="give one entry for each sample in each part"
+        )

@@ -14,7 +14,7 @@ from eris.errors import DataError, MissingExtra
 __all__ = ["FACE_SIDE", "aligned", "read_face_crops", "read_face_snapshots"]
 
 FACE_SIDE = 64
-_EYES = ((0.34, 0.42), (0.66, 0.42))  # where the eyes come to lie, as shares of the side: much as in CelebA
+_EYES = ((0.34, 0.42), (0.66, 0.42))  # where the eyes end up, as shares of the side: much as in CelebA
 
 Point = tuple[float, float]
 
@@ -40,7 +40,7 @@ def read_face_snapshots(folder: Path) -> Found:
 
 
 def aligned(picture: NDArray[np.uint8], left: Point, right: Point, side: int = FACE_SIDE) -> NDArray[np.uint8]:
-    """Cut out a square with the eyes where those of all faces are; beyond its edge a picture goes on as it ends there.
+    """Cut out a square with the eyes in the standard places; beyond a picture's edge, its last pixels are repeated.
 
     >>> face = np.zeros((80, 80), np.uint8)
     >>> face[28:33, 25:30] = face[28:33, 57:62] = 255
@@ -55,7 +55,7 @@ def aligned(picture: NDArray[np.uint8], left: Point, right: Point, side: int = F
     (first_x, first_y), (second_x, _) = _EYES
     wide = (right[0] - left[0]) / (second_x - first_x)
     if wide <= 0:
-        raise DataError(f"eyes at {left} and {right}", fix="give the eye that lies further left first")
+        raise DataError(f"the eyes are at {left} and {right}", fix="give the eye that is further left first")
     margin = int(wide) + 1
     corner_x = margin + left[0] + 0.5 - first_x * wide
     corner_y = margin + (left[1] + right[1]) / 2 + 0.5 - first_y * wide

@@ -60,7 +60,7 @@ def get(name: str, *, path: Path | None = None, progress: Progress | None = None
             failures.append(f"{_label(source)}: {error}")
     raise DataError(
         f"{name} could not be fetched from any source:\n  - " + "\n  - ".join(failures),
-        fix=f"give your own copy with `eris data get {name} --from PATH`, or fix one of the above",
+        fix=f"fix one of these, or give your own copy: `eris data get {name} --from PATH`",
     )
 
 
@@ -114,11 +114,11 @@ def _read(entry: CatalogueEntry, content: Path) -> Found:
             failures.append(str(error))
         except (DataError, KeyError, ValueError, TypeError, OSError, StopIteration) as error:
             failures.append(str(error) or type(error).__name__)
-    raise DataError(f"no known layout ({'; '.join(dict.fromkeys(failures))})")
+    raise DataError(f"the files have no known layout ({'; '.join(dict.fromkeys(failures))})")
 
 
 def _edition(entry: CatalogueEntry, found: Found) -> Facts:
-    """Return the first edition whose facts fit, else what speaks against the one with that number of samples."""
+    """Return the first edition whose facts match; otherwise raise what is wrong with the closest one."""
     complaints: dict[int, DataError] = {}
     for facts in entry.editions:
         try:
@@ -138,7 +138,9 @@ def _keep(entry: CatalogueEntry, facts: Facts, found: Found, source: str) -> Cac
 
 def _stay(entry: CatalogueEntry, folder: Path) -> CacheManifest:
     if not folder.is_dir():
-        raise DataError(f"{entry.name} stays a folder of pictures, {folder.name} is a file", fix="unpack it first")
+        raise DataError(
+            f"{entry.name} must be a folder of pictures, but {folder.name} is a file", fix="unpack it first"
+        )
     dataset = folder_dataset(entry, folder, entry.size)
     samples = {"train": len(dataset.train), "test": len(dataset.test)}
     where = str(folder.resolve())

@@ -34,7 +34,10 @@ def _official(entry: CatalogueEntry, folder: Path, size: int) -> Dataset[ImageFi
     classes, files, labels = labelled_files(folder / "train")
     other, held_files, held_labels = labelled_files(held)
     if other != classes:
-        raise DataError(f"train/ has {len(classes)} classes, {held.name}/ has {len(other)}; their names differ")
+        raise DataError(
+            f"train/ has {len(classes)} classes, {held.name}/ has {len(other)}, and their names differ",
+            fix="give both the same class folders",
+        )
     train = ImageFiles(files, labels, entry.mean, entry.std, size)
     test = ImageFiles(held_files, held_labels, entry.mean, entry.std, size)
     return Dataset(entry.name, "local files", classes, train, test)

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, as the parquet files it makes of every set."""
+"""Fetch data sets from the Hugging Face hub, as the parquet files that it makes of every set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eris.errors import DataError
 
 __all__ = ["Hub"]
 
-# In a process of its own: a time limit can end it, and what it imports stays out of this one.
+# Run in a separate process: a time limit can end it, and its imports stay out of this process.
 _DOWNLOAD = """
 import sys
 from huggingface_hub import snapshot_download
@@ -39,7 +39,7 @@ class Hub:
             if importlib.util.find_spec(package) is None:
                 raise DataError(f"the package {package} is not installed (pip install 'eris-fl[hub]')")
         if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
-            raise DataError("HF_HUB_OFFLINE is set")
+            raise DataError("HF_HUB_OFFLINE is set, so the hub is not asked")
         content = folder / "content"
         content.mkdir()
         patterns = [f"{self.configuration}/{split}/*.parquet" for split in ("train", "test")]

@@ -38,7 +38,7 @@ def parse_idx(content: bytes, dimensions: int) -> NDArray[np.uint8]:
         raise DataError(f"not an IDX file of bytes in {dimensions} dimensions")
     shape = tuple(int.from_bytes(content[4 + 4 * i : 8 + 4 * i], "big") for i in range(dimensions))
     if len(content) - start != math.prod(shape):
-        raise DataError(f"the IDX file promises {shape} bytes and holds {len(content) - start}")
+        raise DataError(f"the IDX file announces {shape} bytes but holds {len(content) - start}")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 

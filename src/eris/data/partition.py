@@ -1,6 +1,6 @@
 """Divide samples among members.
 
-A way of dividing gives every member a part; from its part a member takes, in random order, N training samples and
+A partition gives every member a part; from its part a member takes, in random order, N training samples and
 `validation`·N more for validation. All of it follows from one public seed, so every peer can compute it.
 
 >>> from eris.seeds import public_root
@@ -32,9 +32,9 @@ Parts = list[Indices]
 
 @dataclass(frozen=True, eq=False)
 class Undivided:
-    """The undivided train split: what a partition may look at.
+    """The undivided train split, as a partition sees it.
 
-    Your own partitions read `members`, `count`, `labels` and `ids`, and draw from `seed`, which all peers share.
+    Partitions of your own read `members`, `count`, `labels` and `ids`, and draw from `seed`, which all peers share.
     """
 
     count: int
@@ -61,7 +61,7 @@ class Partition:
     kind: str
     train: Sequence[Indices]
     validation: tuple[Indices, ...]
-    tests: tuple[Indices, ...] = ()  # in the test split, where members have tests of their own
+    tests: tuple[Indices, ...] = ()  # places in the test split, if members have tests of their own
 
     def __repr__(self) -> str:
         sizes = [len(part) for part in self.train]
@@ -92,9 +92,9 @@ def partition(
     drawn from Dir(α). ``label-skew``: a member has `classes_per_member` classes. ``quantity-skew``: the sizes of the
     parts are drawn from Dir(α), classes are mixed. ``natural``: `ids` (writer, speaker, hospital) stay whole.
 
-    `labels` may be just the number of samples where there are no classes and the way of dividing needs none.
-    `samples` is N for each member (all it has, if that is less); `validation` = 0.3 adds 3 validation samples to every
-    10 training samples.
+    `labels` may be just the number of samples if there are no classes and the partition needs none. `samples` is N for
+    each member (all it has, if that is less); `validation` = 0.3 adds 3 validation samples to every 10 training
+    samples. `options` are arguments of a partition of your own.
     """
     count = labels if isinstance(labels, int) else len(labels)
     _check(count, members, samples, validation)
@@ -120,11 +120,13 @@ def _check(count: int, members: int, samples: int | None, validation: float) -> 
         )
     if samples is not None and samples < 1:
         raise ConfigError(
-            f"samples per member is {samples}", fix="use 1 or more, or leave it out for all", key="data.samples"
+            f"data.samples is {samples}", fix="use 1 or more, or leave it out to use all", key="data.samples"
         )
     if not 0 <= validation < float("inf"):
         raise ConfigError(
-            f"validation is {validation}", fix="give validation samples per training sample, ≥ 0", key="data.validation"
+            f"data.validation is {validation}",
+            fix="give the number of validation samples per training sample, 0 or more",
+            key="data.validation",
         )
 
 
@@ -136,19 +138,23 @@ def _divided(kind: str, whole: Undivided, options: Mapping[str, Any]) -> Parts:
         raise
     except Exception as error:
         raise DataError(
-            f"partition {kind!r} failed: {type(error).__name__}: {error}", fix="fix that function"
+            f"partition {kind!r} failed: {type(error).__name__}: {error}", fix="correct that function"
         ) from error
 
 
 def _checked(kind: str, whole: Undivided, parts: Parts) -> Parts:
     """Refuse parts that are not one for each member, with every sample at most once."""
     if len(parts) != whole.members:
-        raise DataError(f"partition {kind!r} gave {len(parts)} parts for {whole.members} members", fix="give one each")
+        raise DataError(
+            f"partition {kind!r} made {len(parts)} parts for {whole.members} members", fix="return one for each member"
+        )
     places = np.concatenate([np.asarray(part, np.int64) for part in parts])
     if places.size and not 0 <= places.min() <= places.max() < whole.count:
-        raise DataError(f"partition {kind!r} gave a sample beyond the {whole.count} there are", fix="use their places")
+        raise DataError(
+            f"partition {kind!r} used a sample that does not exist", fix=f"use numbers 0 … {whole.count - 1}"
+        )
     if len(np.unique(places)) != len(places):
-        raise DataError(f"partition {kind!r} gave a sample to two members", fix="give every sample once")
+        raise DataError(f"partition {kind!r} gave a sample to two members", fix="give every sample to one member only")
     return [np.asarray(part, np.int64) for part in parts]
 
 
@@ -164,7 +170,7 @@ def _quantity_skew(whole: Undivided) -> Parts:
 
 
 def _share(part: Indices, seed: Seed, samples: int | None, validation: float) -> tuple[Indices, Indices]:
-    # What a member has bounds N from above; validation keeps its ratio to N then.
+    # N is at most what a member has; validation then keeps its ratio to N.
     most = int(len(part) / (1 + validation) + 1e-9)
     train = most if samples is None else min(samples, most)
     held = int(train * validation + 1e-9)
@@ -217,12 +223,12 @@ def _label_skew(whole: Undivided) -> Parts:
     classes = np.unique(labels)
     if not 1 <= classes_per_member <= len(classes):
         raise ConfigError(
-            f"classes per member is {classes_per_member}, the data has {len(classes)} classes",
+            f"data.classes_per_member is {classes_per_member}, but the data has {len(classes)} classes",
             fix=f"use 1 … {len(classes)}",
             key="data.classes_per_member",
         )
-    # One random order of the classes, dealt round and round: any run of C neighbours is without repetition, and every
-    # class is held by the same number of members, give or take one. Classes that nobody holds are left out.
+    # One random order of the classes, dealt round and round: any C neighbours in it are distinct, and every class is
+    # held by the same number of members, give or take one. Classes that nobody holds are left out.
     order = classes[seed.child("classes").permutation(len(classes))]
     dealt = order[np.arange(members * classes_per_member) % len(classes)].reshape(members, classes_per_member)
     dealt = dealt[seed.child("members").permutation(members)]
@@ -248,7 +254,9 @@ def _natural(whole: Undivided) -> Parts:
     names = np.unique(ids)
     if len(names) < members:
         raise ConfigError(
-            f"{len(names)} natural ids for {members} members", fix=f"use at most {len(names)} members", key="members"
+            f"the data has {len(names)} natural ids for {members} members",
+            fix=f"use at most {len(names)} members",
+            key="members",
         )
     order = names[seed.permutation(len(names))]
     return [np.flatnonzero(np.isin(ids, order[member::members])) for member in range(members)]

@@ -40,11 +40,11 @@ class _ArraysOnly(pickle.Unpickler):
             return _PickledArray
         if module == "numpy" and name in ("ndarray", "dtype"):
             return partial(_ElementType, self._kind)
-        raise pickle.UnpicklingError(f"it wants to use {module}.{name}")
+        raise pickle.UnpicklingError(f"it refers to {module}.{name}, which is not allowed")
 
 
 class _ElementType:
-    """The one dtype that is let in."""
+    """The one dtype that is allowed."""
 
     def __init__(self, kind: str, code: object = None, *_: object) -> None:
         if code not in (kind, kind.encode()):
@@ -58,7 +58,7 @@ class _ElementType:
 
 
 class _PickledArray:
-    """What a pickle says about an array; becomes one by `numpy.asarray`."""
+    """A pickle's description of an array; `numpy.asarray` makes it one."""
 
     def __init__(self, *_: object) -> None:
         self._array: NDArray[Any] = np.zeros(0, np.uint8)
@@ -67,7 +67,7 @@ class _PickledArray:
         """Take shape and bytes."""
         _, shape, kind, by_column, content = state
         if not isinstance(kind, _ElementType) or not isinstance(content, bytes):
-            raise pickle.UnpicklingError("it holds an array of something else")
+            raise pickle.UnpicklingError("it holds an array of another type")
         self._array = np.frombuffer(content, kind.dtype).reshape(shape, order="F" if by_column else "C")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:

@@ -56,7 +56,7 @@ def labelled_files(folder: Path) -> tuple[tuple[str, ...], list[Path], Labels]:
         files += pictures
         labels += [label] * len(pictures)
     if not files:
-        raise DataError(f"{folder.name}/ holds no class folders with pictures")
+        raise DataError(f"{folder.name}/ has no class folders with pictures")
     return tuple(classes), files, np.array(labels, np.int64)
 
 

@@ -72,7 +72,9 @@ def _make(config: Config, spec: ModelSpec, public: Seed) -> Ako:
     n, partitions, members = spec.n_trainable, settings.partitions, config.members
     if partitions > n:
         raise ConfigError(
-            f"{partitions} partitions of {n} coordinates", fix="use as many or fewer", key="options.ako.partitions"
+            f"{n} coordinates cannot be cut into {partitions} partitions",
+            fix=f"use {n} or fewer",
+            key="options.ako.partitions",
         )
     weight = np.float32(1 / members if settings.combine == "mean" else 1)
     return Ako(contiguous(n, partitions), members, weight, np.zeros((members, n), np.float32))

@@ -17,7 +17,7 @@ from eris.transforms.named import COMPRESSORS
 
 __all__ = ["COMPRESSED", "chosen_compressor"]
 
-_SAMPLE = 1 << 14  # values that a compressor is tried on, to foresee what it makes of more
+_SAMPLE = 1 << 14  # values that a compressor is tried on, to estimate the size of more
 
 
 def chosen_compressor(config: Config) -> Compressor:

@@ -46,7 +46,10 @@ class Exchange(Protocol):
         ...
 
     def play(self, round: int, models: Models, updates: Models, send: Send) -> None:
-        """Move `models` in place from the start of the round, given everybody's updates (start − end)."""
+        """Play one round: hand messages to `send` and move all `models` in place.
+
+        `models` holds each member's model at the start of the round, `updates` its start − end after training.
+        """
         ...
 
     def state(self) -> dict[str, Models]:
@@ -58,6 +61,6 @@ MakeExchange = Callable[[Config, ModelSpec, Seed], Exchange]
 
 
 def subtract(models: Models, updates: Models) -> None:
-    """Let every member take its own step."""
+    """Move every member's model by its own update, in place."""
     for model, update in zip(models, updates, strict=True):
         model -= update

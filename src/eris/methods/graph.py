@@ -24,7 +24,7 @@ def regular_graph(nodes: int, degree: int, seed: Seed) -> Neighbours:
     [3, 3, 3, 3, 3, 3]
     """
     check_degree(nodes, degree)
-    if 2 * degree > nodes - 1:  # few edges are missing: those are drawn
+    if 2 * degree > nodes - 1:  # nearly complete: draw the missing edges instead
         missing = regular_graph(nodes, nodes - 1 - degree, seed)
         return tuple(
             tuple(other for other in range(nodes) if other != node and other not in missing[node])
@@ -42,8 +42,8 @@ def check_degree(nodes: int, degree: int) -> None:
     """Refuse a degree that no graph of this size can have."""
     if degree >= nodes or degree * nodes % 2:
         raise ConfigError(
-            f"no graph of {nodes} nodes has {degree} neighbours at each",
-            fix="use a degree below the number of nodes, with an even product of the two",
+            f"{nodes} nodes cannot have {degree} neighbours each",
+            fix="use a degree below the number of nodes; one of the two must be even",
         )
 
 

@@ -14,13 +14,13 @@ MASKED_FROM = 4  # members: with three, two that collude see the third, masks or
 
 
 def is_masked(config: Config) -> bool:
-    """Whether contributions are masked."""
+    """Return whether contributions are masked."""
     return config.privacy.masking == "pairs"
 
 
 def unmaskers_of(name: str, config: Config) -> int:
     """Return how many unmaskers each shard has under this method and configuration."""
-    from eris.methods import with_defaults  # it knows all methods, and they know this module
+    from eris.methods import with_defaults  # here, because methods import this module
 
     completed = with_defaults(config, name)
     return completed.privacy.unmaskers if is_masked(completed) else 0
@@ -33,23 +33,28 @@ def smallest_sum(config: Config) -> int:
 
 
 def check_masked(config: Config, method: Method, members: int) -> None:
-    """Refuse masking if nobody could unmask, or nothing is masked."""
+    """Refuse masking if nobody could unmask, and its settings if nothing is masked."""
     privacy, shards = config.privacy, config.shards
     if not is_masked(config):
         if privacy.unmaskers != 1:
-            raise ConfigError("nothing is masked", fix="set privacy.masking = 'pairs' too", key="privacy.unmaskers")
+            raise ConfigError(
+                "privacy.unmaskers is set, but nothing is masked",
+                fix="set privacy.masking = 'pairs' too",
+                key="privacy.unmaskers",
+            )
         return
     if method.server or method.exchange is not None:
-        who = "has a server, which adds up alone" if method.server else "has no aggregators"
+        who = "has one server, which aggregates alone" if method.server else "has no aggregators"
         raise ConfigError(
-            f"{method.name} {who}: there is nobody to take pads off",
-            fix="use eris with aggregators = 1: it trains to the bits of fedavg in fixed point",
+            f"{method.name} {who}: nobody could remove the pads",
+            fix="use eris with aggregators = 1: it gives the same bits as fedavg in fixed point",
             key="privacy.masking",
         )
     least = shards.replicas + privacy.unmaskers
     if members < max(least, 2):
         raise ConfigError(
-            f"{members} members: {shards.replicas} of them aggregate a shard, {privacy.unmaskers} others unmask it",
-            fix=f"use {max(least, 3)} members or more; with three, two that collude see the third",
+            f"there are only {members} members, but each shard needs {shards.replicas} to aggregate it "
+            f"and {privacy.unmaskers} others to unmask it",
+            fix=f"use {max(least, 3)} members or more (of three, two that collude can see the third)",
             key="privacy.masking",
         )

@@ -1,4 +1,4 @@
-"""What a method is: a named composition of transforms over one or many aggregators, or its own exchange.
+"""The method: a named composition of transforms over one or many aggregators, or an exchange of its own.
 
 A method knows everything about itself: its options, what members do locally, how many bytes leave and who sees them.
 Planner, report, exposure and documentation ask it.
@@ -64,13 +64,12 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class MethodFacts:
-    """What is known of a method's round in advance; whatever is left out follows from the method's parts.
+    """What is known of a method's round in advance; anything left out follows from the method's parts.
 
-    `kept` is the share of an update that leaves a member and `upload` the bytes it takes (for one server; shards add
-    up to it); `download` are the bytes of what is published, the whole model unless said. Members of a method with an
-    exchange send `messages`: how many each way, and the bytes of one. `sight` is what a coalition of a
-    given size sees of them. `vectors` counts vectors as long as the model that travel beside the update, in both
-    directions.
+    `kept` is the share of an update that leaves a member, and `upload` the bytes it takes (for one server; shards add
+    up to it). `download` are the bytes of what is published; by default, the whole model. In a method with an exchange,
+    `messages` says how many a member sends each way and the bytes of one, and `sight` what a coalition of a given size
+    sees of them. `vectors` counts vectors as long as the model that travel beside the update, in both directions.
     """
 
     kept: Callable[[Planned], float] | None = None
@@ -99,7 +98,7 @@ class Method:
         with_defaults: fills in the settings that make the method; applying it twice changes nothing. It may also name
             a correction of local gradients (`local.correction`).
         exchange: members have their own models and exchange messages; nobody aggregates.
-        sends_models: what goes through the exchange; otherwise gradients do.
+        sends_models: models go through the exchange; otherwise gradients do.
         label: what tables and plots call it.
         options: the settings of the method's own table, `[options.NAME]`; read them with `settings`.
         transforms: come before everything else that is done to an update.
@@ -114,7 +113,7 @@ class Method:
     trusted: bool = False
     with_defaults: Callable[[Config], Config] = _as_it_is
     exchange: MakeExchange | None = None
-    sends_models: bool = True  # what goes through the exchange; else gradients
+    sends_models: bool = True  # through the exchange; otherwise gradients
     label: str = ""  # as tables and plots call it
     options: type[Any] = NoOptions  # a pydantic model, or a dataclass
     transforms: Callable[[Config], Sequence[Transform]] | None = None
@@ -136,7 +135,7 @@ class Method:
         return "; ".join(said)
 
     def settings(self, config: Config) -> Any:
-        """Return the method's own options: what a configuration gives, and the defaults of the others."""
+        """Return the method's own options: those that a configuration gives, and defaults for the rest."""
         table = config.options.get(self.name, {})
         try:
             return TypeAdapter(self.options).validate_json(json.dumps(table))
@@ -144,9 +143,9 @@ class Method:
             raise _explained(self, table, error) from None
 
     def completed(self, config: Config) -> Config:
-        """Return a configuration of this method alone, with everything that it leaves to defaults."""
+        """Return the configuration for this method alone, with all its defaults filled in."""
         config = self.with_defaults(config)
-        if config.privacy.masking == "pairs" and not (self.server or self.exchange):  # pads hide whole numbers
+        if config.privacy.masking == "pairs" and not (self.server or self.exchange):  # pads work on integers only
             config = config.model_copy(update={"server": config.server.model_copy(update={"encoding": "fixed"})})
         plain = TypeAdapter(self.options).dump_python(self.settings(config), mode="json", exclude_none=True)
         return config.model_copy(update={"options": {self.name: plain} if plain else {}})

@@ -38,7 +38,9 @@ def transform_by_name(name: str, **parameters: Any) -> Transform:
         parameters = parameters | {"compressor": _inner(parameters["compressor"])}
     made = call_with_options(name, TRANSFORMS.find(name), parameters)
     if not isinstance(made, Transform):
-        raise ConfigError(f"{name} made a {type(made).__name__}", fix="return an eris.transforms.Transform")
+        raise ConfigError(
+            f"transform {name} returned a {type(made).__name__}", fix="return an eris.transforms.Transform"
+        )
     return made
 
 

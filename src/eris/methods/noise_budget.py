@@ -1,8 +1,8 @@
 """How much noise a configuration asks for: the multiplier it gives, or the one its ε requires.
 
-By default ε is a budget for the whole run: noise is then so large that *all* rounds together spend no more. The paper
-reads its ε as one of a single round; `accounting = "per-round"` does the same, and the summary still says what all
-rounds came to.
+By default ε is a budget for the whole run: the noise is large enough that *all* rounds together spend no more. The
+paper's ε is for a single round; `accounting = "per-round"` reads it that way, and the summary still says what all
+rounds together spent.
 
 >>> from eris.config import load_config
 >>> config = load_config(changes=["rounds=140", "privacy.epsilon=10", "privacy.clip=1.0"])
@@ -27,21 +27,21 @@ from eris.transforms import Transform
 
 __all__ = ["SampleNoise", "common_steps", "local_steps", "multiplier", "on_steps", "on_sums", "on_update", "with_noise"]
 
-_EPSILON, _CLIP = 10.0, 1.0  # of the whole run, for a member; the paper's 10 is of each round, for a sample
+_EPSILON, _CLIP = 10.0, 1.0  # for a member, over the whole run; the paper's 10 is for a sample, in each round
 
 
 @dataclass(frozen=True, slots=True)
 class SampleNoise:
     """DP-SGD: every local step clips each sample's gradient to C and adds noise σC to their sum.
 
-    No amplification is claimed for batches that are part of the data: every step counts as one on all samples. What is
-    protected is a sample's *part* ("zero-out": its gradients are zero instead), not the number of samples: that leaves
-    with the update as its weight, divides the noisy sum, and fixes the batches.
+    No amplification by subsampling is claimed: every step counts as if it were on all samples. What is protected is a
+    sample's *part* ("zero-out": its gradients are zero instead), not the number of samples, which leaves with the
+    update as its weight, divides the noisy sum, and determines the batches.
     """
 
     multiplier: float
     bound: float
-    steps: int  # of a round, at the member that does most
+    steps: int  # per round, at the member that takes the most
 
     def spent(self, rounds: int, delta: float) -> Epsilon:
         """Return what a sample has spent if its member took part in `rounds` rounds."""
@@ -79,7 +79,7 @@ def multiplier(config: Config, steps: int = 1) -> float:
 def on_update(config: Config) -> list[Transform]:
     """Return clipping and noise on the update, if the configuration asks for them.
 
-    In fixed point noise comes behind the limit instead: `on_sums`.
+    In fixed point, noise is added after the limit instead: `on_sums`.
     """
     if config.privacy.unit == "sample":
         return []
@@ -89,11 +89,11 @@ def on_update(config: Config) -> list[Transform]:
 
 
 def on_sums(config: Config) -> RingNoise | None:
-    """Return the noise on whole numbers, if the configuration asks for it; shares of noise only if nobody sees one."""
+    """Return the noise on fixed-point integers, if the configuration asks for it; shares only with masked sums."""
     privacy = config.privacy
     noise = multiplier(config) if privacy.unit == "member" else 0.0
     if privacy.noise == "shares" and not noise:
-        what = "no noise is set" if privacy.unit == "member" else "noise of local steps is each member's own"
+        what = "no noise is set" if privacy.unit == "member" else "the noise of local steps is each member's own"
         raise ConfigError(
             f"{what}: there is nothing to share",
             fix="set privacy.epsilon or privacy.noise_multiplier (privacy.unit = 'member'), or privacy.noise = 'own'",
@@ -101,7 +101,7 @@ def on_sums(config: Config) -> RingNoise | None:
         )
     if privacy.noise == "shares" and privacy.masking == "none":
         raise ConfigError(
-            "a share of noise is enough for a sum only, and aggregators of plain shards see more than sums",
+            "a share of noise protects only a sum, but aggregators of plain shards see more than sums",
             fix="set privacy.masking = 'pairs', or privacy.noise = 'own'",
             key="privacy.noise",
         )
@@ -121,7 +121,7 @@ def on_steps(config: Config, samples: Sequence[int] | NDArray[np.int64]) -> Samp
         return None
     if config.local.estimator != "sgd":
         raise ConfigError(
-            f"estimator {config.local.estimator!r} uses a gradient more than once, DP-SGD accounts for one",
+            f"estimator {config.local.estimator!r} uses a gradient more than once, but DP-SGD accounts for one use",
             fix="use local.estimator = 'sgd'",
             key="local.estimator",
         )
@@ -146,7 +146,7 @@ def _checked(config: Config, noise: float) -> tuple[float, float]:
     if noise and not clip:
         raise ConfigError(
             f"noise_multiplier is {noise:.4g}, but updates are not clipped",
-            fix="set privacy.clip: noise says nothing about an update of unknown size",
+            fix="set privacy.clip: noise protects nothing if an update can have any size",
             key="privacy.clip",
         )
     return clip, noise

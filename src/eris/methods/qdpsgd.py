@@ -37,7 +37,7 @@ class QuantisedGossip:
     consensus: float
     levels: int
     tensor_sizes: tuple[int, ...]
-    seed: int  # of the run: what members round with is theirs
+    seed: int  # of the run; rounding uses each member's private root
     public: Seed = field(repr=False)
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ def _make(config: Config, spec: ModelSpec, public: Seed) -> QuantisedGossip:
 
 
 def _size(round: Planned) -> float:
-    """Return a model's size over its size in float32; of the scales, one for each tensor, one is counted."""
+    """Return a quantised model's size relative to float32, counting one scale (there is one for each tensor)."""
     bits = qsgd_max(QDPSGD.settings(round.config).levels + 1).code((round.n,)).bits
     return (-(-round.n * bits // 8) + 4 + 4 * round.buffers) / round.bytes
 

@@ -30,7 +30,7 @@ class ControlVariates(Transform):
     """Turn updates into changes of control variates and back; `lr` is the size of a local step."""
 
     needs_linear_rule = needs_steps = only_sums = True  # c = Σ w_k c_k holds for means only
-    shared_reference = False  # to an auditor it is a shift: c_k is known from where it began and what was sent since
+    shared_reference = False  # an auditor treats it as a shift: it knows c_k from its start and what was sent since
 
     def __init__(self, lr: float) -> None:
         self.lr = self.direction_per_value = lr  # directions are τη·(c + v̄), τ ≥ 1
@@ -92,12 +92,15 @@ def _check(config: Config) -> None:
     """Refuse settings that control variates were not derived for."""
     local, privacy = config.local, config.privacy
     impossible = {
-        "local.optimizer": (local.optimizer != "sgd", "its steps are no gradients: use sgd"),
-        "local.keep_state": (local.keep_state and local.momentum > 0, "kept momentum is no gradient of this round"),
+        "local.optimizer": (local.optimizer != "sgd", "its steps are not gradients: use sgd"),
+        "local.keep_state": (
+            local.keep_state and local.momentum > 0,
+            "momentum kept from earlier rounds is not a gradient of this one: set it to false",
+        ),
         "local.send": (local.send != "delta", "there are no local steps to correct: use delta"),
         "local.cohort": (local.cohort > 1, "members are corrected one by one: use 1"),
-        "server.optimizer": (config.server.optimizer == "fednova", "steps are made equal already: use fedavg"),
-        "privacy.clip": (privacy.clip > 0, "an update's bound says nothing of c: leave it out"),
+        "server.optimizer": (config.server.optimizer == "fednova", "scaffold already evens out steps: use fedavg"),
+        "privacy.clip": (privacy.clip > 0, "a bound on the update does not bound c: leave it out"),
         "privacy.noise_multiplier": (privacy.noise_multiplier > 0, "noise would stay in c: leave it out"),
         "privacy.epsilon": (not isinstance(privacy.epsilon, str), "noise would stay in c: leave it out"),
     }

@@ -1,12 +1,12 @@
-"""Shatter: a member speaks through l virtual nodes, each with one chunk of its model.
+"""Shatter: a member acts through l virtual nodes, each with one chunk of its model.
 
-All virtual nodes form a random graph in which each has r neighbours, redrawn every round from the public root. One
-sends its chunk (of the *model*, not of an update) to its neighbours, which hand it to their member; that takes, for
-every coordinate, the mean of its own value and those of the others it got. Chunks are cut within every tensor and stay
-the same for the run.
+All virtual nodes form a random graph in which each has r neighbours, redrawn every round from the public root. A node
+sends its chunk (of the *model*, not of an update) to its neighbours, which hand it to their member. For every
+coordinate, a member takes the mean of its own value and those it received. Chunks are cut within every tensor and stay
+the same for the whole run.
 
-A neighbour inside the same member brings nothing new and costs nothing. A chunk that reaches a member over two of its
-virtual nodes was sent twice but counts once.
+A neighbour inside the same member brings nothing new and costs nothing. A chunk that reaches a member through two of
+its virtual nodes was sent twice but counts once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from eris.shards.plan import ShardPlan, per_tensor
 
 __all__ = ["SHATTER", "Shatter"]
 
-Receivers = tuple[int, ...]  # real members, as often as they are reached
+Receivers = tuple[int, ...]  # real members, once for each time that they are reached
 
 
 @dataclass(frozen=True)

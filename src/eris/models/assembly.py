@@ -1,4 +1,4 @@
-"""A model by name and a data set become a task: pictures go in as they are, texts through the model's tokenizer.
+"""Build a task from a model and a data set: pictures go in as they are, texts through the model's tokenizer.
 
 >>> from eris.data import mnist_sample
 >>> from eris.seeds import public_root
@@ -53,12 +53,18 @@ def torch_task(
     objective: Objective | None = None,
     test_samples: int | None = None,
 ) -> TorchTask:
-    """Return the task of training `model`, by its name or as a function that builds it, on `dataset`.
+    """Return the task of training `model` on `dataset`.
 
-    `options` are the model's. For texts they also say how long they may get in tokens: `length` for a classifier,
-    `article` and `summary` for a language model, and `generate`, the longest summary that is written for ROUGE-1
-    (0: none). `objective` takes the place of cross-entropy, or of what summaries are scored by. `test_samples` limits
-    evaluation to the first so many of a fixed random order.
+    Args:
+        dataset: a data set of pictures or texts.
+        shares: which member has which samples.
+        model: a model by name, or a function that builds one.
+        options: the model's own. For texts they also bound lengths in tokens: `length` for a classifier, `article` and
+            `summary` for a language model, and `generate` for the summaries written for ROUGE-1 (0: none).
+        work: what a member does in a round.
+        gradient: computes the gradient of a batch, if not the plain mean.
+        objective: replaces cross-entropy, or the scoring of summaries.
+        test_samples: limits evaluation to the first so many of a fixed random order.
     """
     if isinstance(dataset.train, Texts):
         build = _classifier if dataset.train.labels is not None else _summariser
@@ -81,7 +87,7 @@ def torch_task(
 
 
 def _factory(model: str | ModelFactory, options: Mapping[str, Any]) -> ModelFactory:
-    """Return what builds the model; options are arguments of a name, a function was given its own."""
+    """Return a function that builds the model; `options` are for a model by name only."""
     return model_factory(model, **options) if isinstance(model, str) else model
 
 
@@ -113,8 +119,8 @@ def _tokenizer(model: str | ModelFactory, options: dict[str, Any]) -> Any:
     source = options.pop("tokenizer", None) or options.get("source") or (model if model in PRETRAINED_KINDS else None)
     if source is None:
         raise ConfigError(
-            f"model {model!r} gets texts, but has no tokenizer",
-            fix="set the model's option source (folder, hub id or pretrained name), or tokenizer for your own module",
+            f"model {model!r} is trained on texts but has no tokenizer",
+            fix="set its option source (folder, hub id or pretrained name) or, for a module of your own, tokenizer",
             key="model.options",
         )
     return tokenizer_of(str(source))

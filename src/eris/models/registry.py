@@ -1,7 +1,7 @@
 """Models by name.
 
-A model is built by a function or class that takes options and returns a `torch.nn.Module`; its initial weights come
-from torch's random generator, which is lent a seed for the time of building and given back as it was.
+A model is built by a function or class that takes options and returns a `torch.nn.Module`. Its initial weights come
+from torch's random generator, which is seeded while the model is built and restored afterwards.
 
 >>> model_names()[:4]
 ['language-model', 'lenet5', 'logistic', 'minilm-l6']
@@ -72,7 +72,9 @@ def model_by_name(name: str, **options: Any) -> torch.nn.Module:
         model = builder(**options)
     except TypeError as error:
         raise ConfigError(
-            f"model {name!r} cannot be built with {options}: {error}", fix="check [model]", key="model.options"
+            f"model {name!r} cannot be built with {options}: {error}",
+            fix="correct the options in [model]",
+            key="model.options",
         ) from error
     return _require_module(model)
 
@@ -84,14 +86,14 @@ def builder_of(name: str) -> Callable[..., Any]:
 
 
 def is_ours(name: str) -> bool:
-    """Return whether a name stands for a network that eris knows, not for one by its import path or of a package."""
+    """Return whether a name is that of eris's own network, rather than an import path or a package's."""
     return name not in PRETRAINED_KINDS and name in MODELS and MODELS.origin(name) == BUILT_IN
 
 
 def model_factory(name: str, **options: Any) -> ModelFactory:
     """Return a function without arguments that builds the model; it can be handed to a worker process."""
     if ":" not in name and name not in MODELS and name not in PRETRAINED_KINDS:
-        builder_of(name)  # says what there is
+        builder_of(name)  # raises, and lists the models there are
     return partial(model_by_name, name, **options)
 
 
@@ -100,7 +102,7 @@ def _require_module(model: Any) -> torch.nn.Module:
 
     if not isinstance(model, torch.nn.Module):
         raise ModelError(
-            f"what makes the model returned {model!r:.40}, not a network",
+            f"the function that makes the model returned {model!r:.40}, not a network",
             fix="give a class or a function that returns a torch.nn.Module",
         )
     return model

