@@ -53,7 +53,7 @@ def test_wrong_names_and_parameters_are_refused(name: str, params: dict[str, flo
 
 def test_a_rule_that_is_not_coordinate_wise_needs_one_aggregator() -> None:
     check_rule(Krum(), aggregators=1, chain=PLAIN)
-    with pytest.raises(ConfigError, match="not coordinate-wise: over 2 shards"):
+    with pytest.raises(ConfigError, match="not coordinate-wise: with 2 shards"):
         check_rule(Krum(), aggregators=2, chain=PLAIN)
 
 

@@ -176,7 +176,7 @@ class TestMemory:
             Staging([0], size=1, budget=-1)
 
     def test_refuses_messages_of_any_length(self) -> None:
-        with pytest.raises(InputError, match="neither the size nor the limit"):
+        with pytest.raises(InputError, match="staging needs the size or the limit"):
             Staging([0])
 
 

@@ -108,7 +108,7 @@ def test_values_on_a_level_are_sent_exactly():
 
 
 def test_tensor_sizes_must_fit():
-    with pytest.raises(InputError, match="tensors hold 7 values, the vector has 8"):
+    with pytest.raises(InputError, match="the tensors have 7 values, but the vector has 8"):
         qsgd_max(4).compress(normal(8), context(8, tensors=(3, 4)))
 
 

@@ -109,9 +109,9 @@ def test_a_gamma_that_makes_references_diverge_is_refused_where_n_is_known():
 @pytest.mark.parametrize(
     ("compressor", "options", "why"),
     [
-        (top_k(0.1), {}, "biased and gamma is 'paper'"),
-        (top_k(0.1), {"gamma": "diana"}, "biased and gamma"),
-        (bf16(), {"gamma": 0.5}, "biased and gamma"),
+        (top_k(0.1), {}, "biased, but gamma is 'paper'"),
+        (top_k(0.1), {"gamma": "diana"}, "biased, but gamma"),
+        (bf16(), {"gamma": 0.5}, "biased, but gamma"),
         (sign(), {"gamma": 1}, "no contraction"),
         (magnitude_prune(0.1), {"gamma": 1}, "no contraction"),
         (top_k(0.1), {"gamma": 1, "shared_reference": True}, "reference is shared"),

@@ -45,20 +45,20 @@ def rule_by_name(name: str, **params: Any) -> Rule:
     """
     if name in _LOOKS_AT_WHOLE_UPDATES:
         raise ConfigError(
-            f"rule {name!r} {_LOOKS_AT_WHOLE_UPDATES[name]}; an aggregator only has its shard of them",
+            f"rule {name!r} {_LOOKS_AT_WHOLE_UPDATES[name]}, but an aggregator only has its shard of them",
             fix=f"use a coordinate-wise rule: {sorted(RULES)}" + _member_side(name),
         )
     rule = call_with_options(f"rule {name!r}", RULES.find(name), params)
     if lacking := [part for part in _ASKED if not hasattr(rule, part)]:
-        raise ConfigError(f"rule {name!r} has no {', '.join(lacking)}", fix="see eris.aggregate.Rule")
+        raise ConfigError(f"rule {name!r} has no {', '.join(lacking)}", fix="add what eris.aggregate.Rule asks for")
     return rule
 
 
 def check_rule(rule: Rule, *, aggregators: int, chain: Chain) -> None:
-    """Refuse a rule that would mean something else over these shards or after this chain."""
+    """Refuse a rule whose result would change with the number of aggregators or make no sense after this chain."""
     if aggregators > 1 and not rule.coordinate_wise:
         raise ConfigError(
-            f"rule {rule.name!r} is not coordinate-wise: over {aggregators} shards it would give another result",
+            f"rule {rule.name!r} is not coordinate-wise: with {aggregators} shards its result would be different",
             fix=f"use one aggregator, or a coordinate-wise rule: {sorted(RULES)}",
         )
     if chain.needs_linear_rule and not rule.linear:

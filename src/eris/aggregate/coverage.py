@@ -1,4 +1,4 @@
-"""Which bytes of a message have arrived, when they come in chunks and in any order."""
+"""Keep track of which bytes of a message have arrived, in chunks and in any order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Coverage"]
 
 
 class Coverage:
-    """The stretches of [0, size) that are there, disjoint and in order; neighbours are merged.
+    """The stretches of [0, size) that have arrived, disjoint and in order; neighbours are merged.
 
     >>> arrived = Coverage(10)
     >>> arrived.add(4, 6)
@@ -28,7 +28,7 @@ class Coverage:
 
     @property
     def stretches(self) -> list[tuple[int, int]]:
-        """What is there."""
+        """The stretches that have arrived."""
         return list(zip(self._starts, self._stops, strict=True))
 
     @property
@@ -37,18 +37,18 @@ class Coverage:
         return not self.size or (self._starts == [0] and self._stops == [self.size])
 
     def overlaps(self, start: int, stop: int) -> bool:
-        """Whether any byte of [start, stop) is there already."""
+        """Return whether any byte of [start, stop) has already arrived."""
         first = bisect_right(self._stops, start)
         return start < stop and first < len(self._starts) and self._starts[first] < stop
 
     def common(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Return the stretches of [start, stop) that are there already."""
+        """Return the stretches of [start, stop) that have already arrived."""
         first, last = bisect_right(self._stops, start), bisect_left(self._starts, stop)
         pairs = zip(self._starts[first:last], self._stops[first:last], strict=True)
         return [(max(start, begin), min(stop, end)) for begin, end in pairs]
 
     def add(self, start: int, stop: int) -> None:
-        """Note that [start, stop) is there."""
+        """Record that [start, stop) has arrived."""
         if start == stop:
             return
         first, last = bisect_left(self._stops, start), bisect_right(self._starts, stop)

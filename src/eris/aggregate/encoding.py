@@ -1,10 +1,10 @@
 """How contributions are written so that they can be added up: as floats, or in fixed point (`server.encoding`).
 
-Floats are weighed and folded by the aggregator, once all are there, in ascending member id. In fixed point a member
-limits, weighs and rounds its values itself (`fixed_point` has the arithmetic); what travels are whole numbers modulo
-2³², and buffers modulo 2⁶⁴. An aggregator adds each contribution up when it is complete and keeps nothing of it.
+Floats are weighted and folded by the aggregator in ascending member id, once all have arrived. In fixed point a member
+limits, weights and rounds its values itself (`fixed_point` has the arithmetic) and sends integers modulo 2³², and
+buffers modulo 2⁶⁴. An aggregator adds each contribution as soon as it is complete, and does not keep it.
 
-Which chains may end in fixed point is a list (`check_fixed_point`), not whatever happens to run.
+Only chains known to work may end in fixed point (`check_fixed_point`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TOLERATED = 0.01  # share of a member's values that a configured limit may cut 
 
 
 class Words(NamedTuple):
-    """What values and buffers are written as, in uploads and in published shards."""
+    """The types in which values and buffers are written, in uploads and in published shards."""
 
     values: np.dtype[Any]
     buffers: np.dtype[Any]
@@ -50,7 +50,7 @@ RINGS = Words(np.dtype("<u4"), np.dtype("<u8"))
 
 @dataclass(frozen=True, slots=True)
 class FixedPoint:
-    """The encoding of a run: the limit R of all its rounds, or None where R follows what moved the model last."""
+    """Fixed point for a run: the limit R of all its rounds, or None if R follows what last moved the model."""
 
     limit: float | None = None
 
@@ -67,23 +67,23 @@ class FixedPoint:
         return self.limit if self.limit is not None else 2.0 ** math.ceil(math.log2(1 + omega))
 
     def next(self, largest: float, *, first: float, members: int) -> float:
-        """Return R of the next round, given the largest value of the directions that so many members just caused."""
+        """Return R of the next round, given the largest value of the last directions, over so many members."""
         return self.limit if self.limit is not None else next_limit(largest, first=first, members=members)
 
     def tolerates(self, limited: int, values: int) -> bool:
-        """Whether a member may send an update of which the limit cut this many values.
+        """Return whether a member may send an update in which the limit cut this many values.
 
-        A limit that follows the directions has grown sixteenfold by the next round if it was too low, as long as
-        somebody sends; a configured one never does, and would quietly train to something else.
+        A limit that follows the directions and is too low grows sixteenfold by the next round, as long as somebody
+        sends; a configured limit never grows, and would silently change the training.
         """
         return self.limit is None or limited <= _TOLERATED * values
 
 
 @dataclass(frozen=True, slots=True)
 class Ring32:
-    """The code of one member's values in one round: whole numbers modulo 2³², weighed already.
+    """The code of one member's values in one round: integers modulo 2³², already weighted.
 
-    An aggregator knows neither R nor has to: it adds symbols up. With both left out `decode` gives v·w/R.
+    An aggregator only adds symbols up, so it need not know R or the weight. Without both, `decode` gives v·w/R.
     """
 
     limit: float = 1.0
@@ -98,7 +98,7 @@ class Ring32:
         return RingScale(self.limit).encode(values, self.weight, out=out)
 
     def decode(self, symbols: NDArray[Any], scales: Vector, coordinates: Coordinates | None) -> Vector:
-        """Return z·2^−f/w: what member and others hold the contribution for."""
+        """Return z·2^−f/w, the values that a contribution stands for at its member and at everybody else."""
         del scales, coordinates
         return RingScale(self.limit).decode(symbols, self.weight)
 
@@ -107,39 +107,39 @@ def check_fixed_point(rule: Rule, chain: Chain) -> None:
     """Refuse all but a mean of uncompressed updates, or of random sparsifiers with shared masks."""
     if not isinstance(rule, WeightedMean):
         raise ConfigError(
-            f"rule {rule.name!r} looks at every member's values; in fixed point an aggregator has only their sum",
+            f"rule {rule.name!r} looks at every member's values, but in fixed point an aggregator has only their sum",
             fix="use server.rule = 'mean', or server.encoding = 'float'",
         )
     for transform in chain.transforms:
         if isinstance(transform, AddsNoise):
             raise ConfigError(
-                f"{transform!r} stands before the limit of fixed point, which would cut the tail off its noise",
-                fix="give it as [privacy] settings: it then comes behind the limit; or use server.encoding = 'float'",
+                f"{transform!r} comes before the limit of fixed point, which would cut off the tail of its noise",
+                fix="set noise in [privacy], which adds it after the limit; or use server.encoding = 'float'",
             )
         if not transform.only_sums:
             raise ConfigError(
                 f"{transform!r} is not known to work with fixed point",
                 fix="use clipping, control variates, shifts and shared random masks, or server.encoding = 'float'; "
-                "a transform of your own says only_sums = True if its way back needs nothing of single members",
+                "set only_sums = True on a transform of your own if its incoming needs nothing of single members",
             )
     _check_compressor(chain.compressor)
 
 
 def check_masking(rule: Rule, chain: Chain, *, steps: float = 0.0) -> None:
-    """Refuse what needs more of a member than its part of a sum: masked contributions are fixed point, and say less.
+    """Refuse rules and chains that need more of a member than its part of a sum: masked shards reveal only sums.
 
-    `steps` is how many local steps every member takes; 0 if that is each one's own affair.
+    `steps` is how many local steps every member takes; 0 if members differ.
     """
     try:
         check_fixed_point(rule, chain)
     except ConfigError as error:
         fix = error.fix.replace("server.encoding = 'float'", "privacy.masking = 'none'")
         raise ConfigError(error.what, fix=fix) from None
-    if chain.needs_steps and not steps:  # a sum of them would be of little use: see docs/methods.md
+    if chain.needs_steps and not steps:  # even a sum of them would reveal too much: see docs/methods.md
         raise ConfigError(
-            f"{chain.describe()} needs the mean number of local steps: the numbers stay while contributors change, so "
-            "sums of a few rounds would tell each member's",
-            fix="set local.steps (or local.batch = 'full'): then all take as many, and it need not be told; "
+            f"{chain.describe()} needs the mean number of local steps: members' numbers stay the same while "
+            "contributors change, so the sums of a few rounds would reveal each of them",
+            fix="set local.steps (or local.batch = 'full'), so that all take equally many and none need be sent; "
             "or privacy.masking = 'none'",
         )
 
@@ -148,11 +148,11 @@ def _check_compressor(compressor: Compressor) -> None:
     if isinstance(compressor, Identity) or (isinstance(compressor, Sparsifier) and compressor.shared_support):
         return
     if isinstance(compressor, Sparsifier):
-        reason = "lets members keep different coordinates: what one of them keeps alone is its own value in the sum"
+        reason = "lets members keep different coordinates: a value that only one of them keeps is bare in the sum"
     elif compressor.sparse:
-        reason = "keeps coordinates that depend on the values: what one member keeps alone is its own value in the sum"
+        reason = "keeps coordinates that depend on the values: a value that only one member keeps is bare in the sum"
     else:
-        reason = "writes values in a code of its own, whose symbols cannot be added up"
+        reason = "has its own code for values, whose symbols cannot be added up"
     raise ConfigError(
         f"{compressor!r} {reason}",
         fix="use identity, or rand_k, bernoulli or stratified_rand_k with shared masks; or server.encoding = 'float'",

@@ -1,16 +1,16 @@
-"""Updates as whole numbers modulo 2³² (ring32): their sum does not depend on the order in which they are added.
+"""Updates as integers modulo 2³² (ring32), whose sum does not depend on the order in which they are added.
 
-A float sum depends on its order, so contributions have to be staged until all are there and can be folded by ascending
-member id. Whole numbers can be added as they arrive, by whoever has them, in any order; and a random pad added to one
-hides it completely, which is what masked shards are made of.
+A float sum depends on its order, so contributions have to be staged until all have arrived and can be folded by
+ascending member id. Integers can be added as they arrive, in any order and by anybody; and a random pad added to one
+hides it completely, which is what masked shards rest on.
 
     limit   |v| ≤ R, R a power of two
     weigh   p = fl32(v · w)
     round   z = rint(p · 2^f),  f = 30 − log₂ R      (scaling by a power of two is exact)
     sum     S = Σ z_k  mod 2³²
 
-The limit stands *before* the weight: then |z_k| ≤ rint(w_k · 2³⁰), and as the weights sum to one, |S| ≤ 2³⁰ + K/2 never
-reaches the edge of the ring. Were v·w limited instead, four members at the limit would sum to 2³² ≡ 0 unnoticed.
+The limit comes *before* the weight: then |z_k| ≤ rint(w_k · 2³⁰), and as the weights sum to one, |S| ≤ 2³⁰ + K/2 never
+reaches the edge of the ring. If v·w were limited instead, four members at the limit would sum to 2³² ≡ 0 unnoticed.
 
 >>> scale = RingScale(1.0)
 >>> shares = [scale.encode(np.float32([0.5, -0.25]), np.float32(0.5)).values for _ in range(2)]
@@ -52,13 +52,13 @@ _Whole = TypeVar("_Whole", bound=NDArray[np.unsignedinteger[Any]])
 ONE = np.float32(1.0)
 _WHOLE = 30  # bits below the sign and one bit of room: the largest weighted value is 2³⁰
 _LEAST_LIMIT, _LARGEST_LIMIT = 2.0**-60, 2.0**60  # beyond them float32 products would be rounded away or overflow
-_HEADROOM = 16.0  # R lies so far above the largest value that moved the model last; see `next_limit`
-BUFFER_FRACTION = 32  # running variances may be large: buffers have 64 bits, half of them behind the point
-_LARGEST_BUFFER = 2.0**30  # before it is weighed, so that a sum is below 2⁶² and the edge of the ring far
+_HEADROOM = 16.0  # R over the largest value that last moved the model; see `next_limit`
+BUFFER_FRACTION = 32  # running variances may be large: buffers have 64 bits, half of them after the point
+_LARGEST_BUFFER = 2.0**30  # before weighting, so that a sum stays below 2⁶², far from the edge of the ring
 
 
 class Encoded(NamedTuple):
-    """A member's values in the ring, and how many of them lay outside the limit (known to that member alone)."""
+    """A member's values in the ring, and how many of them the limit cut (known to that member alone)."""
 
     values: Ring
     limited: int
@@ -66,7 +66,7 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RingScale:
-    """How values of at most `limit` are written as whole numbers; `limit` is a power of two."""
+    """How values of magnitude at most `limit` are written as integers; `limit` is a power of two."""
 
     limit: float
 
@@ -79,7 +79,7 @@ class RingScale:
 
     @property
     def fraction(self) -> int:
-        """f: the number of bits behind the point. One step of the grid is 2^−f."""
+        """f, the number of bits after the point: one step of the grid is 2^−f."""
         return _WHOLE - (math.frexp(self.limit)[1] - 1)
 
     @property
@@ -92,8 +92,8 @@ class RingScale:
         _require_weight(weight)
         ring = np.empty(values.size, np.uint32) if out is None else out
         signed, limited = ring.view(np.int32), 0
-        # A power of two beside the weight rounds nothing: fl32(v·(w·2^f)) is fl32(v·w)·2^f. (Below 2⁻¹²⁶, where it
-        # would be another number, both round to 0.)
+        # Scaling the weight by a power of two adds no rounding: fl32(v·(w·2^f)) is fl32(v·w)·2^f. (Below 2⁻¹²⁶, where
+        # they would differ, both round to 0.)
         scratch, factor = np.empty(min(BLOCK, values.size), np.float32), np.float32(weight * 2.0**self.fraction)
         for place in blocks(values.size):
             part, given = scratch[: place.stop - place.start], values[place]
@@ -108,11 +108,11 @@ class RingScale:
         """Limit values that are not all within ±R, and return how many were not; refuse NaN."""
         np.clip(values, -self.limit, self.limit, out=out)
         if np.isnan(out).any():
-            raise InputError("a value is not a number", fix="look for a diverging loss")
+            raise InputError("the update has a NaN", fix="look for a diverging loss")
         return int(np.count_nonzero(out != values))
 
     def decode(self, ring: Ring, weight: np.float32) -> Vector:
-        """Return what one member's contribution means, z·2^−f/w: what sender and receiver both hold it for."""
+        """Return the values that one member's contribution stands for, z·2^−f/w, the same at sender and receiver."""
         _require_weight(weight)
         values = self.decode_sum(ring)
         return np.divide(values, weight, out=values)
@@ -125,14 +125,14 @@ class RingScale:
 
     @staticmethod
     def bound(weights: Iterable[np.float32]) -> int:
-        """Return how far from zero an honest sum over members of these weights can lie."""
+        """Return the largest magnitude of an honest sum over members with these weights."""
         return sum(int(np.rint(np.float64(weight) * 2.0**_WHOLE)) for weight in weights)
 
     @classmethod
     def within(cls, ring: Ring, weights: Iterable[np.float32], room: int = 0) -> bool:
-        """Whether a sum over contributors of these weights is possible; if not, somebody left the limit or lied.
+        """Return whether honest contributors with these weights can produce this sum.
 
-        `room` is for noise, which is added behind the limit.
+        `room` is for noise, which is added after the limit.
         """
         if not ring.size:
             return True
@@ -149,8 +149,8 @@ def add(total: _Whole, values: _Whole) -> _Whole:
 def next_limit(largest: float, *, first: float, members: int = 1) -> float:
     """Return R for the next round: the least power of two above 16 × the largest value that was committed last.
 
-    Of more than 16 members a mean may be smaller than they are by √K, where they agree on nothing: 4·√K × covers that.
-    Everybody derives it from what is public. Before anything was committed, or when nothing moved, it is `first`.
+    If more than 16 members do not agree at all, their mean may be smaller than they are by √K: 4·√K × covers that.
+    Everybody derives R from public values. Before anything was committed, or if nothing moved, it is `first`.
 
     >>> next_limit(0.01, first=1.0), next_limit(0.0, first=1.0), next_limit(0.01, first=1.0, members=1600)
     (0.25, 1.0, 2.0)
@@ -163,25 +163,25 @@ def next_limit(largest: float, *, first: float, members: int = 1) -> float:
 
 
 def encode_buffers(buffers: Vector, weight: np.float32) -> Ring64:
-    """Write running statistics as 64-bit whole numbers with 32 bits behind the point; what does not fit is refused.
+    """Write running statistics as 64-bit integers with 32 bits after the point; refuse what does not fit.
 
-    They are few, and never limited: a running variance that was cut would be another statistic.
+    They are never limited: a running variance cut short would be a different statistic.
     """
     _require_weight(weight)
     wide = buffers.astype(np.float64)
     if wide.size and not np.abs(wide).max() <= _LARGEST_BUFFER:  # NaN compares false
-        raise InputError("a buffer is not finite or beyond 2³⁰", fix="look for a diverging running statistic")
+        raise InputError("a buffer is not finite or exceeds 2³⁰", fix="look for a diverging running statistic")
     wide *= np.float64(weight) * 2.0**BUFFER_FRACTION
     return np.rint(wide, out=wide).astype(np.int64).view(np.uint64)
 
 
 def decode_buffers(ring: Ring64, weight: np.float32 = ONE) -> Vector:
-    """Return a sum of buffers in float32; or what one member's mean, given its weight."""
+    """Return a sum of buffers in float32 or, given its weight, one member's buffers."""
     return (ring.view(np.int64).astype(np.float64) * (2.0**-BUFFER_FRACTION / float(weight))).astype(np.float32)
 
 
 def buffers_within(ring: Ring64, weights: Iterable[np.float32]) -> bool:
-    """Whether a sum of buffers over contributors of these weights is possible."""
+    """Return whether honest contributors with these weights can produce this sum of buffers."""
     if not ring.size:
         return True
     bound = sum(math.ceil(float(weight) * _LARGEST_BUFFER * 2.0**BUFFER_FRACTION) for weight in weights)

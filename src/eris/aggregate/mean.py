@@ -1,7 +1,7 @@
-"""The weighted mean: what FedAvg does, shard by shard.
+"""The weighted mean: FedAvg's rule, shard by shard.
 
-v̄ = Σ w_k v_k with the weights of the roster. Members that are missing lower the sum; making up for them is the scalar c
-of the published shard, not this rule's work, because DSC's reference needs the sum as it is.
+v̄ = Σ w_k v_k with the weights of the roster. Missing members lower the sum. The scalar c of the published shard makes
+up for that, not this rule, because DSC's reference needs the bare sum.
 
 >>> half = np.float32(0.5)
 >>> given = [Contribution(1, half, np.array([4, 6], np.float32)), Contribution(0, half, np.array([2, 2], np.float32))]
@@ -54,7 +54,10 @@ class WeightedMean:
 def add_weighted(
     values: Vector, weight: np.float32, total: Vector, product: Vector, positions: Coordinates | None = None
 ) -> None:
-    """Add w·v to a total, at its positions if there are some: the product is rounded (into `product`), then the sum."""
+    """Add w·v to a total, in place: the product is rounded (into `product`), then the sum.
+
+    `positions` says which entries of `total` the values belong to; None: all, in order.
+    """
     if positions is None:
         np.multiply(values, weight, out=product)
         np.add(total, product, out=total)
@@ -63,7 +66,7 @@ def add_weighted(
 
 
 def _term(contribution: Contribution, n: int) -> tuple[Vector, np.float32, Coordinates | None, list[int]]:
-    """Return values, weight and positions, and where each block begins in the positions (and the last one ends)."""
+    """Return values, weight and positions, and where each block begins in the positions (with the end of the last)."""
     values, positions = contribution.values, contribution.positions
     edges = [] if positions is None else np.searchsorted(positions, [*range(0, n, BLOCK), n]).tolist()
     return values, np.float32(contribution.weight), positions, edges

@@ -1,4 +1,4 @@
-"""Contributions checked and put in the one order in which every rule reads them: ascending member id."""
+"""Check contributions and put them in the order in which every rule reads them: ascending member id."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def blocks(n: int) -> Iterator[slice]:
 
 
 def in_order(contributions: Sequence[Contribution], out: Vector) -> list[Contribution]:
-    """Return the contributions by ascending member id, or refuse what cannot be folded, before `out` is touched."""
+    """Return the contributions in ascending member id; refuse what cannot be folded, before `out` is touched."""
     as_vector(out, out.size, what="out")
     ordered = sorted(contributions, key=lambda contribution: contribution.member)
     if not ordered:
         raise InputError("there is nothing to fold", fix="mark a shard without contributions as lost")
     for before, after in pairwise(ordered):
         if before.member == after.member:
-            raise InputError("a member contributes twice", fix="stage one contribution a member", member=after.member)
+            raise InputError("a member contributes twice", fix="stage one contribution per member", member=after.member)
     for contribution in ordered:
         _check(contribution, out.size)
     return ordered
@@ -41,4 +41,8 @@ def _check(contribution: Contribution, n: int) -> None:
         raise InputError(f"weight is {weight}", fix="use weights normalised over the whole roster", member=member)
     as_vector(contribution.values, n if positions is None else positions.size, what=f"contribution of member {member}")
     if positions is not None and positions.size and not (positions[0] >= 0 and positions[-1] < n):
-        raise InputError(f"positions lie outside a shard of {n}", fix="use ascending positions", member=member)
+        raise InputError(
+            f"positions lie outside a shard of {n} values",
+            fix="use ascending positions inside the shard",
+            member=member,
+        )

@@ -1,8 +1,8 @@
 """Rules that withstand a few outliers: the coordinate-wise median and the trimmed mean.
 
-Both count every contributor once: a weight can be claimed, so it must not buy influence here, and w_k is ignored. Both
-give a value of the contributions' own scale, so the published scalar c is 1. Neither is linear: what sparsifiers and
-shifts send has no meaningful median (`check_rule` refuses it).
+Both count every contributor once: members claim their weights themselves, so w_k must not buy influence here and is
+ignored. Both give values on the scale of the contributions, so the published scalar c is 1. Neither is linear: what
+sparsifiers and shifts send has no meaningful median (`check_rule` refuses it).
 
 The values of a coordinate are sorted, then combined row by row in an explicit loop: the bits cannot depend on how the
 vector was cut. −0 is read as +0, because the two compare as equal and a sort may leave them in either order.

@@ -1,4 +1,4 @@
-"""What an aggregation rule is."""
+"""The contract of an aggregation rule."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Contribution:
 
     member: int
     weight: np.float32  # w_k, normalised over the whole roster
-    values: NDArray[Any]  # float32; where a simulation adds ring values up, those
+    values: NDArray[Any]  # float32, or ring values when a simulation adds those up
     positions: NDArray[np.int64] | None = None  # inside the shard, ascending; None: every coordinate in order
 
 

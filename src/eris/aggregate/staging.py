@@ -1,11 +1,11 @@
-"""Contributions on their way in: in chunks, in any order, of many members at once.
+"""Receive contributions in chunks, in any order, from many members at once.
 
-A contribution is atomic. Its bytes are staged until all of them are there, read, and checked to be finite; only then is
+A contribution is atomic. Its bytes are staged until all have arrived, then read and checked to be finite; only then is
 it handed over, whole. One that is not complete when the shard is cut costs nothing but its bytes.
 
-Where contributions can be added up in any order (`fold`), each is handed on as soon as it is complete and its bytes are
-let go of; all that stays of it is a mark by which it is known again: a digest, or what its sender says of itself.
-What is staged is then only what is in flight.
+If contributions can be added up in any order (`fold`), each is handed on as soon as it is complete and its bytes are
+freed; all that stays is a mark by which to recognise it: a digest, or what its sender says of itself. Only
+contributions in flight are staged then.
 
 A receiver asks for `room`, lets the socket fill it in place, and says `filled`. Chunks may come again: the same bytes
 are harmless, different ones are refused, and so are bytes for a contribution that is already complete.
@@ -20,8 +20,8 @@ are harmless, different ones are refused, and so are bytes for a contribution th
 >>> contribution.values.tolist()
 [1.5, 2.5]
 
-The memory a chunk is received into belongs to one caller at a time; all calls together must be serialised by a lock
-where several links share a staging area (the filling itself need not be).
+The memory for a chunk belongs to one caller at a time; if several links share a staging area, a lock must serialise all
+calls (but not the filling itself).
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from eris.storage.spill import Bytes, Room
 __all__ = ["Contents", "FoldOne", "Reader", "Staging", "all_finite", "float32_values"]
 
 DEFAULT_BUDGET = 1 << 30
-_MOST_STRETCHES = 4096  # a sender that scatters single bytes must not make our bookkeeping outgrow its message
+_MOST_STRETCHES = 4096  # a sender that scatters single bytes must not make the bookkeeping outgrow its message
 
 
 class Contents(NamedTuple):
-    """What a complete message says."""
+    """The contents of a complete message."""
 
     values: NDArray[Any]  # float32, or ring values
     positions: Coordinates | None = None  # inside the shard, ascending; None: every coordinate
@@ -62,13 +62,15 @@ class Contents(NamedTuple):
 
 Reader = Callable[[int, Bytes], Contents]
 FoldOne = Callable[[int, Contents], None]
-"""Adds one member's complete contribution up; it may keep nothing of the arrays, whose memory is used again."""
+"""Adds one member's complete contribution to a sum; it must not keep the arrays, whose memory will be reused."""
 
 
 def float32_values(member: int, payload: Bytes) -> Contents:
     """Read a message that is nothing but float32 values, without copying them."""
     if payload.size % 4:
-        raise Refused(Reason.WRONG_SIZE, f"{payload.size} bytes are no float32 values", member=member)
+        raise Refused(
+            Reason.WRONG_SIZE, f"{payload.size} bytes are not a whole number of float32 values", member=member
+        )
     return Contents(payload.view("<f4"))
 
 
@@ -78,16 +80,16 @@ class _Arriving:
 
     payload: Bytes = field(repr=False)
     coverage: Coverage
-    given: dict[tuple[int, int], Bytes] = field(default_factory=dict)  # memory handed out and not yet filled
+    given: dict[tuple[int, int], Bytes] = field(default_factory=dict)  # memory handed out but not yet filled
     contents: Contents | None = None
 
 
 class Staging:
     """The contributions to one shard in one round.
 
-    `size` is the exact length of a message in bytes where it is known beforehand (it is unless indices travel), `limit`
-    the longest one accepted where it is not. `read` turns a member's complete bytes into `Contents`; `fold`, if given,
-    takes them at once, and `mark` gives what a member's message is then known by (a digest of it, if that is left out).
+    `size` is the exact length of a message in bytes if it is known beforehand (it is, unless indices travel); otherwise
+    `limit` is the longest one accepted. `read` turns a member's complete bytes into `Contents`; `fold`, if given,
+    takes them at once, and `mark` returns what a member's message is then recognised by (by default its digest).
     """
 
     def __init__(
@@ -104,16 +106,16 @@ class Staging:
         pool: BufferPool | None = None,
     ) -> None:
         if size is None and limit is None:
-            raise InputError("neither the size nor the limit of a message is given", fix="give one of them in bytes")
+            raise InputError("staging needs the size or the limit of a message", fix="give one of them in bytes")
         self.members, self.size, self.limit = frozenset(members), size, limit
         self.space = Room(budget, folder, pool=pool)
         self._read, self._fold, self._arriving, self._cut = read, fold, dict[int, _Arriving](), False
         self._mark = mark
-        self._folded: dict[int, bytes] = {}  # marks of what was handed on
+        self._folded: dict[int, bytes] = {}  # member → mark of what was handed on
 
     @property
     def complete(self) -> tuple[int, ...]:
-        """Members whose contribution is there, read and finite, ascending."""
+        """Members whose contribution is complete, read and finite, in ascending order."""
         staged = (member for member, entry in self._arriving.items() if entry.contents is not None)
         return tuple(sorted({*staged, *self._folded}))
 
@@ -121,17 +123,17 @@ class Staging:
         """Return memory to receive bytes [start, stop) of a member's message of `total` bytes into."""
         entry = self._entry(member, start, stop, total)
         if any(start < end and begin < stop for begin, end in entry.given):
-            raise Refused(Reason.CONFLICT, "the same bytes are on their way already", member=member)
-        again = entry.coverage.overlaps(start, stop)  # what is there already stays as it is until it was compared
+            raise Refused(Reason.CONFLICT, "the same bytes are already on their way", member=member)
+        again = entry.coverage.overlaps(start, stop)  # what has arrived must not be overwritten before it is compared
         entry.given[start, stop] = np.empty(stop - start, np.uint8) if again else entry.payload[start:stop]
         return entry.given[start, stop].data
 
     def filled(self, member: int, start: int, stop: int) -> bool:
-        """Note that the memory given for [start, stop) is filled; return whether the contribution is now complete."""
+        """Record that the memory for [start, stop) is filled; return whether the contribution is now complete."""
         entry = self._arriving.get(member)
         chunk = None if entry is None else entry.given.pop((start, stop), None)
-        if entry is None or chunk is None:  # forgotten, or cut away, while the bytes were on their way
-            raise Refused(Reason.LATE, "the contribution was given up before it was complete", member=member)
+        if entry is None or chunk is None:  # forgotten or cut while the bytes were on their way
+            raise Refused(Reason.LATE, "the contribution was dropped before it was complete", member=member)
         _merge(entry, chunk, start, stop, member)
         if entry.contents is not None:
             raise Refused(Reason.DUPLICATE, "this contribution is already complete", member=member)
@@ -144,16 +146,16 @@ class Staging:
         return entry.coverage.complete
 
     def write(self, member: int, start: int, data: bytes | memoryview, *, total: int) -> bool:
-        """Copy a chunk in, where there is no socket to receive from; return whether the contribution is complete."""
+        """Copy a chunk in, if there is no socket to receive from; return whether the contribution is complete."""
         stop = start + len(data)
         self.room(member, start, stop, total=total)[:] = data
         return self.filled(member, start, stop)
 
     def adopt(self, member: int, payload: Bytes) -> None:
-        """Take a whole message in place, without a copy; the caller must not change it any more."""
+        """Take a whole message without copying it; the caller must not change it afterwards."""
         self._check(member, 0, payload.size, payload.size, self.size)
         if member in self._arriving or member in self._folded:
-            raise Refused(Reason.CONFLICT, "the same bytes are on their way already", member=member)
+            raise Refused(Reason.CONFLICT, "the same bytes are already on their way", member=member)
         entry = self._arriving[member] = _Arriving(payload, Coverage(payload.size))
         self.space.count(payload)
         entry.coverage.add(0, payload.size)
@@ -167,7 +169,7 @@ class Staging:
             self.space.give_back(entry.payload)
 
     def cut(self) -> tuple[int, ...]:
-        """Accept no more, free what is incomplete, and return whose contributions are in."""
+        """Accept no more, free what is incomplete, and return whose contributions are complete."""
         self._cut = True
         for member in list(self._arriving):
             self.forget(member)
@@ -186,7 +188,7 @@ class Staging:
         return [Contribution(m, weights[m], read.buffers) for m, read in self._contents()]
 
     def figures(self) -> list[NDArray[Any]]:
-        """Return what those who contributed scored."""
+        """Return the figures of those who contributed."""
         return [read.figures for _, read in self._contents()]
 
     def _contents(self) -> list[tuple[int, Contents]]:
@@ -201,7 +203,7 @@ class Staging:
         return entry
 
     def _take(self, size: int, member: int) -> Bytes:
-        """Return room for a message; a disk that is full costs that message, not the peer."""
+        """Return room for a message; a full disk costs that message, not the peer."""
         try:
             return self.space.take(size, most=self.limit if self.size is None else None)
         except DiskError as error:
@@ -211,12 +213,16 @@ class Staging:
         if member not in self.members:
             raise Refused(Reason.NOT_A_MEMBER, "this peer does not contribute in this round", member=member)
         if self._cut and member not in self._arriving and member not in self._folded:
-            raise Refused(Reason.LATE, "the shard was cut before this was complete", member=member)
+            raise Refused(Reason.LATE, "the shard was cut before this contribution was complete", member=member)
         if expected not in (None, total) or not 0 <= start <= stop <= total:
-            what = f"bytes {start} to {stop} of {total}, {expected} are expected"
+            what = f"bytes {start} to {stop} of {total} came, but {expected} are expected"
             raise Refused(Reason.WRONG_SIZE, what, member=member)
         if self.limit is not None and total > self.limit:
-            raise Refused(Reason.WRONG_SIZE, f"{total} bytes, at most {self.limit} are accepted", member=member)
+            raise Refused(
+                Reason.WRONG_SIZE,
+                f"the message has {total} bytes, but at most {self.limit} are accepted",
+                member=member,
+            )
 
     def _finish(self, member: int, entry: _Arriving) -> None:
         if self._fold is not None:
@@ -232,7 +238,7 @@ class Staging:
         entry.contents = contents._replace(values=kept)
 
     def _hand_on(self, member: int, entry: _Arriving, fold: FoldOne) -> None:
-        """Let a complete contribution be added up, once; the same again is harmless, another one is refused."""
+        """Hand a complete contribution to `fold`, once; the same again is harmless, a different one is refused."""
         mark = self._mark(member) if self._mark is not None else blake3(entry.payload.data).digest()
         before = self._folded.get(member)
         try:
@@ -242,12 +248,12 @@ class Staging:
         finally:
             self.forget(member)
         if before is not None and before != mark:
-            raise Refused(Reason.CONFLICT, "other bytes came before for the same contribution", member=member)
+            raise Refused(Reason.CONFLICT, "different bytes came before for the same contribution", member=member)
         if before is not None:
             raise Refused(Reason.DUPLICATE, "this contribution is already complete", member=member)
 
     def _kept(self, values: Vector, payload: Bytes, member: int) -> Vector:
-        """Put decoded values (not a view of the payload) under the same budget."""
+        """Count decoded values (unless they are a view of the payload) against the same budget."""
         if np.may_share_memory(values, payload):
             return values
         place: Vector = self._take(values.nbytes, member).view(np.float32)
@@ -256,7 +262,7 @@ class Staging:
 
 
 def all_finite(values: Vector) -> bool:
-    """Whether no value is infinite or NaN: a finite sum of squares proves it in one fast pass."""
+    """Return whether no value is infinite or NaN; a finite sum of squares proves it in one fast pass."""
     with np.errstate(over="ignore", invalid="ignore"):
         if math.isfinite(np.dot(values, values)):
             return True
@@ -269,10 +275,10 @@ def _require_finite(contents: Contents, member: int) -> None:
 
 
 def _merge(entry: _Arriving, chunk: Bytes, start: int, stop: int, member: int) -> None:
-    """Compare a chunk with what is already there, then copy in what is new."""
+    """Compare a chunk with what has already arrived, then copy in what is new."""
     there = entry.coverage.common(start, stop)
     for begin, end in there:
         if not np.array_equal(chunk[begin - start : end - start], entry.payload[begin:end]):
-            raise Refused(Reason.CONFLICT, "other bytes came before for the same contribution", member=member)
+            raise Refused(Reason.CONFLICT, "different bytes came before for the same contribution", member=member)
     if there and not entry.coverage.complete:
         entry.payload[start:stop] = chunk

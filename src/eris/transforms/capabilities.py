@@ -2,8 +2,8 @@
 
 Write the method and the chain calls it; there is nothing to inherit or declare.
 
-States are dictionaries of vectors that are changed in place, never replaced: whoever stores them (in memory, in a
-mapped file) keeps the same arrays. **Private** state belongs to one member (its reference s_k, what it withheld).
+States are dictionaries of vectors that are changed in place, never replaced, so that they can be stored in memory or in
+a mapped file. **Private** state belongs to one member (its reference s_k, what it withheld).
 **Public** state is the same at every peer, because it follows from what was published (the reference s). On the way out
 a transform finds its states in the context, on the way back in the mean. Nothing moves before the round's verdict:
 `settle` advances private state, `incoming` public state.
@@ -21,7 +21,7 @@ from eris.transforms.packed import Packed
 from eris.transforms.transform import Accepted, SendContext, State, Transform
 
 if TYPE_CHECKING:
-    from eris.privacy.accountant import Epsilon  # a word for the type checker; nothing here needs to know what it is
+    from eris.privacy.accountant import Epsilon  # for the type checker only
 
 __all__ = [
     "AddsNoise",
@@ -101,7 +101,7 @@ class ChangesStart(Protocol):
 
 @runtime_checkable
 class Drifts(Protocol):
-    """A transform that knows how a member's gradients drift from everybody's."""
+    """A transform that estimates how a member's gradients drift from those of all members."""
 
     def drift(self, private: State, public: State) -> Vector:
         """Return what is to be added to each of the member's local gradients in this round."""

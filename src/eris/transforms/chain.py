@@ -39,7 +39,7 @@ from eris.transforms.transform import Accepted, MeanStretch, Outgoing, SendConte
 
 __all__ = ["Chain", "chain"]
 
-_RELEASED: Vector = np.empty(0, np.float32)  # stands for a stage nobody looks at any more
+_RELEASED: Vector = np.empty(0, np.float32)  # stands for a stage that is no longer needed
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class Chain:
         for transform in others:
             if isinstance(transform, Packs):
                 raise ConfigError(
-                    f"{transform!r} must be the last of a chain", fix="move it to the end; only one transform can pack"
+                    f"{transform!r} must be the last transform of a chain",
+                    fix="move it to the end; only one transform can pack",
                 )
         if not isinstance(last, Packs):
             raise ConfigError("the last transform of a chain does not pack", fix="build it with chain(...)")
@@ -103,7 +104,7 @@ class Chain:
 
     @property
     def packs_blocks(self) -> bool:
-        """Whether an update may come in blocks: the only transform takes them."""
+        """Whether an update may come in blocks: there is only one transform, and it takes them."""
         only = self.transforms[0]
         takes_blocks = isinstance(only, PacksBlocks) and isinstance(only.compressor, CompressesBlocks)
         return takes_blocks and len(self.transforms) == 1
@@ -177,7 +178,7 @@ class Chain:
         for number, beginning in self._beginning_epochs.items():
             beginning.new_epoch(_of(number, private), _of(number, public))
 
-    # Who can do what, by number and looked up once: asking a protocol costs more than many a transform takes.
+    # Which transforms have which capability, looked up once: checking a protocol takes longer than many transforms do.
 
     @cached_property
     def _keeping_private(self) -> dict[int, KeepsPrivateState]:
@@ -195,7 +196,7 @@ class Chain:
     def _drifting(self) -> dict[int, Drifts]:
         found: dict[int, Drifts] = {number: t for number, t in enumerate(self.transforms) if isinstance(t, Drifts)}
         if len(found) > 1:
-            raise ConfigError("two transforms of a chain correct local gradients", fix="use one of them")
+            raise ConfigError("two transforms of a chain correct local gradients", fix="use only one of them")
         return found
 
     @cached_property
@@ -212,7 +213,7 @@ class Chain:
 
     @cached_property
     def _settled_stages(self) -> frozenset[int]:
-        """Return the stages that wait for the verdict: outputs of transforms that settle, and inputs if they ask."""
+        """Return the stages to keep until the verdict: outputs of transforms that settle, and inputs if needed."""
         came_out = {number + 1 for number in (*self._settling, *self._settling_updates)}
         return frozenset(came_out.union(self._settling_updates))
 

@@ -113,7 +113,7 @@ class BrainHalf(_Sixteen):
 
 def _too_large(largest: float, context: SendContext, fix: str) -> InputError:
     where = {"peer": context.member, "round": context.round}
-    return InputError(f"values to round to sixteen bits reach {largest}", fix=fix, **where)
+    return InputError(f"the largest value to round to sixteen bits is {largest}", fix=fix, **where)
 
 
 def fp16() -> Half:

@@ -1,4 +1,4 @@
-"""What a sparsifier keeps of a vector that comes in blocks: it is never whole, and never in memory."""
+"""Pick the values that a sparsifier keeps from a vector that comes in blocks and is never whole in memory."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Levels:
 
     def _check(self, symbols: NDArray[Any], scales: Vector) -> None:
         if scales.size != self.scale_count:
-            raise Refused(Reason.MALFORMED, f"{scales.size} units came, {self.name} has {self.scale_count}")
+            raise Refused(Reason.MALFORMED, f"{scales.size} units came, but {self.name} has {self.scale_count}")
         if not ((scales >= 0) & (scales.astype(np.float64) * self.levels <= _LARGEST)).all():
             raise Refused(Reason.MALFORMED, f"a unit of {self.name} is negative or too large")
         if symbols.size and int(symbols.max()) > 2 * self.levels:
@@ -100,7 +100,8 @@ def unit_of(largest: float, levels: int) -> np.float32:
     # The bound leaves room for rounding up: L units must still be a float32.
     if not exact < _LARGEST / levels * (1 - 2.0**-22):
         raise InputError(
-            f"values to quantise reach {largest}", fix="clip the update, or lower the learning rate: it has diverged"
+            f"the largest value to quantise is {largest}",
+            fix="clip the update, or lower the learning rate: training has diverged",
         )
     unit = np.float32(exact)
     return unit if float(unit) >= exact else np.nextafter(unit, np.float32(np.inf))

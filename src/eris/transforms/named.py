@@ -32,7 +32,7 @@ __all__ = ["COMPRESSORS", "compressor_by_name", "not_callable"]
 
 
 def not_callable(thing: object) -> str:
-    """Say why this cannot make anything: "" where it can be called with options."""
+    """Return why this cannot make anything; "" if it can be called with options."""
     return "" if callable(thing) else "it cannot be called with options"
 
 

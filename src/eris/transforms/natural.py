@@ -77,7 +77,9 @@ class Natural(DenseCompressor):
     def compress(self, vector: Vector, context: SendContext) -> Packed:
         """Return the powers of two."""
         if not (largest := max_norm(vector)) <= _LARGEST:
-            raise InputError(f"values to compress reach {largest}", fix="clip the update: natural() ends at 2¹⁰⁵")
+            raise InputError(
+                f"the largest value to compress is {largest}", fix="clip the update: natural() ends at 2¹⁰⁵"
+            )
         seed = rounding_seed(context, vector)
         symbols = np.empty(vector.size, "<u2")
         for first in range(0, vector.size, _BLOCK):

@@ -30,7 +30,7 @@ class NormaliseSteps(Transform):
         if not (math.isfinite(context.steps) and context.steps > 0):
             raise InputError(
                 f"the number of local steps is {context.steps}",
-                fix="let train() return steps > 0",
+                fix="return steps > 0 from train()",
                 peer=context.member,
                 round=context.round,
             )

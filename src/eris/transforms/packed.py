@@ -1,4 +1,4 @@
-"""What a compressor makes of a vector, and how it is cut into the parts that leave for each shard.
+"""Packed vectors: what a compressor makes of a vector, and how it is cut into a part for each shard.
 
 A packed vector has a *support* (which coordinates carry a value), a *symbol* for each of them, and a *code* that turns
 symbols back into float32. The sender decodes its own message with the same code as the receiver, so both know the same
@@ -139,7 +139,9 @@ class Packed:
     def parts(self, plan: ShardPlan, *, memory: Memory | None = None) -> list[Part]:
         """Cut into one part for each shard: one copy of the symbols, into one piece of `memory` where all travel."""
         if plan.n != self.n:
-            raise PlanError(f"a packed vector of {self.n} values meets a plan for {plan.n}", fix="use the round's plan")
+            raise PlanError(
+                f"the packed vector has {self.n} values, but the plan is for {plan.n}", fix="use the round's plan"
+            )
         if self.support is None:
             return self._dense_parts(plan, memory)
         return [

@@ -70,10 +70,10 @@ class MagnitudePrune:
         return Float32()
 
     def support(self, shard: int, plan: ShardPlan, public: Seed, mask_key: bytes) -> Coordinates | None:
-        """Return None where zeros travel; otherwise refuse: only the message knows."""
+        """Return None if zeros travel; otherwise refuse: only the message says which coordinates it has."""
         del plan, public, mask_key
         if self.explicit:
-            raise Refused(Reason.MALFORMED, f"a message of {self!r} comes without its coordinates", shard=shard)
+            raise Refused(Reason.MALFORMED, f"a message of {self!r} came without its coordinates", shard=shard)
         return None
 
     def compress(self, vector: Vector, context: SendContext) -> Packed:
@@ -116,12 +116,12 @@ class PseudoPrune(Prune):
         """Refuse to keep values that are no longer in units of the model."""
         if any(isinstance(transform, NormaliseSteps) for transform in before):
             raise ConfigError(
-                f"{self!r} stands behind normalise_steps(), so what it keeps could not be put back into the model",
+                f"{self!r} comes after normalise_steps(), so what it withholds could not be put back into the model",
                 fix="use keep_withheld = false, or no normalise_steps",
             )
 
     def private_state(self, n: int) -> State:
-        """Return that nothing is withheld yet."""
+        """Return zeros: nothing is withheld yet."""
         return {"withheld": np.zeros(n, np.float32)}
 
     def start(self, model: Vector, private: State) -> None:

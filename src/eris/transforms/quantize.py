@@ -69,7 +69,7 @@ class Quantizer(DenseCompressor):
         code = self.code(context.tensor_sizes)
         if code.stops and code.stops[-1] != vector.size:
             raise InputError(
-                f"tensors hold {code.stops[-1]} values, the vector has {vector.size}",
+                f"the tensors have {code.stops[-1]} values, but the vector has {vector.size}",
                 fix="give the sizes of all trainable tensors",
             )
         places = list(code.places(vector.size, None))

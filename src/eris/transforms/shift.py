@@ -82,7 +82,7 @@ class Shift(Transform):
             return self.gamma
         omega = self.compressor.omega(n)
         if omega is None:
-            raise ConfigError(f"{self.compressor!r} has no ω", fix="use gamma = 1")
+            raise ConfigError(f"{self.compressor!r} is biased and has no ω to derive gamma from", fix="use gamma = 1")
         return gamma_paper(omega) if self.gamma == "paper" else gamma_diana(omega)
 
     def check_length(self, n: int) -> None:
@@ -146,7 +146,7 @@ class Shift(Transform):
 
 
 def advance(reference: Vector, sent: Packed, step: np.float32, accepted: Accepted) -> None:
-    """Do s_k ← s_k + γ v_k in place, on accepted coordinates only; as long as the support, not as the vector."""
+    """Do s_k ← s_k + γ v_k in place, on accepted coordinates only; the cost grows with the support, not the vector."""
     values, chosen = step * sent.values(), accepted.selects(sent.support)
     if sent.support is None:
         np.add(reference, values, out=reference, where=True if chosen is None else chosen)
@@ -167,14 +167,14 @@ def _require_ef21(compressor: Compressor, gamma: Gamma, shared_reference: bool) 
     """Refuse a biased compressor unless its error goes to zero all the same."""
     if gamma != 1:
         raise ConfigError(
-            f"{compressor!r} is biased and gamma is {gamma!r}",
+            f"{compressor!r} is biased, but gamma is {gamma!r}",
             fix="use gamma = 1 (that is EF21), or an unbiased compressor",
         )
     if not compressor.contractive:
-        raise ConfigError(f"{compressor!r} is biased and no contraction", fix="use it without a shift")
+        raise ConfigError(f"{compressor!r} is biased and not a contraction", fix="use it without a shift")
     if shared_reference:
         raise ConfigError(
-            f"{compressor!r} is biased and the reference is shared, so its error would stay",
+            f"{compressor!r} is biased and the reference is shared, so its error would not fade",
             fix="use shared_reference = false, or an unbiased compressor",
         )
 

@@ -59,9 +59,13 @@ class Sign(DenseCompressor):
         return SignBit()
 
     def compress(self, vector: Vector, context: SendContext) -> Packed:
-        """Return the signs; a NaN has one too, so it is refused here where it can still be seen."""
+        """Return the signs; refuse NaN, which would get a sign and go unnoticed."""
         if not np.isfinite(max_norm(vector)):
-            raise InputError("the update is not finite", fix="lower the learning rate", peer=context.member)
+            raise InputError(
+                "the update is not finite",
+                fix="lower the learning rate or look for a division by zero",
+                peer=context.member,
+            )
         return Packed(vector.size, None, (vector < 0).view(np.uint8), code=SignBit())
 
 

@@ -36,9 +36,9 @@ __all__ = [
     "stratified_rand_k",
 ]
 
-_ULPS = 4 * 2.0**-53  # what the product p·n may be off by: 0.29 · 100 is meant to be 29
+_ULPS = 4 * 2.0**-53  # rounding error to allow in the product p·n: 0.29 · 100 is meant to be 29
 _COINS_AT_ONCE = 1 << 20
-_DRAWING = threading.Lock()  # threads that ask for one mask at the same time wait for one another: it is drawn once
+_DRAWING = threading.Lock()  # threads that need the same mask at the same time wait, so that it is drawn once
 
 
 def share_of(p: float, n: int, *, round_up: bool = False) -> int:
@@ -237,7 +237,7 @@ class StratifiedRandK(Sparsifier):
         """Draw the mask of every shard; return all of them in ascending order, the scales, and the secrets if any."""
         plan = context.plan
         if plan.n != n:
-            raise PlanError(f"a vector of {n} values meets a plan for {plan.n}", fix="use the round's plan")
+            raise PlanError(f"the vector has {n} values, but the plan is for {plan.n}", fix="use the round's plan")
         keys = self._mask_keys(context) if self.independent else ()
         masks = [self.support(a, plan, context.public, keys[a] if keys else b"") for a in range(plan.shards)]
         ratios = [size / max(1, self._kept(size)) for size in plan.sizes.tolist()]

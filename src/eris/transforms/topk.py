@@ -23,7 +23,7 @@ __all__ = ["TopK", "magnitudes", "top_k"]
 
 
 def magnitudes(vector: Vector, context: SendContext) -> Vector:
-    """Return |x|, refusing what has no order."""
+    """Return |x|; refuse NaN, which has no order."""
     sizes = np.abs(vector)
     if sizes.size and not math.isfinite(float(sizes.max())):
         raise InputError(
@@ -64,10 +64,10 @@ class TopK:
         return Float32()
 
     def support(self, shard: int, plan: ShardPlan, public: Seed, mask_key: bytes) -> None:
-        """Refuse: only the message knows, unless everything is kept."""
+        """Refuse unless everything is kept: only the message says which coordinates it has."""
         del public, mask_key
         if share_of(self.p, plan.n) < plan.n:
-            raise Refused(Reason.MALFORMED, f"a message of {self!r} comes without its coordinates", shard=shard)
+            raise Refused(Reason.MALFORMED, f"a message of {self!r} came without its coordinates", shard=shard)
 
     def compress(self, vector: Vector, context: SendContext) -> Packed:
         """Keep the largest values and say which they are."""

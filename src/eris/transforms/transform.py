@@ -1,9 +1,9 @@
-"""A transform has two halves in one class: what a member does before an update leaves, what every peer does after.
+"""The transform: one class with two halves, what a member does to an update and what every peer does to the mean.
 
     member:      update ──outgoing──▶ … ──outgoing──▶ packed parts
     every peer:  direction ◀──incoming── … ◀──incoming── published mean
 
-Most need nothing else. What a few of them can do besides is in `eris.transforms.capabilities`.
+Most transforms need nothing else. The capabilities that a few have besides are in `eris.transforms.capabilities`.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class SendContext:
     public_state: State = field(default_factory=dict, repr=False, compare=False)
 
     def with_states(self, private: State, public: State) -> SendContext:
-        """Return the same with a transform's states (spelled out: `replace` takes longer than many a transform)."""
+        """Return the same context with a transform's states (spelled out: `replace` is slower than many transforms)."""
         fixed = (self.round, self.member, self.plan, self.public, self.private, self.tensor_sizes, self.steps)
         return SendContext(*fixed, private, public)
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """An update on its way out: what each transform was given (empty if nobody settles it), then the packed end."""
+    """An update on its way out: the input of each transform (empty if nothing settles it), then the packed result."""
 
     stages: tuple[Vector | Packed, ...] = field(repr=False)
     packed: Packed
@@ -68,7 +68,7 @@ class Accepted:
             accepted = np.ones(self.plan.shards, np.bool_)
             accepted[list(self.missing)] = False
             return accepted[self.plan.owners_of(support)]
-        # One byte a coordinate: a table of owners would be eight times as long.
+        # One byte per coordinate: a table of owners would be eight times as long.
         chosen = np.ones(self.plan.n, np.bool_)
         for shard in self.missing:
             self.plan.scatter(np.zeros(int(self.plan.sizes[shard]), np.bool_), shard, chosen)
@@ -77,7 +77,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class MeanStretch:
-    """What the committed shards of a round say together, on all coordinates or a stretch of them: v̄ and its scalars."""
+    """The mean v̄ of a round's committed shards, and its scalars, on all coordinates or a stretch of them."""
 
     values: Vector  # v̄; zero where nothing was sent or the shard was lost
     c: np.float32 | Vector = ONE
@@ -107,7 +107,7 @@ class Transform:
         return update
 
     def incoming(self, direction: Vector, mean: MeanStretch) -> None:
-        """Correct the direction in place, after those that stand behind this one did. Lost shards are zero in the mean.
+        """Correct the direction in place, after later transforms of the chain have. Lost shards are zero in the mean.
 
-        Coordinate by coordinate: the vectors may be one stretch of the whole, as long as each other.
+        Work coordinate by coordinate: both vectors may be the same stretch of the whole.
         """
