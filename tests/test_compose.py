@@ -44,7 +44,11 @@ def composed(*changes, method="eris", spec=FLAT, samples=None):
         ("eris+dsc", ["compression.options={q=1}"], "takes no parameter 'q'"),
         ("eris", ["privacy.noise_multiplier=1.0"], "updates are not clipped"),
         ("eris", ["shards.capacities=[1.0, 2.0]"], "shards.capacities has 2 numbers for 10 aggregators"),
-        ("eris", ["shards.schedule=rotate", f"shards.capacities={[1.0] * 10}"], "rotating shards are weighted"),
+        (
+            "eris",
+            ["shards.schedule=rotate", f"shards.capacities={[1.0] * 10}"],
+            "shards that rotate cannot follow capacities",
+        ),
         ("eris", ["faults.slow_members=0.04"], "nobody would be slow"),
         ("eris", [FIXED, "server.rule=median"], "an aggregator has only their sum"),
         ("eris", [FIXED, "server.limit=0.3"], "use a power of two"),

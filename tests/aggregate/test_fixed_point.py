@@ -100,7 +100,7 @@ def test_a_limit_is_a_power_of_two(limit):
 
 def test_nan_is_refused_and_infinity_is_limited():
     scale = RingScale(1.0)
-    with pytest.raises(InputError, match="not a number"):
+    with pytest.raises(InputError, match="has a NaN"):
         scale.encode(np.float32([0.0, np.nan]), np.float32(0.5))
     assert scale.encode(np.float32([np.inf]), np.float32(0.5)).limited == 1
 

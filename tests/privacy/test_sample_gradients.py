@@ -134,7 +134,7 @@ def test_what_cannot_be_is_refused():
 def test_norms_are_held_against_the_loop_before_the_first_round():
     flat, objective, batch = scene(gpt_neo)
     PrivateGradient(1.0, 1.0).check(flat, objective, batch)
-    with pytest.raises(ModelError, match=r'cannot be taken by "vmap"(?s:.*)privacy\.per_sample = "loop"'):
+    with pytest.raises(ModelError, match=r'cannot be computed by "vmap"(?s:.*)privacy\.per_sample = "loop"'):
         PrivateGradient(1.0, 1.0, "vmap").check(*scene(distilbert))
 
     class Leaning(NextToken):

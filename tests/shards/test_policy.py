@@ -99,7 +99,7 @@ def test_blocks_reach_the_plan() -> None:
         ({"shards": 0}, "0 shards"),
         ({"block": 0}, "blocks of 0"),
         ({"capacities": (1.0,)}, "1 capacities for 4 shards"),
-        ({"capacities": (1.0, 1.0, 1.0, 1.0), "schedule": "rotate"}, "rotating shards"),
+        ({"capacities": (1.0, 1.0, 1.0, 1.0), "schedule": "rotate"}, "shards that rotate"),
     ],
 )
 def test_impossible_settings_are_refused_at_once(settings: dict[str, object], message: str) -> None:

@@ -1,11 +1,11 @@
-"""What keeps an update to its member: pads that hide it from whoever adds it up, and noise that hides it in the sum.
+"""What keeps an update private: pads that hide it from the peer that adds it up, and noise that hides it in the sum.
 
 clip, noise                     transforms: bound an update's norm, then add Gaussian noise to it
 accountant, privacy_loss        what that noise is worth: ε with everything that gives it a meaning
 torch_private,                  the same for single samples: clipped gradients of each, then noise
 torch_sample_gradients
 masking                         pads that cancel in the sum of a shard
-discrete_gaussian, ring_noise   noise on whole numbers, beneath the pads
+discrete_gaussian, ring_noise   noise on integers, beneath the pads
 """
 
 from eris.privacy.accountant import Accountant, Epsilon, noise_multiplier

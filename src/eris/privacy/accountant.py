@@ -1,4 +1,4 @@
-"""What differential privacy has cost so far, over all rounds.
+"""Account for differential privacy: what all rounds so far have cost.
 
 An ε alone says nothing. `Epsilon` carries δ, whose privacy it is (a sample's or a whole member's), against which change
 (a neighbour is added or removed, replaced, or zeroed out), how many rounds it covers and how it was computed:
@@ -50,7 +50,7 @@ class Epsilon:
         if not 0 < self.delta < 1:
             raise InputError(f"δ is {self.delta}", fix="use 0 < δ < 1, well below one over the number of units")
         if not self.value >= 0:
-            raise InputError(f"ε is {self.value}")
+            raise InputError(f"ε is {self.value}", fix="use a number ≥ 0")
 
     def __str__(self) -> str:
         rounds = f"{self.rounds} round{'' if self.rounds == 1 else 's'}"
@@ -112,9 +112,11 @@ class Accountant:
         _choose("accountant", method, Method)
         sampled = any(release.sample_rate < 1 for release in self.releases)
         if sampled and method in ("rdp", "exact"):
-            raise ConfigError(f"accountant {method!r} knows no sampling", fix="use 'opacus-rdp' or 'opacus-prv'")
+            raise ConfigError(f"accountant {method!r} does not cover sampling", fix="use 'opacus-rdp' or 'opacus-prv'")
         if sampled and self.adjacency == "replacement":
-            raise ConfigError("Poisson sampling is accounted for add-remove adjacency", fix="use adjacency add-remove")
+            raise ConfigError(
+                "Poisson sampling is accounted for only with add-remove adjacency", fix="use adjacency add-remove"
+            )
         empty = Epsilon(0.0, delta, self.unit, self.adjacency, self.rounds, method)  # checks δ before any work
         value = _METHODS[method](self.releases, delta) if self.rounds else 0.0
         return Epsilon(value, *(getattr(empty, name) for name in Epsilon.__slots__[1:]))

@@ -13,7 +13,7 @@ from eris.transforms.transform import SendContext, Transform
 
 __all__ = ["ClipByNorm", "clip_by_norm"]
 
-_MARGIN = 1 - 2.0**-22  # every product is rounded once: a hair less, and the norm is at most C in fact, not nearly
+_MARGIN = 1 - 2.0**-22  # every product is rounded once: a hair less, and the norm really is at most C
 
 
 class ClipByNorm(Transform):
@@ -45,7 +45,7 @@ class ClipByNorm(Transform):
             )
         if length <= self.bound:
             return update
-        # Towards zero, because a factor this side of 10⁻³⁸ has few digits and rounding up could double it.
+        # Round towards zero: a factor near 10⁻³⁸ has few digits, and rounding up could double it.
         factor = np.nextafter(np.float32(_MARGIN * self.bound / length), np.float32(0))
         return np.multiply(update, factor)
 

@@ -1,13 +1,13 @@
-"""Whole-number noise from a cryptographic generator: the discrete Gaussian, P(x) ∝ exp(−x²/2σ²) on the integers.
+"""Integer noise from a cryptographic generator: the discrete Gaussian, P(x) ∝ exp(−x²/2σ²) on the integers.
 
-Added to values on a grid it leaves nothing behind the point that could be looked at, which rounded floats do. The words
-come from BLAKE3's extendable output under a key of the member's private root: whoever does not have the key cannot tell
-them from random ones, and the same address gives the same words again.
+Added to values on a grid it leaves no low bits to inspect, as rounded floats do. The words come from BLAKE3's
+extendable output under a key of the member's private root: without the key they cannot be told from random ones, and
+the same address gives the same words again.
 
 A normal ξ (Box and Muller, with 128 bits for the radius: tails reach 13σ) proposes x = rint(ξ); x is kept with a
-probability in proportion to exp((ξ² − x²)/2σ²), which makes up for what rounding moved. Nothing beyond 12σ is drawn
-(10⁻³² of all). This is done in float64: relative errors of a probability are 2⁻⁵⁰ for small σ and grow to 2⁻²² where σ
-is 2²⁸ grid steps.
+probability proportional to exp((ξ² − x²)/2σ²), which corrects for the rounding. Nothing beyond 12σ is drawn (10⁻³² of
+all). This is done in float64: relative errors of a probability are 2⁻⁵⁰ for small σ and grow to 2⁻²² for σ = 2²⁸ grid
+steps.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from eris.seeds import Seed
 
 __all__ = ["TAIL", "add_discrete_gaussian", "discrete_gaussian"]
 
-TAIL = 12  # deviations: no draw is larger
-_PAIRS = 1 << 14  # drawn at a time, in the cache
+TAIL = 12  # standard deviations: no draw is larger
+_PAIRS = 1 << 14  # drawn at a time, so that they stay in the cache
 _WORDS = 5  # of 64 bits for a pair: two for its radius, one for its angle, one to keep or drop each
 _LARGEST = 2.0**40
 
@@ -61,10 +61,10 @@ def discrete_gaussian(count: int, deviation: float, seed: Seed) -> NDArray[np.in
 
 
 def _draws(deviation: float, seed: Seed) -> Iterator[NDArray[np.int64]]:
-    """Yield draws without end, some thousands at a time."""
+    """Yield draws endlessly, some thousands at a time."""
     seed.require_private("noise")
     if not (math.isfinite(deviation) and 0.5 <= deviation <= _LARGEST):
-        raise InputError(f"noise of {deviation} grid steps", fix="use 0.5 … 2⁴⁰")
+        raise InputError(f"the noise is {deviation} grid steps", fix="use 0.5 … 2⁴⁰ grid steps")
     hasher = blake3(b"eris discrete gaussian v1", key=blake3(seed.key, derive_key_context="eris noise 2026").digest())
     twice, most = 2 * deviation * deviation, math.floor(TAIL * deviation)
     largest = (most + 0.25) / twice  # of (ξ² − x²)/2σ² = r(2x + r)/2σ², r = ξ − x within ±½

@@ -1,16 +1,16 @@
-"""Pads for masked shards: what a member adds to its contribution, and an unmasker takes off the sum.
+"""Pads for masked shards: a member adds one to its contribution, and an unmasker removes them from the sum.
 
     seed(k, j) = HKDF-SHA256(X25519(k, q), info)      k the member, q the unmasker of shard j
     pad        = AES-256-CTR(seed), read as little-endian 32-bit words
     y          = z + pad  mod 2³²                     what the aggregator receives
 
-The aggregator adds up y without being able to read one of them; the unmasker knows every pad and no y. `info` names
-everything the pad may be used for once: run, plan, shard, both peers with their keys, the code, the length, and a nonce
-drawn at random for every contribution that is masked. So no two of them share a pad, whatever is masked again and why;
-and what is sent again is the same message, nonce included.
+The aggregator adds up the y without being able to read any of them; the unmasker knows every pad but no y. `info` names
+the one thing that a pad may be used for: run, plan, shard, both peers with their keys, the code, the length, and a
+nonce drawn at random for every masked contribution. So no two contributions share a pad, whatever is masked again; and
+a contribution that is sent again is the same message, nonce included.
 
-Four check words (0, 0, 0, 1) travel behind the values under the same pad. Over the right set of contributors with the
-right pads they sum to (0, 0, 0, |C|); a wrong set, key or pad gives anything else but with probability 2⁻¹²⁸.
+Four check words (0, 0, 0, 1) follow the values under the same pad. Over the right set of contributors with the right
+pads they sum to (0, 0, 0, |C|); a wrong set, key or pad gives that sum only with probability 2⁻¹²⁸.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ Whole = NDArray[np.unsignedinteger[Any]]  # words of 32 bits (values, checks) or
 
 LABEL = b"eris-mask-v1"
 CHECK_WORDS = 4
-KEY_ROUNDS = 32  # after so many a peer shows another key, and erases the last one
+KEY_ROUNDS = 32  # after so many rounds a peer shows a new key, and erases the old one
 _NONCE_BYTES = 16
 _BLOCK = 1 << 16  # words padded at a time: block, pad and zeros stay in the second-level cache
 _ZEROS = bytes(4 * _BLOCK)
 
 
 class MaskKey:
-    """A peer process's X25519 key, never stored: made anew at every start, and every `KEY_ROUNDS` rounds.
+    """A peer process's X25519 key, never stored: a new one is made at every start and every `KEY_ROUNDS` rounds.
 
-    `renew` makes the next one, to be shown to others; with the first plan that shows it, it takes the old one's place
-    (`follow`), which is then erased. `counter` rises from one to the next.
+    `renew` makes the next key, to be shown to others; with the first plan that shows it, `follow` puts it in place of
+    the old one, which is then erased. `counter` rises from key to key.
     """
 
     def __init__(self, counter: int, private: X25519PrivateKey | None = None) -> None:
         x25519 = _primitives().asymmetric.x25519
         self._private: X25519PrivateKey | None = private or x25519.X25519PrivateKey.generate()
         self.counter, self.public = counter, bytes(self._private.public_key().public_bytes_raw())
-        self._shared: dict[bytes, bytes] = {}  # other keys, with the secret that each gives
+        self._shared: dict[bytes, bytes] = {}  # other peer's public key → shared secret
         self._next: MaskKey | None = None
 
     def __repr__(self) -> str:
@@ -75,23 +75,25 @@ class MaskKey:
     def agree(self, other: bytes) -> bytes:
         """Return the secret shared with the holder of another public key; refuse keys that give none."""
         if self._private is None:
-            raise Refused(Reason.WRONG_ROUND, "this mask key was erased", fix="the next plan shows the new one")
+            raise Refused(
+                Reason.WRONG_ROUND, "this mask key was erased", fix="wait for the next plan, which shows the new one"
+            )
         if other not in self._shared:
             x25519 = _primitives().asymmetric.x25519
             try:
                 self._shared[other] = bytes(self._private.exchange(x25519.X25519PublicKey.from_public_bytes(other)))
-            except ValueError:  # of another length, or of low order: the secret would be zeros, which everybody knows
-                raise Refused(Reason.MALFORMED, "a mask key that shares no secret", fix="refuse its peer") from None
+            except ValueError:  # wrong length, or low order: the secret would be zeros, which everybody knows
+                raise Refused(Reason.MALFORMED, "this mask key gives no secret", fix="refuse its peer") from None
         return self._shared[other]
 
     def renew(self) -> MaskKey:
-        """Return the key that will take this one's place: the same until a plan has shown it."""
+        """Return the key that will replace this one: the same until a plan has shown it."""
         if self._next is None:
             self._next = MaskKey(self.counter + 1)
         return self._next
 
     def follow(self, shown: bytes | None) -> None:
-        """Become the next key if that is the one that a plan shows; what this one was is erased."""
+        """Become the next key if a plan shows that one; erase the old key."""
         new = self._next
         if new is not None and shown == new.public:
             self.erase()
@@ -99,17 +101,17 @@ class MaskKey:
             self._next = None
 
     def erase(self) -> None:
-        """Forget the key and all secrets that it gave: whoever takes this machine later cannot unmask the past."""
+        """Forget the key and all secrets from it, so that nobody who takes this machine later can unmask the past."""
         self._private, self._shared = None, {}
 
     @property
     def renewing(self) -> bool:
-        """Whether the next one was made, and no plan has shown it yet."""
+        """Whether the next key has been made but no plan has shown it yet."""
         return self._next is not None
 
     @property
     def erased(self) -> bool:
-        """Whether nothing can be derived from it any more."""
+        """Whether the key has been erased."""
         return self._private is None
 
 
@@ -120,7 +122,7 @@ def key_statement(run: str, peer: int, fingerprint: str, key: bytes, counter: in
 
 @dataclass(frozen=True, slots=True)
 class PadPurpose:
-    """The one contribution a pad is for; two contributions that differ in anything have unrelated pads."""
+    """The one contribution that a pad is for; contributions that differ in any field have unrelated pads."""
 
     run: str
     plan: bytes  # digest of the round plan
@@ -134,22 +136,24 @@ class PadPurpose:
     nonce: bytes = field(repr=False)
 
     def spelled(self) -> bytes:
-        """Return it as bytes that no other purpose has."""
+        """Return the bytes of this purpose, which no other purpose has."""
         numbers = map(_number, (self.shard, self.member, self.unmasker, self.length))
         texts = (self.run.encode(), self.plan, self.member_key, self.unmasker_key, self.code.encode(), self.nonce)
         return spelled(LABEL, *texts, *numbers)
 
 
 def fresh_nonce() -> bytes:
-    """Return what tells the pad of one masked contribution from all others; it is sent in the clear."""
+    """Return a random nonce that makes one masked contribution's pad unique; it is sent in the clear."""
     return os.urandom(_NONCE_BYTES)
 
 
 def pad_seed(key: MaskKey, other: bytes, purpose: PadPurpose) -> bytes:
-    """Derive the 32 bytes of a pad; member and unmasker come to the same with each other's public key."""
+    """Derive a pad's 32-byte seed; member and unmasker get the same one from each other's public key."""
     hashes, hkdf = _primitives().hashes, _primitives().kdf.hkdf
     if len(purpose.nonce) != _NONCE_BYTES:
-        raise Refused(Reason.MALFORMED, f"a nonce of {len(purpose.nonce)} bytes", member=purpose.member)
+        raise Refused(
+            Reason.MALFORMED, f"the nonce has {len(purpose.nonce)} bytes instead of 16", member=purpose.member
+        )
     derive = hkdf.HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=purpose.spelled())
     return bytes(derive.derive(key.agree(other)))
 
@@ -160,17 +164,17 @@ def add_pad(words: Words, seed: bytes, *more: Whole) -> None:
 
 
 def remove_pad(words: Words, seed: bytes, *more: Whole) -> None:
-    """Take the pad off again, in place."""
+    """Subtract the pad again, in place; arguments as for `add_pad`."""
     _each_block((words, *more), seed, np.subtract)
 
 
 def check_words() -> Words:
-    """Return what travels behind one member's values, under the pad."""
+    """Return the check words that follow one member's values, under the pad."""
     return np.array([0, 0, 0, 1], np.uint32)
 
 
 def sum_checks(words: Words, contributors: int) -> bool:
-    """Whether the check words of an unmasked sum say that exactly these many contributed under these pads."""
+    """Return whether the check words of an unmasked sum show exactly so many contributors and the right pads."""
     return bool(np.array_equal(words, [0, 0, 0, contributors]))
 
 
@@ -178,7 +182,7 @@ def _each_block(arrays: Sequence[Whole], seed: bytes, combine: np.ufunc) -> None
     ciphers = _primitives().ciphers
     stream = ciphers.Cipher(ciphers.algorithms.AES256(seed), ciphers.modes.CTR(bytes(16))).encryptor()
     longest = max((array.nbytes for array in arrays), default=0)
-    pad = np.empty(min(4 * _BLOCK, longest) + 15, np.uint8)  # the library asks for a block less one more
+    pad = np.empty(min(4 * _BLOCK, longest) + 15, np.uint8)  # the library needs room for one more block, less a byte
     for array in arrays:
         step, word = 4 * _BLOCK // array.itemsize, array.dtype.newbyteorder("<")
         for start in range(0, array.size, step):

@@ -33,7 +33,7 @@ class GaussianNoise(Transform):
         if not (math.isfinite(multiplier) and multiplier > 0):
             raise ConfigError(f"noise multiplier is {multiplier}", fix="use a finite number > 0, or no noise at all")
         if not (math.isfinite(bound) and bound > 0):
-            raise ConfigError(f"the bound behind the noise is {bound}", fix="use the bound of clip_by_norm")
+            raise ConfigError(f"the norm bound of the noise is {bound}", fix="use the bound of clip_by_norm")
         self.multiplier, self.bound = multiplier, bound
 
     def __repr__(self) -> str:

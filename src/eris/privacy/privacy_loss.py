@@ -1,7 +1,7 @@
 """The privacy loss of Gaussian noise, in closed form.
 
-T rounds with multipliers σ_t cost what one release costs whose inverse variance is Σ 1/σ_t², because Gaussians compose
-to a Gaussian; both functions take that sum.
+T rounds with multipliers σ_t cost as much as one release with inverse variance Σ 1/σ_t², because Gaussians compose to a
+Gaussian; both functions take that sum.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import math
 
 __all__ = ["ORDERS", "exact_epsilon", "rdp_epsilon"]
 
-# The Rényi orders Opacus tries, 1.1, 1.2, … 10.9, then 12 … 63; and on in steps of a twentieth, because the best order
-# grows with the noise (about √(2 ln(1/δ) σ²/T)): without them much noise would be charged for as if it were less.
+# The Rényi orders that Opacus tries, 1.1, 1.2, … 10.9, then 12 … 63; and further ones in steps of a twentieth, because
+# the best order grows with the noise (about √(2 ln(1/δ) σ²/T)): without them, ε of much noise would come out too large.
 ORDERS: tuple[float, ...] = (
     *(1 + tenth / 10 for tenth in range(1, 100)),
     *(float(order) for order in range(12, 64)),

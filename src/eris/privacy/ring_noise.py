@@ -1,21 +1,21 @@
-"""Noise on whole numbers: of every member for itself, or in shares that only their sum makes enough.
+"""Noise on fixed-point integers: each member's own, or shares of which only the sum is enough.
 
 In fixed point noise is added *after* the limit, in grid steps, so that no tail is cut. What a member sends is
 z = rint(w·v·2^f) + ξ, ξ from the discrete Gaussian.
 
-**Own noise** (`privacy.noise = "own"`) is enough by itself: σ times what replacing the member's data can change,
-whoever looks. **Shares** (`"shares"`, with masked shards) are enough only together, because nobody sees less than a sum
-over C_min members: σ_share² = σ²/(C_min − T), T being the members assumed to tell others their shares. The mean
-then has about 1/C_min of the noise's variance; what an aggregator sees together with its unmaskers has one share.
+**Own noise** (`privacy.noise = "own"`) is enough by itself, against any observer: σ times what replacing the member's
+data can change. **Shares** (`"shares"`, with masked shards) are enough only together, because nobody sees less than a
+sum over C_min members: σ_share² = σ²/(C_min − T), with T members assumed to reveal their shares to others. The mean
+then has about 1/C_min of the noise's variance; what an aggregator and its unmaskers see together has one share.
 
-    observer                                  shares of noise it cannot take off
+    observer                                  shares of noise it cannot remove
     an outsider, one aggregator, one unmasker C_min
     a member                                  C_min − 1
     T members together                        C_min − T        what ε is promised for
     an aggregator with its unmaskers          1, the victim's own
 
-Sensitivity counts rounding. Two neighbouring updates differ by 2C·w·2^f (times a sparsifier's factor), each was rounded
-to the grid (√n/2 steps), and came through a few operations of float32.
+Sensitivity includes rounding. Two neighbouring updates differ by 2C·w·2^f (times a sparsifier's factor), each was
+rounded to the grid (√n/2 steps), and went through a few float32 operations.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from eris.transforms.chain import Chain
 
 __all__ = ["NOISE_ROOM", "KeptValues", "RingNoise", "Sum", "Worth", "observers", "sum_correction"]
 
-NOISE_ROOM = 1 << 28  # grid steps that sums may lie beyond what values alone reach: R is chosen so that TAIL·σ fits
+NOISE_ROOM = 1 << 28  # grid steps of noise beyond what values alone can sum to: R is chosen so that TAIL·σ fits
 _LEAST = 8.0  # grid steps of a share: above it a sum of discrete Gaussians is one, to e^−600
 _FLOAT_ERROR = 2.0**-22  # relative, of subtracting a reference, scaling and weighing in float32
 _LEAST_LIMIT, _LARGEST_LIMIT = -60, 60
@@ -62,7 +62,7 @@ class RingNoise:
         if not (math.isfinite(self.multiplier) and self.multiplier > 0):
             raise ConfigError(f"noise multiplier is {self.multiplier}", fix="use a finite number > 0, or no noise")
         if not (math.isfinite(self.bound) and self.bound > 0):
-            raise ConfigError(f"the bound behind the noise is {self.bound}", fix="use privacy.clip")
+            raise ConfigError(f"the norm bound of the noise is {self.bound}", fix="set privacy.clip > 0")
 
     def __repr__(self) -> str:
         if self.shares:
@@ -77,14 +77,14 @@ class RingNoise:
         if known is None or known > self.bound:
             raise ConfigError(
                 f"{self!r} adds noise to an update whose norm is {'unbounded' if known is None else f'up to {known}'}",
-                fix=f"put clip_by_norm({self.bound}) right before what packs it",
+                fix=f"put clip_by_norm({self.bound}) right before the transform that packs it",
             )
 
     def check_members(self, least: int) -> None:
         """Refuse shares that would not be enough: `least` is the smallest number of members in a sum."""
         if self.shares and least - self.colluders < 1:
             raise ConfigError(
-                f"a sum may have {least} members, and {self.colluders} of them are assumed to tell their noise",
+                f"a sum may have only {least} members, and {self.colluders} of them are assumed to reveal their noise",
                 fix="lower privacy.colluders, or raise server.min_contributors or the number of members",
                 key="privacy.colluders",
             )
@@ -111,19 +111,21 @@ class RingNoise:
             spread = math.hypot(*self.deviations(weights, least, kept, RingScale(limit)))
             if TAIL * spread <= NOISE_ROOM:
                 return limit
-        raise ConfigError(f"{self!r} does not fit 32 bits", fix="use less noise, or a shorter model", key="privacy")
+        raise ConfigError(
+            f"{self!r} does not fit into 32 bits", fix="use less noise, or a smaller model", key="privacy"
+        )
 
     def check_grid(self, deviation: float) -> None:
         """Refuse noise so fine that the grid would show through."""
         if deviation < _LEAST:
             raise ConfigError(
-                f"a member's noise is {deviation:.2g} grid steps, fewer than {_LEAST:g}",
+                f"a member's noise is {deviation:.2g} grid steps, less than {_LEAST:g}",
                 fix="use more noise, or a smaller server.limit: a grid step is limit/2³⁰",
                 key="privacy.noise_multiplier",
             )
 
     def alone(self, least: int) -> float:
-        """Return the multiplier of one member's own share, where `least` members make up the smallest sum."""
+        """Return the multiplier of one member's own share if the smallest sum has `least` members."""
         return self.multiplier / math.sqrt(max(1, least - self.colluders)) if self.shares else self.multiplier
 
     def spent(self, rounds: int, delta: float) -> Epsilon:
@@ -133,7 +135,7 @@ class RingNoise:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """One round's smallest sum: how many members it had, how many it had to have, and what all of them weigh."""
+    """One round's smallest sum: how many members it had, how many it needed, and all members' weights."""
 
     members: int
     least: int
@@ -141,7 +143,7 @@ class Sum:
 
     @classmethod
     def of_line(cls, line: Mapping[str, Any]) -> Sum:
-        """Read it from a line of verdicts.jsonl; a shard that was lost counts as if it had had the fewest members."""
+        """Read it from a line of verdicts.jsonl; a lost shard counts as if it had the fewest members allowed."""
         plan = line["plan"]
         samples = {entry["peer"]: float(entry["weight"]) for entry in plan["roster"]}
         weights = tuple(samples[peer] / sum(samples.values()) for peer in plan["participants"])
@@ -153,19 +155,19 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What noise is worth against each observer: known beforehand, and as the sums turned out.
+    """The ε that noise gives against each observer: as promised beforehand, and as the sums turned out.
 
-    A round counts when something was sent in it, committed or not: an aggregator learns the sums of lost shards too.
+    A round counts if anything was sent in it, committed or not: an aggregator learns the sums of lost shards too.
     """
 
     promised: dict[str, Epsilon]
-    realised: Epsilon | None = None  # against an outsider, by how many members the sums really had
+    realised: Epsilon | None = None  # against an outsider, given how many members the sums really had
 
     @classmethod
     def of(
         cls, noise: RingNoise, sums: Sequence[Sum], *, rounds: int, delta: float, masked: bool, values: int
     ) -> Worth:
-        """Account for so many rounds; `sums` are those that are known, the others count as small as they may be."""
+        """Account for so many rounds; `sums` are the known ones, all others count as the smallest allowed."""
         worst = min(sums, key=lambda each: each.least)
         against = observers(noise, worst.weights, worst.least, masked=masked, values=values)
         promised = {who: _account([sigma] * rounds, delta) for who, sigma in against.items()}
@@ -197,10 +199,11 @@ def _account(multipliers: Sequence[float], delta: float) -> Epsilon:
 def observers(
     noise: RingNoise, weights: Sequence[float], least: int, *, masked: bool, values: int = 0, members: int = 0
 ) -> dict[str, float]:
-    """Return the noise multiplier that protects a member from each observer, for the worst placed one.
+    """Return the noise multiplier that protects the worst placed member from each observer.
 
-    The worst placed weighs most, and sums have as few members as allowed (or as many as `members` says), the lightest
-    ones. An aggregator of plain shards sees what a pair sees of masked ones. `values` is the length of what is sent.
+    The worst placed member has the largest weight, in sums of as few members as allowed (`least`, or `members` if
+    given), the lightest ones. An aggregator of plain shards sees as much as an aggregator and its unmaskers do of
+    `masked` ones. `values` is the number of values sent.
 
     >>> noise = RingNoise(2.0, 1.0, shares=True, colluders=2)
     >>> {who: round(sigma, 2) for who, sigma in observers(noise, [0.1] * 10, 7, masked=True).items()}
@@ -229,9 +232,9 @@ def observers(
 
 
 def sum_correction(share: float, members: int, values: int, multiplier: float) -> float:
-    """Return the multiplier that a sum of discrete Gaussians is accounted with, instead of one Gaussian's.
+    """Return the multiplier with which to account for a sum of discrete Gaussians, instead of one Gaussian's.
 
-    A sum of so many, each of deviation `share` (grid steps), is no discrete Gaussian. With
+    A sum of so many, each of deviation `share` (grid steps), is not a discrete Gaussian. With
     τ = 10·Σ_{j<members} exp(−2π²·share²·j/(j+1)) it has the concentrated privacy of 1/multiplier² + τ·values/2, or of
     (1/multiplier + τ·√values)², whichever is less (Kairouz, Liu, Steinke 2021, Theorem 1).
 

@@ -1,7 +1,8 @@
-"""DP-SGD: every sample's gradient is clipped, their sum gets noise.
+"""DP-SGD: clip every sample's gradient and add noise to their sum.
 
-How gradients of single samples are taken depends on the network (`eris.privacy.torch_sample_gradients`). The noise is
-drawn in float64 from the member's private seed, once for every step, and divided by the size of the batch with the sum.
+How the gradients of single samples are computed depends on the network (`eris.privacy.torch_sample_gradients`). The
+noise is drawn in float64 from the member's private seed, once for every step; sum and noise are divided by the batch
+size.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ _BLOCK = 1 << 20  # values of noise drawn at a time
 class PrivateGradient:
     """Clip each sample's gradient to norm C, add noise of standard deviation σC to the sum, divide by the batch.
 
-    `way` says how gradients of single samples are taken, ``"auto"`` by what the network is made of; at most `at_once`
-    of them (all, unless said).
+    `way` says how the gradients of single samples are computed (``"auto"``: depends on the network's layers), at most
+    `at_once` of them at a time (default: all).
     """
 
     def __init__(self, bound: float, multiplier: float, way: str = "auto", at_once: int | None = None) -> None:
         if not (bound > 0 and multiplier >= 0):
-            raise ConfigError(f"clipping bound {bound} with noise {multiplier}", fix="use a bound > 0 and noise ≥ 0")
+            raise ConfigError(
+                f"the clipping bound is {bound} and the noise multiplier {multiplier}",
+                fix="use a bound > 0 and a multiplier ≥ 0",
+            )
         self.bound, self.multiplier = bound, multiplier
         self._way, self._at_once = way, at_once
 
@@ -55,5 +59,5 @@ class PrivateGradient:
         return loss / count
 
     def check(self, flat: FlatModule, objective: Objective, batch: Batch) -> None:
-        """Hold the norms of a few samples' gradients against those of a loop; refuse what no sample has of its own."""
+        """Compare the norms of a few samples' gradients with a loop's; refuse layers that mix samples."""
         require_equal_norms(way_of(flat, objective, self._way), flat, objective, batch)

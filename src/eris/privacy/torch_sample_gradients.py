@@ -1,4 +1,4 @@
-"""The gradients of single samples: four ways to clip each and add them up, all equal up to rounding.
+"""Gradients of single samples: four ways to clip each and add them up, all equal up to rounding.
 
 | way | how | memory besides the network's own |
 |---|---|---|
@@ -7,12 +7,12 @@
 | ``ghost`` | Opacus' norms without the gradients, then one backward pass with every loss scaled | one gradient |
 | ``loop`` | one sample after another | two gradients |
 
-Which of them a network can take depends on what it is made of (`way_of`). The loop takes every network and is what the
-others are held against, before the first round (`require_equal_norms`).
+Which of them work depends on the network's layers (`way_of`). The loop works for every network, and the others are
+compared with it before the first round (`require_equal_norms`).
 
-Opacus takes the first dimension of what a layer is given for the batch. Position numbers, which transformers make once
-for all samples, are therefore expanded to the batch, or the norms would lack them and gradients be clipped too little;
-and an embedding's padding row gets no gradient here either.
+Opacus takes the first dimension of a layer's input to be the batch. Position numbers, which transformers makes once for
+all samples, are therefore expanded to the batch; otherwise the norms would lack them and gradients would be clipped too
+little. An embedding's padding row gets no gradient here either.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ SampleWay = Literal["vmap", "hooks", "ghost", "loop"]
 _KEY = "privacy.per_sample"
 _BY_LOOP = 'set privacy.per_sample = "loop"'
 _VALUES_AT_ONCE = {"vmap": VALUES_AT_ONCE, "hooks": 1 << 26}  # of all single gradients together
-_WORTH_HOOKS = 8  # samples that must fit into it; with fewer, ghost clipping or the loop do the same with less
+_WORTH_HOOKS = 8  # samples that must fit; with fewer, ghost clipping or the loop need less for the same
 _TINY = 1e-12
-_TOLERANCE = 1e-4  # of norms; a forgotten position embedding is some hundredths
+_TOLERANCE = 1e-4  # of norms; a missed position embedding makes some hundredths
 
 
 class ClippedSum(NamedTuple):
@@ -61,7 +61,7 @@ class ClippedSum(NamedTuple):
 
 
 def clipped_sum(way: SampleWay, flat: FlatModule, objective: Objective, batch: Batch, bound: float) -> ClippedSum:
-    """Clip every sample's gradient to norm `bound` and add them up; as many samples at once as memory allows."""
+    """Clip every sample's gradient to norm `bound` and add them up, as many samples at once as memory allows."""
     size = max(1, _VALUES_AT_ONCE.get(way, 0) // flat.spec.n_trainable) if way != "ghost" else count_of(batch)
     total = torch.zeros(flat.spec.n_trainable, device=flat.device)
     norms, losses = list[Tensor](), list[Tensor]()
@@ -75,7 +75,7 @@ def clipped_sum(way: SampleWay, flat: FlatModule, objective: Objective, batch: B
 
 
 def way_of(flat: FlatModule, objective: Objective, wanted: str = "auto") -> SampleWay:
-    """Return how the gradients of single samples are taken: as wanted, or as the network's layers allow."""
+    """Return how to compute the gradients of single samples: as wanted, or as the network's layers allow."""
     _require_samples_apart(flat)
     if wanted == "loop":
         return "loop"
@@ -92,7 +92,7 @@ def way_of(flat: FlatModule, objective: Objective, wanted: str = "auto") -> Samp
             return "hooks"
         return "loop" if tied else "ghost"
     if wanted == "ghost" and tied:
-        hindrance = f"{tied} is one tensor under several names, whose norm is not the norm of its parts"
+        hindrance = f"{tied} is one tensor under several names, so its norm cannot be computed from its parts"
     if hindrance:
         fix = 'leave it at "auto"' if tied else _BY_LOOP
         raise ConfigError(f'{_KEY} is "{wanted}", but {hindrance}', fix=fix, key=_KEY)
@@ -102,7 +102,7 @@ def way_of(flat: FlatModule, objective: Objective, wanted: str = "auto") -> Samp
 
 
 def require_equal_norms(way: SampleWay, flat: FlatModule, objective: Objective, batch: Batch) -> None:
-    """Refuse a way whose norms of these samples' gradients are not the loop's."""
+    """Refuse a way that does not give the same norms of these samples' gradients as the loop."""
     if way == "loop":
         return
     with _without_chance(flat.module):
@@ -114,12 +114,12 @@ def require_equal_norms(way: SampleWay, flat: FlatModule, objective: Objective, 
         except Exception as error:
             said = str(error).strip().splitlines() or [type(error).__name__]
             raise ModelError(
-                f'gradients of single samples cannot be taken by "{way}": {said[0]}', fix=_BY_LOOP, key=_KEY
+                f'gradients of single samples cannot be computed by "{way}": {said[0]}', fix=_BY_LOOP, key=_KEY
             ) from error
     if not torch.allclose(found, wanted, rtol=_TOLERANCE, atol=_TINY):
         ratios = ", ".join(f"{ratio:.4f}" for ratio in (found / wanted).tolist())
         raise ModelError(
-            f'gradients of single samples taken by "{way}" have norms that are {ratios} of the true ones',
+            f'gradients of single samples computed by "{way}" have norms that are {ratios} of the true ones',
             fix=_BY_LOOP,
             key=_KEY,
         )
@@ -182,7 +182,7 @@ def _factors(norms: Tensor, bound: float) -> Tensor:
 
 
 def _norm(rows: Tensor) -> Tensor:
-    """Return the norm of each row, added up in float64: over millions of values float32 falls some 10⁻⁴ short."""
+    """Return the norm of each row, summed in float64: over millions of values, float32 would be 10⁻⁴ too small."""
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     return norms.float()
 
@@ -195,7 +195,7 @@ def _losses(flat: FlatModule, objective: Objective, batch: Batch) -> Tensor:
 
 
 def _of_the_batch(name: str, found: Any, count: int) -> Tensor:
-    """Return what was found for each sample as rows; a tensor that has not one for each is an error."""
+    """Return one row for each sample; refuse a tensor that does not have one for each."""
     if isinstance(found, Tensor) and len(found) == count:
         return found.reshape(count, -1)
     what = f"{len(found)} gradients for a batch of {count}" if isinstance(found, Tensor) else "no gradient of a sample"
@@ -203,7 +203,7 @@ def _of_the_batch(name: str, found: Any, count: int) -> Tensor:
 
 
 def _require_samples_apart(flat: FlatModule) -> None:
-    """Refuse layers that mix the samples of a batch: none of them has a gradient of its own."""
+    """Refuse layers that mix the samples of a batch, so that no sample has a gradient of its own."""
     for name, layer in flat.module.named_modules():
         if isinstance(layer, _BatchNorm) and (flat.spec.n_buffer or not layer.track_running_stats):
             raise ConfigError(
@@ -219,9 +219,9 @@ def _hindrance(flat: FlatModule, objective: Objective) -> str:
         return "the loss is known only as a mean over the batch"
     for name, layer in flat.module.named_modules():
         if getattr(layer, "is_gradient_checkpointing", False):
-            return "layers are computed again on the way back (gradient checkpointing)"
+            return "layers are computed again in the backward pass (gradient checkpointing)"
         if any(parameter.requires_grad for parameter in layer.parameters(recurse=False)) and not _is_plain(layer):
-            return f"{name or 'the model'} ({type(layer).__name__}) is no layer that hooks can follow"
+            return f"{name or 'the model'} ({type(layer).__name__}) is not a layer that hooks can follow"
     return ""
 
 
@@ -233,7 +233,7 @@ def _is_plain(layer: nn.Module) -> bool:
 
 
 def _tied(module: nn.Module) -> str:
-    """Return the name of a trainable tensor that is in several places, or nothing."""
+    """Return the name of a trainable tensor that is used in several places; "" if there is none."""
     seen: dict[int, str] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if parameter.requires_grad and id(parameter) in seen:
@@ -277,7 +277,7 @@ def _without_padding(sampler: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _hooked(kind: type[Any], module: nn.Module, count: int) -> Iterator[Any]:
-    """Hang hooks on a network, and expand to the batch what is looked up once for all samples."""
+    """Attach hooks to a network, and expand to the batch what is looked up once for all samples."""
     trained = {layer: name for name, layer in module.named_modules() if isinstance(layer, nn.Embedding)}
 
     def expand(layer: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -285,7 +285,7 @@ def _hooked(kind: type[Any], module: nn.Module, count: int) -> Iterator[Any]:
         if numbers.ndim < 2:
             name = f"{trained[layer]}.weight"  # type: ignore[index]
             raise ModelError(
-                f"{name} is looked up by one row of numbers, which may be places or samples",
+                f"{name} is looked up with a single row of numbers, which may be places or samples",
                 fix=_BY_LOOP,
                 key=_KEY,
                 tensor=name,

@@ -1,1 +1,1 @@
-"""③ Who sees which coordinates: shard plans, split and reassemble, assignment to aggregators."""
+"""③ Who sees which coordinates: shard plans, how vectors are split and reassembled, assignment to aggregators."""

@@ -1,6 +1,6 @@
-"""Share units out in proportion to weights, in whole numbers and without rounding.
+"""Share units out in proportion to weights, in exact integer arithmetic.
 
-Every peer computes the same shares, so nothing here depends on how a machine rounds: weights become integers in the
+Every peer must compute the same shares, so nothing here depends on how a machine rounds: weights become integers in the
 same proportion (a float is an integer over a power of two), and the rest is integer arithmetic of any length.
 
 >>> largest_remainder(10, [1, 1, 1]).tolist()
@@ -26,7 +26,7 @@ Exact = NDArray[Any]  # Python integers
 
 
 def largest_remainder(total: int, weights: Sequence[float]) -> Counts:
-    """Share `total` out: the floors first, then one each to the largest remainders (the earlier one if they are equal).
+    """Share `total` out: first the floors, then one each to the largest remainders (of equal ones, the earlier).
 
     >>> largest_remainder(7, [3.0, 1.0, 0.0]).tolist()
     [5, 2, 0]
@@ -36,9 +36,9 @@ def largest_remainder(total: int, weights: Sequence[float]) -> Counts:
 
 
 def deal(totals: Sequence[int], weights: Sequence[float]) -> Iterator[Counts]:
-    """Share out one total after another; what cannot be divided evenly is owed and made good with the next.
+    """Share out one total after another; what cannot be divided evenly is owed, and made good with the next total.
 
-    So single units go round in turn, and in the end nobody has missed a whole one.
+    So single units go round in turn, and in the end nobody is owed a whole unit.
     """
     proportions = _whole_proportions(weights)
     whole = int(proportions.sum())
@@ -51,12 +51,14 @@ def deal(totals: Sequence[int], weights: Sequence[float]) -> Iterator[Counts]:
 
 
 def _rounded(owed: Exact, whole: int, total: int) -> Counts:
-    """Return counts ≥ 0 that sum to `total`, as near as may be to owed/whole."""
+    """Return counts ≥ 0 that sum to `total`, as close as possible to owed/whole."""
     counts = np.maximum(owed // whole, 0)
     missing = total - int(counts.sum())
     if missing > 0:  # always fewer than there are shares, because every remainder is less than a whole
         counts[np.argsort(counts * whole - owed, kind="stable")[:missing]] += 1
-    while (surplus := int(counts.sum()) - total) > 0:  # some already had more than they were owed: the others give
+    while (
+        surplus := int(counts.sum()) - total
+    ) > 0:  # some already had more than they were owed: take it from the others
         givers = np.flatnonzero(counts)
         lacking = (owed - counts * whole)[givers]
         counts[givers[np.argsort(lacking, kind="stable")[:surplus]]] -= 1

@@ -1,8 +1,8 @@
-"""The map coordinate → shard: disjoint, complete, and small enough to keep.
+"""The shard plan: the map coordinate → shard, disjoint, complete, and small enough to keep.
 
 A plan is a list of segments. A segment cuts its stretch of the vector into blocks of equal length (the last may be
-shorter) and names an owner for every block. That one shape serves all plans: coordinate by coordinate (block 1), in
-blocks, contiguous (one block for a shard), per tensor (a segment for a tensor). Nothing here is as long as the vector
+shorter) and names an owner for every block. That one shape serves all plans: coordinate by coordinate (blocks of 1), in
+blocks, contiguous (one block per shard), per tensor (one segment per tensor). Nothing here is as long as the vector
 unless the block length is 1.
 
 >>> plan = contiguous(10, shards=3)
@@ -43,7 +43,7 @@ __all__ = [
 
 Array = TypeVar("Array", bound=NDArray[Any])
 
-_WORDS = (np.float32, np.uint32, np.uint64)  # what travels: values and buffers as floats, or in fixed point
+_WORDS = (np.float32, np.uint32, np.uint64)  # types that travel: values and buffers as floats, or in fixed point
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class ShardPlan:
 
     @cached_property
     def _before(self) -> NDArray[np.int64]:
-        """How many values of each shard (a column) stand before each segment (a row)."""
+        """How many values of each shard (a column) come before each segment (a row)."""
         sizes = np.zeros((len(self.segments) + 1, self.shards), np.int64)
         for row, segment in zip(sizes[1:], self.segments, strict=True):
             row[: segment.counts.size] = segment.sizes
@@ -77,7 +77,7 @@ class ShardPlan:
         return self.coordinates_at(shard, np.arange(self.sizes[self._valid(shard)], dtype=np.int64))
 
     def coordinates_at(self, shard: int, positions: Coordinates) -> Coordinates:
-        """Return which coordinates stand at these ascending positions of the shard."""
+        """Return the coordinates at these ascending positions of the shard."""
         _require_within(positions, int(self.sizes[self._valid(shard)]), f"positions in shard {shard}")
         out = np.empty(positions.size, np.int64)
         for segment, blocks, place in self._pieces(shard):
@@ -87,7 +87,7 @@ class ShardPlan:
         return out
 
     def positions_of(self, shard: int, coordinates: Coordinates) -> Coordinates:
-        """Return where these ascending coordinates, all owned by `shard`, stand inside it."""
+        """Return the positions, inside the shard, of these ascending coordinates; it must own all of them."""
         _require_within(coordinates, self.n, "coordinates")
         out = np.full(coordinates.size, -1, np.int64)
         for segment, blocks, place in self._pieces(self._valid(shard)):
@@ -112,9 +112,9 @@ class ShardPlan:
         return out
 
     def grouped(self, coordinates: Coordinates) -> list[NDArray[np.int64]]:
-        """Return, for each shard, which of these ascending coordinates are its own, by their places in the array.
+        """Return, for each shard, the places in the array of those ascending coordinates that it owns.
 
-        The last answer is kept for an array that cannot change: a round's mask is cut by all roles of a peer.
+        The last answer is kept if the array is read-only: all roles of a peer cut the same mask in a round.
         """
         groups: list[NDArray[np.int64]]
         known, groups = self.__dict__.get("_last_grouped", (None, []))
@@ -159,9 +159,9 @@ class ShardPlan:
             segment.scatter_stretch(values[start:], segment.blocks_of(shard), stretch, into)
 
     def split(self, vector: Array, *, out: Array | None = None) -> list[Array]:
-        """Cut the vector into its shards: one copy, all of them views of one buffer (`out`, if given)."""
+        """Cut the vector into its shards with one copy: all are views of one buffer (`out`, if given)."""
         if vector.dtype not in _WORDS:
-            raise PlanError(f"vector has dtype {vector.dtype}", fix="pass a vector of float32, or of ring values")
+            raise PlanError(f"the vector has dtype {vector.dtype}", fix="pass float32 values, or ring values")
         buffer: Array = np.empty(self.n, vector.dtype) if out is None else out  # type: ignore[assignment]
         stops = np.cumsum(self.sizes).tolist()
         parts: list[Array] = [buffer[a:b] for a, b in zip([0, *stops], stops, strict=False)]  # type: ignore[misc]
@@ -176,14 +176,16 @@ class ShardPlan:
 
     @property
     def _at_once(self) -> bool:
-        """Whether one copy moves all shards: the blocks of a plan's only segment are known in the shards' order."""
+        """Whether one copy moves all shards: the plan has a single segment with its blocks in the order of shards."""
         return len(self.segments) < 2 and not any(segment.tail for segment in self.segments)
 
     def reassemble(self, parts: Sequence[Array], *, out: Array | None = None) -> Array:
         """Put all shards back together."""
         if len(parts) != self.shards:
-            raise PlanError(f"{len(parts)} shards are given, the plan has {self.shards}", fix="pass every shard once")
-        for shard, values in enumerate(parts):  # all of them before the first is written: nothing is half changed
+            raise PlanError(
+                f"{len(parts)} shards are given, but the plan has {self.shards}", fix="pass every shard once"
+            )
+        for shard, values in enumerate(parts):  # check all before writing any, so that nothing is half changed
             self._require_size(values, shard)
         vector: Array = np.empty(self.n, parts[0].dtype) if out is None else out  # type: ignore[assignment]
         if self._at_once:
@@ -215,7 +217,7 @@ class ShardPlan:
 
 def _require_length(array: Array, n: int, what: str) -> Array:
     if array.ndim != 1 or array.size != n or not array.flags.c_contiguous:
-        raise PlanError(f"{what} has shape {array.shape}, the plan needs ({n},)", fix="pass a contiguous 1-d array")
+        raise PlanError(f"{what} has shape {array.shape}, but the plan needs ({n},)", fix="pass a contiguous 1-d array")
     return array
 
 
@@ -225,7 +227,7 @@ def _require_within(ascending: Coordinates, bound: int, what: str) -> None:
 
 
 def contiguous(n: int, shards: int, *, capacities: Sequence[float] | None = None) -> ShardPlan:
-    """Shard i is the i-th interval of the vector."""
+    """Return a plan in which shard i is the i-th interval of the vector."""
     sizes = largest_remainder(_checked_n(n), _checked_capacities(shards, capacities)).tolist()
     segments, start = [], 0
     for size, run in groupby(range(shards), key=sizes.__getitem__):  # neighbours of one size share a segment
@@ -239,7 +241,10 @@ def contiguous(n: int, shards: int, *, capacities: Sequence[float] | None = None
 def scattered(
     n: int, shards: int, seed: Seed, *, block: int = 1, capacities: Sequence[float] | None = None
 ) -> ShardPlan:
-    """Shuffle blocks (single coordinates by default) over the shards; sizes differ by at most one block."""
+    """Return a plan that shuffles blocks (by default single coordinates) over the shards.
+
+    Without `capacities` (one weight per shard), sizes differ by at most one block. `seed` is public.
+    """
     weights = _checked_capacities(shards, capacities)
     units = _units(_checked_n(n), block)
     owners = shuffled(largest_remainder(units, weights), seed, _owner_type(shards))
@@ -254,10 +259,10 @@ def per_tensor(
     block: int = 1,
     capacities: Sequence[float] | None = None,
 ) -> ShardPlan:
-    """Spread every tensor evenly over the shards, at random inside it.
+    """Return a plan that spreads every tensor evenly over the shards, at random within the tensor.
 
-    What does not divide evenly is carried over to the next tensor, so that small tensors (biases above all) are dealt
-    out in turn and no aggregator collects all of them.
+    What does not divide evenly is carried over to the next tensor, so that small tensors (above all biases) are dealt
+    out in turn and no aggregator collects all of them. Arguments as for `scattered`.
     """
     weights = _checked_capacities(shards, capacities)
     units = [_units(_checked_n(size), block) for size in tensor_sizes]

@@ -1,4 +1,4 @@
-"""Which shard plan is in force in which round, and which aggregator gets which shard."""
+"""Decide which shard plan is in force in a round, and which aggregator gets which shard."""
 
 from __future__ import annotations
 
@@ -64,19 +64,23 @@ class ShardPolicy:
         if self.schedule not in get_args(Schedule):
             raise ConfigError(f"shard schedule is {self.schedule!r}", fix=f"use one of {get_args(Schedule)}")
         if self.shards < 1 or self.block < 1:
-            raise ConfigError(f"{self.shards} shards in blocks of {self.block}", fix="use 1 or more of each")
+            raise ConfigError(f"there are {self.shards} shards in blocks of {self.block}", fix="use 1 or more of each")
         if self.capacities is not None and len(self.capacities) != self.shards:
-            raise ConfigError(f"{len(self.capacities)} capacities for {self.shards} shards", fix="give one for each")
+            raise ConfigError(
+                f"there are {len(self.capacities)} capacities for {self.shards} shards", fix="give one for each shard"
+            )
         if self.every < 1:
-            raise ConfigError(f"shards change every {self.every} rounds", fix="use 1 or more")
+            raise ConfigError(f"shards.every is {self.every}", fix="use 1 or more rounds")
         if not 1 <= self.replicas <= 2 or self.replicas > self.shards:
             raise ConfigError(
-                f"{self.replicas} replicas of {self.shards} shards",
-                fix="use 1, or 2 with two aggregators or more",
+                f"{self.replicas} replicas do not work with {self.shards} aggregators",
+                fix="use 1, or 2 with at least two aggregators",
                 key="shards.replicas",
             )
         if self.schedule == "rotate" and self.capacities is not None:
-            raise ConfigError("rotating shards are weighted by capacity", fix="use a fixed or redrawn plan instead")
+            raise ConfigError(
+                "shards that rotate cannot follow capacities", fix="use a fixed or redrawn plan, or no capacities"
+            )
 
     def draw(self, round: int) -> int:
         """Return the number of the draw in force in a round."""
@@ -94,20 +98,21 @@ class ShardPolicy:
         """Return which of the aggregating peers gets each shard."""
         if len(aggregators) != self.shards:
             raise ConfigError(
-                f"{len(aggregators)} aggregators for {self.shards} shards", fix="give one aggregator for each shard"
+                f"there are {len(aggregators)} aggregators for {self.shards} shards",
+                fix="give one aggregator for each shard",
             )
         turn = round // self.every if self.schedule == "rotate" else 0
         return tuple(aggregators[(shard + turn) % self.shards] for shard in range(self.shards))
 
     def witnesses(self, round: int, aggregators: Sequence[int]) -> tuple[int, ...]:
-        """Return which peer averages each shard a second time: the next one's aggregator; nobody without replicas."""
+        """Return which peer averages each shard a second time: the next shard's aggregator; nobody without replicas."""
         if self.replicas == 1:
             return ()
         homes = self.assignment(round, aggregators)
         return (*homes[1:], homes[0])
 
 
-@lru_cache(maxsize=2)  # the plan in force, and the one before it for messages that are still on their way
+@lru_cache(maxsize=2)  # the plan in force, and the one before it for messages still on their way
 def _layout(policy: ShardPolicy, draw: int) -> Layout:
     spec, seed = policy.spec, policy.seed.child("shards", draw)
     buffer_sizes = [t.size for t in spec.vector_tensors if t.role == "buffer"]

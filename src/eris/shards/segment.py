@@ -1,4 +1,4 @@
-"""A stretch of the vector in blocks of equal length, each with an owner: what every shard plan is made of."""
+"""The segment: a stretch of the vector in blocks of equal length, each with an owner. Shard plans consist of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Coordinates", "Owners", "Segment"]
 Coordinates = NDArray[np.int64]
 Owners = NDArray[np.unsignedinteger]
 
-_AT_ONCE = 1 << 20  # owners counted at a time: numpy widens what it counts to eight bytes each
+_AT_ONCE = 1 << 20  # owners counted at a time: numpy widens each to eight bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +54,9 @@ class Segment:
 
     @cached_property
     def _by_owner(self) -> tuple[Coordinates, list[int]]:
-        """All block numbers ordered by owner (ascending within one), and where each owner begins: one sort for all.
+        """All block numbers ordered by owner (ascending for each), and where each owner begins: one sort for all.
 
-        It is done in stretches, since a sort needs as much scratch as its result.
+        It is done in stretches, because a sort needs as much scratch as its result.
         """
         begins = [0, *np.cumsum(self.counts).tolist()]
         stretch = max(_AT_ONCE >> 4, 64 * self.counts.size)  # long enough that every owner gets a few at a time
@@ -110,7 +110,7 @@ class Segment:
         target[rows.size : rows.size + values.size - body.size] = values[body.size :]
 
     def scatter_stretch(self, values: NDArray[Any], blocks: Coordinates, stretch: slice, into: NDArray[Any]) -> None:
-        """Copy values to those places of these blocks that lie in a stretch of the vector, which `into` stands for."""
+        """Copy those values of these blocks that lie in a stretch of the vector to `into`, which is that stretch."""
         start, stop = max(stretch.start, self.start) - self.start, min(stretch.stop, self.stop) - self.start
         target = into[self.start + start - stretch.start : self.start + stop - stretch.start]
         whole = -(-start // self.block), max(-(-start // self.block), min(stop // self.block, self.whole_blocks))

@@ -1,8 +1,8 @@
 """Deal units out to shards at random: so many to each, every arrangement equally likely.
 
 Every unit draws a random word; the rank of its word says who owns it, as if the units were shuffled and then cut. Only
-words near a cut need sorting: a histogram of the upper bits tells the owner of nearly all others. The words are drawn
-twice, a few at a time, which costs less than keeping them; what is as long as the plan is the owners alone.
+words near a cut need sorting: for nearly all others a histogram of the upper bits gives the owner. The words are drawn
+twice, a few at a time, which costs less than keeping them; only the owners take memory as long as the plan.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_BITS = 16
 
 
 def shuffled(sizes: Counts, seed: Seed, dtype: type[np.unsignedinteger]) -> Owners:
-    """Return an owner for each unit, sizes[a] of them a; equal words rank by their position, as in a stable sort."""
+    """Return an owner for each unit, so that a owns sizes[a]; equal words rank by position, as in a stable sort."""
     units, bounds = int(sizes.sum()), np.cumsum(sizes)[:-1]
     stops = _stops(seed, units)  # ranks at which each bin ends
     starts = np.concatenate([[0], stops[:-1]])
@@ -44,7 +44,7 @@ def shuffled(sizes: Counts, seed: Seed, dtype: type[np.unsignedinteger]) -> Owne
 
 
 def _give_by_rank(near: Bins, words: Words, starts: Counts, stops: Counts, bounds: Counts, owners: Owners) -> None:
-    """Give the units of the bins that are cut their owners, by their exact ranks."""
+    """Write the owners of the units in bins that contain a cut, by their exact ranks."""
     ranks = np.concatenate([np.arange(0), *(np.arange(a, b) for a, b in zip(starts, stops, strict=True))])
     owners[near[np.argsort(words, kind="stable")]] = np.searchsorted(bounds, ranks, side="right")
 

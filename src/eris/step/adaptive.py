@@ -1,6 +1,6 @@
 """Adaptive server steps: FedAdagrad, FedAdam, FedYogi (Reddi et al.).
 
-    m ← β₁ m + (1 − β₁) u          q ← by each its own rule          x ← x − η m / (√q + τ)
+    m ← β₁ m + (1 − β₁) u          q ← each by its own rule          x ← x − η m / (√q + τ)
 
 q starts at τ² and there is no bias correction. Every operation is an elementwise addition, multiplication, division or
 square root, each correctly rounded, in a fixed order: the same bits on every machine and for every cut into shards.

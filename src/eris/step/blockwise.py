@@ -48,7 +48,9 @@ def _check(model: Vector, direction: Vector, state: State, keeps: tuple[str, ...
     as_vector(model, model.size, what="model")
     as_vector(direction, model.size, what="direction")
     if set(state) != set(keeps):
-        raise InputError(f"optimizer state is {sorted(state)}, expected {sorted(keeps)}", fix="begin with init(n)")
+        raise InputError(
+            f"the optimizer state has {sorted(state)} instead of {sorted(keeps)}", fix="begin with init(n)"
+        )
     for name, values in state.items():
         as_vector(values, model.size, what=f"optimizer state {name!r}")
 

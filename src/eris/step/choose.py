@@ -42,7 +42,9 @@ def optimizer_by_name(name: str, **params: Any) -> ServerOptimizer:
         raise ConfigError(f"server optimizer {name!r} has no setting {unknown[0]!r}", fix=f"use {', '.join(known)}")
     optimizer = call_with_options(f"server optimizer {name!r}", make, params)
     if lacking := [part for part in _ASKED if not hasattr(optimizer, part)]:
-        raise ConfigError(f"server optimizer {name!r} has no {', '.join(lacking)}", fix="see eris.step.ServerOptimizer")
+        raise ConfigError(
+            f"server optimizer {name!r} has no {', '.join(lacking)}", fix="eris.step.ServerOptimizer says what it needs"
+        )
     if "lr" not in getattr(optimizer, "__dataclass_fields__", {}):
         raise ConfigError(f"server optimizer {name!r} has no lr to schedule", fix="make it a dataclass with an lr")
     return optimizer

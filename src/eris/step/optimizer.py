@@ -1,4 +1,4 @@
-"""What a server optimizer is."""
+"""The contract of a server optimizer."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class FedAvg(Blockwise):
 
 @dataclass(frozen=True)
 class FedNova(FedAvg):
-    """FedAvg's step; the normalisation by local steps happens to the updates, in the transform of that name."""
+    """FedAvg's step; updates are normalised by their local steps in the transform `normalise_steps`."""
 
     name: ClassVar[str] = "fednova"
 

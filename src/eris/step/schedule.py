@@ -1,7 +1,7 @@
 """How the server's step λ_t changes over the rounds: a factor of the learning rate as a plain function of the round.
 
-Peers compute it each for themselves and must get the same bits. So only additions, multiplications, divisions and
-square roots occur: cosines and powers of the C library differ from machine to machine.
+Each peer computes it for itself, and all must get the same bits. So only additions, multiplications, divisions and
+square roots are used: the C library's cosines and powers differ from machine to machine.
 
 >>> [cosine(rounds=4, floor=0.5)(t) for t in (0, 2, 4)]
 [1.0, 0.75, 0.5]

@@ -1,1 +1,1 @@
-"""Where long vectors lie: memory that is used again, files that are mapped, and how to walk through them."""
+"""Storage for long vectors: reusable memory, mapped files, and how to walk through them."""

@@ -1,8 +1,8 @@
-"""Memory that is used again.
+"""A pool of reusable memory.
 
-Every round needs the same arrays, and memory fresh from the kernel costs a pass of zeros before the first byte arrives:
-a quarter of all processor time where a shard has millions of values. What is taken here returns by itself once nobody
-holds it or a view of it any more; so a link that still reads or writes an old round's array keeps it to itself.
+Every round needs the same arrays, and the kernel zeroes fresh memory before the first byte arrives: a quarter of all
+processor time if a shard has millions of values. An array taken from the pool returns to it once nobody holds it or a
+view of it; so a link that still reads or writes an old round's array keeps it.
 
 >>> pool = BufferPool()
 >>> first = pool.take(1 << 20)
@@ -14,7 +14,7 @@ False
 >>> pool.take((1 << 20) - 100).ctypes.data == address
 True
 
-Arrays longer than a bound lie in mapped files instead: whoever takes one need not know.
+Arrays longer than a bound are in mapped files instead; callers need not know.
 """
 
 from __future__ import annotations
@@ -32,30 +32,31 @@ __all__ = ["BufferPool", "Bytes"]
 
 Vector = NDArray[np.float32]
 
-_SMALL = 1 << 16  # bytes; below that the allocator of the language does as well
-_STEPS = 32  # sizes between two powers of two: shards of nearly the same length share their memory
+_SMALL = 1 << 16  # bytes; below that Python's own allocator does as well
+_STEPS = 32  # sizes between two powers of two, so that shards of nearly the same length share memory
 
 
 class BufferPool:
-    """Arrays of bytes of the last rounds, for the next one; safe to use from many threads.
+    """Hands out the arrays of past rounds again; safe to use from many threads.
 
-    What is longer than `above` bytes lies in files of `folder`; without a bound everything is in memory.
+    Arrays longer than `above` bytes are in files in `folder`; without a bound all are in memory.
     """
 
     def __init__(self, folder: Path | None = None, *, above: int | None = None) -> None:
         self.folder, self.above = folder, above
-        # Deques need no lock, and there must be none: an array may be let go in the middle of any line, even here.
+        # Deques need no lock, and there must be none: an array may be freed in the middle of any line, even here.
         self._free: defaultdict[int, deque[Bytes]] = defaultdict(deque)
         self._files: defaultdict[int, deque[Bytes]] = defaultdict(deque)
 
     def maps(self, size: int) -> bool:
-        """Whether an array of `size` bytes would lie in a file."""
+        """Return whether an array of `size` bytes would be in a file."""
         return self.above is not None and size > self.above
 
     def take(self, size: int, *, on_disk: bool = False, most: int | None = None) -> Bytes:
         """Return an array of `size` bytes, not initialised.
 
-        Where others choose the size, up to `most`, few sizes are kept: who tries them all must not fill the pool.
+        Give `most` if another peer chooses the size, up to that: few sizes are then used, so that a peer that tries
+        them all cannot fill the pool.
         """
         room = None if most is None else _coarse(size, most)
         if size and (on_disk or self.maps(size)):
@@ -69,7 +70,7 @@ class BufferPool:
         return self.take(4 * size).view(np.float32)
 
     def zeros(self, size: int) -> Vector:
-        """Return `size` zeros that stay with whoever asked: memory or a file of their own, never used again."""
+        """Return `size` zeros that the caller may keep: they never return to the pool."""
         return mapped(4 * size, self.folder).view(np.float32) if self.maps(4 * size) else np.zeros(size, np.float32)
 
     def _lent(self, size: int, room: int, arrays: defaultdict[int, deque[Bytes]]) -> Bytes:
@@ -78,7 +79,7 @@ class BufferPool:
             memory = free.pop()
         except IndexError:
             memory = np.empty(room, np.uint8) if arrays is self._free else mapped(room, self.folder)
-        lent = np.frombuffer(memory.data, np.uint8, size)  # views of it keep it alive, so its end is the end of all
+        lent = np.frombuffer(memory.data, np.uint8, size)  # views keep it alive, so it ends when the last of them does
         weakref.finalize(lent, free.append, memory).atexit = False
         return lent
 

@@ -1,7 +1,7 @@
-"""Arrays too long for memory: they lie in a file, and the kernel keeps in memory what is being worked on.
+"""Arrays too long for memory, in files: the kernel keeps in memory only what is being worked on.
 
-A file is reserved whole before it is used, so a full disk shows at once and not in the middle of a round. It has no
-name: whatever way its last user ends, nothing is left of it.
+A file's space is reserved before it is used, so that a full disk shows at once and not in the middle of a round. The
+file has no name, so nothing is left of it, however its last user ends.
 
 >>> vector = mapped(4096).view(np.float32)
 >>> vector[5:8] = 1.5
@@ -30,7 +30,7 @@ Bytes = NDArray[np.uint8]
 
 
 def mapped(size: int, folder: Path | None = None) -> Bytes:
-    """Return `size` bytes of zeros in a file of this folder (without one: where temporary files go)."""
+    """Return `size` zero bytes in a file in `folder` (default: where temporary files go)."""
     try:
         with tempfile.TemporaryFile(dir=folder, prefix="eris-") as file:
             _reserve(file.fileno(), size)
@@ -40,12 +40,12 @@ def mapped(size: int, folder: Path | None = None) -> Bytes:
 
 
 def is_mapped(array: NDArray[Any]) -> bool:
-    """Whether an array, or what it is a view of, lies in a file."""
+    """Return whether an array, or the array it is a view of, is in a file."""
     return _file_of(array) is not None
 
 
 def release(array: NDArray[Any]) -> None:
-    """Take what is mapped out of this process's memory again; the values stay. Arrays in memory are left alone."""
+    """Release a mapped array's pages from this process's memory; its values stay. Other arrays are left alone."""
     file = _file_of(array)
     if file is None or not array.size or not hasattr(file, "madvise"):
         return
@@ -55,15 +55,15 @@ def release(array: NDArray[Any]) -> None:
 
 
 def require_room(needed: int, folder: Path | None, *, what: str) -> None:
-    """Refuse to begin what would not fit on the disk."""
+    """Refuse to begin if there is less than `needed` bytes on the disk of `folder`; `what` needs them."""
     place = (folder or Path(tempfile.gettempdir())).absolute()
     free = shutil.disk_usage(next(path for path in (place, *place.parents) if path.exists())).free
     if needed > free:
-        raise _no_room(f"{what} needs {needed / 1e9:.1f} GB on disk, {free / 1e9:.1f} GB are free", place)
+        raise _no_room(f"{what} needs {needed / 1e9:.1f} GB on disk, but only {free / 1e9:.1f} GB are free", place)
 
 
 def _no_room(what: str, folder: Path | None) -> DiskError:
-    fix = "make room there, give another folder, or let more stay in memory"
+    fix = "make room there, use another folder, or keep more in memory"
     return DiskError(what, fix=fix, folder=folder or tempfile.gettempdir())
 
 
@@ -76,7 +76,7 @@ def _reserve(descriptor: int, size: int) -> None:
 
 def _file_of(array: NDArray[Any]) -> mmap.mmap | None:
     owner: Any = array
-    while type(owner) is np.ndarray:  # nearly always to the end: most vectors lie in memory
+    while type(owner) is np.ndarray:  # nearly always to the end: most vectors are in memory
         owner = owner.base
     while owner is not None and not isinstance(owner, mmap.mmap):
         owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)

@@ -1,4 +1,4 @@
-"""Room for bytes: in memory up to a budget, beyond it in mapped files."""
+"""Room for bytes: in memory up to a budget, beyond that in mapped files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Bytes", "Room"]
 
 
 class Room:
-    """Hands out arrays of bytes; counts those in memory, and those that lie in files beyond the budget."""
+    """Hands out arrays of bytes, in memory up to a budget and then in files, and counts both."""
 
     def __init__(self, budget: int, folder: Path | None = None, *, pool: BufferPool | None = None) -> None:
         if budget < 0:
@@ -22,7 +22,7 @@ class Room:
         self._disk = self._pool if folder is None else BufferPool(folder)
 
     def take(self, size: int, *, most: int | None = None) -> Bytes:
-        """Return an array of `size` bytes, not initialised; others chose the size, up to `most`, if that is given."""
+        """Return an array of `size` bytes, not initialised; give `most` if another peer chose the size, up to that."""
         if size and (self.in_memory + size > self.budget or self._pool.maps(size)):
             array = self._disk.take(size, on_disk=True, most=most)
             self.spilled += size
@@ -31,14 +31,14 @@ class Room:
         return self._pool.take(size, most=most)
 
     def count(self, array: Bytes) -> None:
-        """Count an array that somebody else brought."""
+        """Count an array that the caller brought."""
         if is_mapped(array):
             self.spilled += array.size
         else:
             self.in_memory += array.size
 
     def give_back(self, array: Bytes) -> None:
-        """Count an array as free again (whoever still holds it keeps it alive)."""
+        """Count an array as free again (references to it still keep it alive)."""
         if is_mapped(array):
             self.spilled -= array.size
         else:

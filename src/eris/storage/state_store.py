@@ -1,10 +1,10 @@
-"""What members remember between rounds (references, kept momentum); memory does not grow with their number.
+"""Store what members remember between rounds (references, kept momentum) in memory that does not grow with them.
 
-Nothing advances before the round's verdict: what a round writes counts from `commit` on. And nothing is lost when a
-process is killed: a checkpoint speaks of files that are never written over while it, or the next one, may be gone back
-to. So each member has four files, of which at most three are in use.
+Nothing advances before the round's verdict: what a round writes counts only after `commit`. And nothing is lost if a
+process is killed: the files that a checkpoint refers to are not overwritten while it, or the next one, may be resumed
+from. So each member has four files, of which at most three are in use.
 
-States are held in memory up to a budget and reach their files at checkpoints; beyond it they are written at once.
+States are held in memory up to a budget and written to their files at checkpoints; beyond it they are written at once.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ Vector = NDArray[np.float32]
 
 
 class StateStore:
-    """One state a member, in memory or in one of its files."""
+    """One state per member, in memory or in one of the member's files."""
 
     def __init__(self, folder: Path, members: int, *, budget: int = BUDGET) -> None:
         self._folder, self._budget = folder, budget
-        self._files: Slots = np.full(members, NONE, np.int8)  # the newest file of each member
-        self._saved: list[Slots] = [self._files.copy(), self._files.copy()]  # what two checkpoints speak of
+        self._files: Slots = np.full(members, NONE, np.int8)  # each member's newest file
+        self._saved: list[Slots] = [self._files.copy(), self._files.copy()]  # what the last two checkpoints refer to
         self._held: dict[int, Vector] = {}  # states in memory
-        self._ahead: set[int] = set()  # of these, the ones that are newer than their file
+        self._ahead: set[int] = set()  # those of them that are newer than their file
         self._written: dict[int, Vector | int] = {}  # since the last commit: a state, or the file it is in
-        self._spare: list[Vector] = []  # memory of states that do not count any more, for the next ones
+        self._spare: list[Vector] = []  # memory of outdated states, for the next ones
         self._bytes = 0
         self._stamps: dict[int, int] = {}
-        self._changed: set[int] = set()  # of what was written, the states that no job gave as they are
+        self._changed: set[int] = set()  # written states that were changed after a job returned them
 
     def stamp(self, member: int) -> int:
-        """Return which of a member's states is the current one: 0 for none, one more with each that a job gave."""
+        """Return the number of a member's current state: 0 for none, then one more with each that a job returned."""
         return self._stamps.get(member, 0)
 
     def read(self, member: int) -> Vector | None:
-        """Return a member's state as the last committed round left it, not to be changed; None before its first."""
+        """Return a member's state after the last committed round (do not change it); None before its first."""
         if (held := self._held.get(member)) is not None:
             state = held.view()
             state.flags.writeable = False
@@ -58,12 +58,13 @@ class StateStore:
         try:
             return np.fromfile(self._path(member, file), np.float32)
         except FileNotFoundError:
-            raise CheckpointError("a member's state is missing", fix="begin a new run", member=member) from None
+            raise CheckpointError("a member's saved state is missing", fix="start a new run", member=member) from None
 
     def write(self, member: int, state: Vector, *, trained: bool = True) -> None:
-        """Put down a new state; it does not count yet. A second one in a round takes the place of the first.
+        """Write a new state, which does not count until `commit`. A second one in a round replaces the first.
 
-        One that is not as a job gave it (`trained` is false) gets a stamp that nobody who did the job will expect.
+        Set `trained` to false for a state that was changed after a job returned it: its stamp then differs from the
+        one that the worker expects.
         """
         if not state.size:
             return
@@ -102,9 +103,9 @@ class StateStore:
         self._changed.clear()
 
     def save(self) -> Slots:
-        """Bring all states to files and return which; call `saved` when the checkpoint that says so is safe.
+        """Write all states to files and return which; call `saved` once the checkpoint that refers to them is safe.
 
-        Between rounds only: what is written but not committed has a file of its own, and there are only four.
+        Call this between rounds only: an uncommitted state takes a file of its own, and there are only four.
         """
         assert not self._written
         for member in sorted(self._ahead):
@@ -115,11 +116,11 @@ class StateStore:
         return self._files.copy()
 
     def saved(self) -> None:
-        """Keep what the new checkpoint and the one before it speak of; older states may be written over."""
+        """Keep what the new checkpoint and the one before it refer to; older states may be overwritten."""
         self._saved = [self._saved[1], self._files.copy()]
 
     def load(self, files: Slots) -> None:
-        """Go back to what a checkpoint says."""
+        """Restore the states that a checkpoint refers to."""
         self._files = files.astype(np.int8)
         self._saved = [self._files.copy(), self._files.copy()]
         self._held, self._ahead = {}, set()
@@ -137,7 +138,7 @@ class StateStore:
         self._spare.append(state)
 
     def _copied(self, state: Vector) -> Vector:
-        """Copy a state to memory that has been used before, if there is some: new memory costs more than the copy."""
+        """Copy a state into reused memory if there is some: new memory costs more than the copy."""
         while self._spare:
             if (copy := self._spare.pop()).size == state.size:
                 np.copyto(copy, state)
@@ -162,7 +163,7 @@ class StateStore:
 
 
 def _write_over(path: Path, state: Vector) -> None:
-    """Write a file without emptying it first: its pages are used again instead of being thrown away."""
+    """Overwrite a file without emptying it first, so that its pages are reused."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
         rest = state.view(np.uint8).data

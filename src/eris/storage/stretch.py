@@ -1,10 +1,10 @@
-"""A long vector is worked on one stretch after another: each is read, changed and left while it lies in the cache."""
+"""Stretches of a long vector, worked on one after another so that each stays in the cache meanwhile."""
 
 from __future__ import annotations
 
 __all__ = ["STRETCH", "stretches"]
 
-STRETCH = 1 << 18  # values: few enough for a cache, many enough that a stretch costs more than the calls for it
+STRETCH = 1 << 18  # values: few enough for a cache, many enough that the calls for a stretch cost little
 
 
 def stretches(n: int) -> list[slice]:
