@@ -215,72 +215,72 @@ def test_the_smallest_app_there_is(tmp_path: Path) -> None:
 REFUSED = {
     "float64 at the start": (
         APP.replace('"float32"', '"float64"'),
-        "array 'w' of the ServerApp's first message is float64, and updates are float32: "
-        "make the model float32 in the app: rounding it here would be silent",
+        "array 'w' of the ServerApp's first message is float64, but updates are float32: "
+        "make the model float32 in the app: eris does not round silently",
     ),
     "float64 in an answer": (
         APP.replace(TRAIN, 'return answered(msg, {"w": Array(np.ones(4))})'),
-        "array 'w' of train's answer is float64, and updates are float32: "
-        "make the model float32 in the app: rounding it here would be silent",
+        "array 'w' of train's answer is float64, but updates are float32: "
+        "make the model float32 in the app: eris does not round silently",
     ),
     "changed shapes": (
         APP.replace(TRAIN, 'return answered(msg, {"w": Array(np.ones(5, "float32"))})'),
-        "array 'w' of train's answer has shape (5,), the model's is (4,): "
-        "return it as it came: a model keeps its shapes for the whole run",
+        "array 'w' of train's answer has shape (5,), but the model's is (4,): "
+        "keep its shape: a model keeps its shapes for the whole run",
     ),
     "other arrays": (
         APP.replace(TRAIN, 'return answered(msg, {"v": Array(np.ones(4, "float32"))})'),
-        "train's answer does not have the model's arrays: v, w only on one side: "
+        "train's answer does not have the model's arrays: only one side has v, w: "
         "return all arrays that came, under their names",
     ),
     "several ArrayRecords": (
         APP.replace(TRAIN, 'return answered(msg, msg.content["arrays"], control=ArrayRecord(START))'),
-        "train's answer has 2 ArrayRecords (arrays, control), and eris averages one: "
+        "train's answer has 2 ArrayRecords (arrays, control), but eris averages exactly one: "
         "put what is averaged into one, and keep the rest in context.state",
     ),
     "no count": (
         APP.replace('{"num-examples": count}', '{"loss": 0.5}'),
-        "the answer does not say how many examples there were: "
+        "the answer does not give the number of examples: "
         "add \"num-examples\": len(…) to its MetricRecord: it is the member's weight",
     ),
     "another count in the second round": (
         APP.replace(TRAIN, 'return answered(msg, msg.content["arrays"], 9 + msg.content["config"]["server-round"])'),
-        "the ClientApp trained on 11 examples, and on 10 before [peer=0, round=1]: "
-        "let a member keep its examples for the whole run: their number is its weight",
+        "the ClientApp trained on 11 examples, but on 10 before [peer=0, round=1]: "
+        "keep a member's examples the same for the whole run: their number is its weight",
     ),
     "an error as the answer": (
         APP.replace(TRAIN, 'return Message(Error(code=7, reason="no data today"), reply_to=msg)'),
-        "the ClientApp answered with an error: no data today [peer=0, round=0]: fix the app",
+        "the ClientApp answered with an error: no data today [peer=0, round=0]: correct the app",
     ),
     "code that raises": (
         APP.replace(TRAIN, "return 1 // 0"),
         "the ClientApp's train failed with ZeroDivisionError: integer division or modulo by zero [peer=0, round=0]: "
-        "fix the app: it must run as it is under Flower too",
+        "correct the app: it must also run under Flower itself",
     ),
     "too much state": (
         APP.replace(TRAIN, f'context.state["all"] = ArrayRecord({{"a": Array(np.zeros(20000))}}); {TRAIN}'),
-        "context.state takes 160,235 bytes, and a member keeps 65,536: "
+        "context.state takes 160,235 bytes, but a member has room for 65,536: "
         "keep less there, or write [tool.eris] state-bytes = 320470 in the app's pyproject.toml",
     ),
     "a mod that adds noise": (
         APP.replace("ClientApp(), ServerApp()", "ClientApp(mods=[LocalDpMod(1.0, 1.0, 1.0, 1e-5)]), ServerApp()"),
-        "the app's mod LocalDpMod clips, adds noise or masks, and eris would not account for it [folder=FOLDER]: "
-        "leave it out and use eris's own: the table [privacy]",
+        "the app's mod LocalDpMod clips, adds noise or masks, which eris would not account for [folder=FOLDER]: "
+        "leave it out and use eris's own settings in [privacy]",
     ),
     "a mod of one function": (
         APP.replace("@client.train()", "@client.train(mods=[fixedclipping_mod])"),
-        "the app's mod fixedclipping_mod clips, adds noise or masks, and eris would not account for it "
-        "[folder=FOLDER]: leave it out and use eris's own: the table [privacy]",
+        "the app's mod fixedclipping_mod clips, adds noise or masks, which eris would not account for "
+        "[folder=FOLDER]: leave it out and use eris's own settings in [privacy]",
     ),
     "a query": (
         APP + "\n    @client.query()\n    def asked(msg, context):\n        return msg\n",
-        "the ClientApp answers query.default, which eris never asks [folder=FOLDER]: "
-        "eris asks for train and evaluate alone: leave the rest out",
+        "the ClientApp has query.default, which eris never calls [folder=FOLDER]: "
+        "leave it out: eris calls only train and evaluate",
     ),
     "an action of its own": (
         APP + '\n    @client.train("twice")\n    def twice(msg, context):\n        return msg\n',
-        "the ClientApp answers train.twice, which eris never asks [folder=FOLDER]: "
-        "eris asks for train and evaluate alone: leave the rest out",
+        "the ClientApp has train.twice, which eris never calls [folder=FOLDER]: "
+        "leave it out: eris calls only train and evaluate",
     ),
     "nothing to train": (
         APP.replace("@client.train()", "@client.evaluate()"),
@@ -289,21 +289,21 @@ REFUSED = {
     "a ServerApp that fails": (
         APP.replace(MAIN, 'raise OSError("no such database")'),
         "the ServerApp failed before its first message, with OSError: no such database: "
-        "eris starts it once, to see which arrays it begins with: fix it",
+        "correct the ServerApp: eris starts it once to get the initial arrays",
     ),
     "a ServerApp that sends nothing": (
         APP.replace(MAIN, "pass"),
-        "the ServerApp ended without a message: let it send a model to train: strategy.start(…)",
+        "the ServerApp ended without a message: make it send a model to train: strategy.start(…)",
     ),
     "a ServerApp that begins with a question": (
         APP.replace(MAIN, 'grid.push_messages([Message(RecordDict(), 1, "query.size")])'),
-        "the ServerApp's first message is a 'query.size', and eris sends only 'train' and 'evaluate': "
-        "let the strategy begin with training; what it asks its clients besides stays with Flower",
+        "the ServerApp's first message is a 'query.size', but eris sends only 'train' and 'evaluate': "
+        "make the strategy begin with training; eris cannot send clients anything else",
     ),
     "a ServerApp with two models": (
         APP.replace(MAIN, 'grid.push_messages([Message(RecordDict({"a": ArrayRecord(START), "b": ArrayRecord(START)}),'
         ' 1, "train")])'),
-        "the ServerApp's first message has 2 ArrayRecords (a, b), and eris averages one: "
+        "the ServerApp's first message has 2 ArrayRecords (a, b), but eris averages exactly one: "
         "put what is averaged into one, and keep the rest in context.state",
     ),
 }  # fmt: skip
@@ -331,7 +331,7 @@ def test_fednova_wants_steps_that_no_app_tells(tmp_path: Path) -> None:
     with pytest.raises(ErisError) as told:
         begun(project(tmp_path), "server.optimizer=fednova")
     assert str(told.value) == (
-        "FedNova divides by local steps, and a Flower app does not say how many it took [key=server.optimizer]: "
+        "FedNova divides by local steps, but a Flower app does not say how many it took [key=server.optimizer]: "
         "use server.optimizer = 'fedavg'"
     )
 
@@ -340,13 +340,13 @@ def test_a_folder_without_an_app(tmp_path: Path) -> None:
     with pytest.raises(ErisError) as told:
         FlowerApp.load(tmp_path)
     assert str(told.value) == (
-        f"there is no pyproject.toml, so no Flower app [folder={tmp_path}]: give the folder of the project"
+        f"there is no Flower app: pyproject.toml is missing [folder={tmp_path}]: give the folder of the project"
     )
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "1"\n')
     with pytest.raises(ErisError) as told:
         FlowerApp.load(tmp_path)
     assert str(told.value) == (
-        f"this is not a Flower app: Missing [tool.flwr.app] section [folder={tmp_path}]: fix its pyproject.toml"
+        f"this is not a Flower app: Missing [tool.flwr.app] section [folder={tmp_path}]: correct its pyproject.toml"
     )
 
 
@@ -360,8 +360,8 @@ def test_peers_with_other_files_are_told_so(tmp_path: Path) -> None:
     with pytest.raises(ErisError) as told:
         flower_peer(folder, {})(config, 0)
     assert str(told.value) == (
-        f"the app here is {FlowerApp.load(folder).known_as}, the run is of {app.known_as} [key=model.name]: "
-        "`eris run --flower DIR --show-config` prints the settings of an app; all peers have the same files"
+        f"the app here is {FlowerApp.load(folder).known_as}, but the run is of {app.known_as} [key=model.name]: "
+        "use the same files on all peers; `eris run --flower DIR --show-config` prints an app's settings"
     )
 
 

@@ -175,7 +175,7 @@ def test_arguments_become_local_work():
     [
         (
             {"push_to_hub": True},
-            r"TrainingArguments\.push_to_hub is True: a run sends nothing to anybody but its peers",
+            r"TrainingArguments\.push_to_hub is True: a run sends data only to its peers",
         ),
         ({"save_steps": 7}, r"TrainingArguments\.save_steps is 7: the run keeps its own checkpoints"),
         ({"logging_steps": 5}, r"logging_steps is 5: every round's figures are in metrics\.jsonl"),
@@ -199,14 +199,14 @@ def test_every_field_is_known_or_refused():
 
 
 def test_bad_inputs_are_explained():
-    with pytest.raises(DataError, match="no pad token, and the samples differ in length"):
+    with pytest.raises(DataError, match="the samples differ in length, but the tokenizer has no pad token"):
         fine_tuning(base, [stories(0)], tokenizer=tokenizer(pad=""))
     long = [{"input_ids": [3] * 12}, {"input_ids": [3] * 40}]
-    with pytest.raises(DataError, match="member 0's sample 1 has 40 tokens, the model has 12 positions"):
+    with pytest.raises(DataError, match="member 0's sample 1 has 40 tokens, but the model has only 12 positions"):
         fine_tuning(base, [long], tokenizer=tokenizer())
     with pytest.raises(InputError, match="already built"):
         fine_tuning(base(), [stories(0)])
-    with pytest.raises(InputError, match="not a model of transformers or PEFT"):
+    with pytest.raises(InputError, match="not a transformers or PEFT model"):
         fine_tuning(lambda: torch.nn.Linear(2, 2), [stories(0)])
     with pytest.raises(ConfigError, match="has no LoRA adapter"):
         fine_tuning(base, [stories(0)], tokenizer=tokenizer(), freeze="A").initial(public_root(0))

@@ -72,11 +72,11 @@ def test_the_bits_are_those_of_the_function_itself():
     [
         (
             {"init": lambda key: {"w": np.zeros(3)}},
-            "\"['w']\" is float64, and updates are float32: make the model float32: rounding it here would be silent",
+            "\"['w']\" is float64, but updates are float32: make the model float32: eris does not round silently",
         ),
         (
             {"train": lambda params, data, key: {"other": numpy.zeros(4)}},
-            "train returned another tree than init: return the parameters, or a pair of them and figures",
+            "train returned a different tree than init: return the parameters, or a pair of them and figures",
         ),
         (
             {"train": lambda params, data, key: jax.tree.map(lambda leaf: numpy.zeros(7), params)},

@@ -112,17 +112,17 @@ class Mistake(NamedTuple):
 
 
 LEAVE = "leave it out"
-PRIVATE = "a run sends nothing to anybody but its peers; push the folder pretrained yourself"
+PRIVATE = "a run sends data only to its peers; push the folder pretrained yourself"
 MISTAKES = {
     "without_pad": Mistake(
         eris.DataError,
-        "the tokenizer has no pad token, and the samples differ in length [peer=0]: set tokenizer.pad_token "
+        "the samples differ in length, but the tokenizer has no pad token [peer=0]: set tokenizer.pad_token "
         "= tokenizer.eos_token, or cut all samples to one length",
     ),
     "too_long": Mistake(
         eris.DataError,
-        "sample 8 has 40 tokens, the model has 12 positions [sample=8, peer=0]: tokenise with truncation=True, "
-        "max_length=12",
+        "sample 8 has 40 tokens, but the model has only 12 positions [sample=8, peer=0]: tokenise with "
+        "truncation=True, max_length=12",
     ),
     "beyond": Mistake(
         eris.DataError,
@@ -132,7 +132,7 @@ MISTAKES = {
     "nothing": Mistake(eris.DataError, "member 0 has no samples [key=members, peer=0]: give it some, or leave it out"),
     "untokenised": Mistake(
         eris.DataError,
-        "samples have text, of which GPT2LMHeadModel takes nothing [peer=0]: tokenise them: "
+        "samples have text, none of which GPT2LMHeadModel takes [peer=0]: tokenise them: "
         "dataset.map(lambda sample: tokenizer(sample['text'], truncation=True))",
     ),
     "all_frozen": Mistake(
@@ -140,17 +140,17 @@ MISTAKES = {
     ),
     "no_adapter": Mistake(
         eris.ConfigError,
-        "freeze is 'A', and the model has no LoRA adapter: use freeze='A' with a PEFT model that has LoRA adapters, "
+        "freeze is 'A', but the model has no LoRA adapter: use freeze='A' with a PEFT model that has LoRA adapters, "
         "or leave it out",
     ),
     "made_already": Mistake(
         eris.InputError,
-        "the model is a GPT2LMHeadModel that is already built: give the function that makes it, as a Trainer's "
+        "the model is a GPT2LMHeadModel that is already built: give the function that makes it, like a Trainer's "
         "model_init",
     ),
     "no_model": Mistake(
         eris.InputError,
-        "model() returned a Linear, not a model of transformers or PEFT: for a network of another kind use "
+        "model() returned a Linear, not a transformers or PEFT model: for any other network use "
         "eris.Federation(model, data)",
     ),
     "steps_of_saving": Mistake(
@@ -185,8 +185,8 @@ BASES = re.escape(
 ).replace("X", r"\w{12}")
 UNMOVED = (
     "tensor base_model.model.transformer.h.0.attn.c_attn.lora_B.default.weight did not move in the first round "
-    "(2 of 4 did not) [tensor=base_model.model.transformer.h.0.attn.c_attn.lora_B.default.weight]: check what "
-    "initialises it (a LoRA adapter whose A and B are both zero never learns), or freeze it: requires_grad_(False)"
+    "(2 of 4 did not) [tensor=base_model.model.transformer.h.0.attn.c_attn.lora_B.default.weight]: check how "
+    "it is initialised (a LoRA adapter whose A and B are both zero never learns), or freeze it: requires_grad_(False)"
 )
 
 

@@ -93,11 +93,11 @@ class Doubled(Net):
     ("module", "data", "sentence"),
     [
         (NoSteps, None, "NoSteps has no training_step: define training_step"),
-        (lambda: nn.Linear(2, 2), None, "Linear is not a LightningModule: give what makes one"),
+        (lambda: nn.Linear(2, 2), None, "Linear is not a LightningModule: give a function that makes one"),
         (
             Doubled,
             None,
-            "'fixed' is float64, and updates are float32: make the model float32: rounding it here would be silent",
+            "'fixed' is float64, but updates are float32: make the model float32: eris does not round silently",
         ),
         (Net, [1, 2], "the loader does not say how many samples it has: give a DataLoader of a dataset with a length"),
     ],
@@ -112,4 +112,4 @@ def test_what_cannot_be_is_said_in_a_sentence(module, data, sentence):
 def test_a_module_that_is_made_already():
     with pytest.raises(ErisError) as told:
         lightning_task(Net(), loader(0))
-    assert str(told.value) == "the module is a Net that is already built: give what makes it: Net"
+    assert str(told.value) == "the module is a Net that is already built: give the function that makes it: Net"

@@ -79,7 +79,7 @@ def test_numbers_are_predicted_too(model, tmp_path):
 
 AVERAGED = (
     "use a linear model with partial_fit (SGDClassifier, SGDRegressor, Perceptron) or an MLP; "
-    "trees and forests have none"
+    "trees and forests have no such weights"
 )
 
 
@@ -96,14 +96,14 @@ AVERAGED = (
         (
             SGDClassifier(),
             {"classes": None},
-            "SGDClassifier must know all classes, and one peer may lack some: give classes=…, for every peer the same",
+            "SGDClassifier must know all classes, but a peer may lack some: give classes=…, the same for every peer",
         ),
         (
             SGDClassifier(average=True),
             {},
-            "SGDClassifier has average, which is a matter of one long fit: leave average out",
+            "SGDClassifier has average, which only makes sense in one long fit: leave average out",
         ),
-        (SGDClassifier(), {"classes": range(2)}, "label 2 is none of the classes [0, 1]: name all of them"),
+        (SGDClassifier(), {"classes": range(2)}, "label 2 is not one of the classes [0, 1]: name all classes"),
         ("a forest", {}, "str is not an estimator of scikit-learn: give one: SGDClassifier(loss='log_loss')"),
     ],
     ids=["forest", "boosting", "no partial_fit", "no classes", "average", "an unknown class", "no estimator"],

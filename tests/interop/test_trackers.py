@@ -95,7 +95,7 @@ def test_a_tracker_of_ones_own_hears_everything_in_order(tmp_path, monkeypatch):
 def test_a_tracker_that_fails_costs_the_run_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(Kept, "made", [])
     plain = Federation(**CLOUDS, method="eris").run(tmp_path / "plain", report=False)
-    with pytest.warns(UserWarning, match="Failing failed and is left out: OSError: the tracker is down"):
+    with pytest.warns(UserWarning, match="Failing failed and is no longer used: OSError: the tracker is down"):
         tracked = Federation(**CLOUDS, method="eris").run(tmp_path / "run", report=False, track=[Failing, Kept])
     failing, kept = Kept.made
     assert [what for what, _ in failing.told] == ["settings", 0]

@@ -61,7 +61,7 @@ def test_the_same_fleet_from_csv(file):
     [
         ("[[peer]]\nname='a'\nupload=0\ndownload=1\n", "f.toml", "upload rate is 0.*peer=a"),
         ("[[peer]]\nname='a'\nupload=1\ndownload='0MB/s'\n", "f.toml", "download rate is 0.*peer=a"),
-        ("[[peer]]\nname='a'\nupload=1\n", "f.toml", "download missing"),
+        ("[[peer]]\nname='a'\nupload=1\n", "f.toml", "a peer has no download"),
         ("[[peer]]\nname='a'\nupload=1\ndownload=1\nspeed=3\n", "f.toml", "unknown keys.*speed"),
         ("[[peer]]\nname='a'\nupload=1\ndownload=1\nmemory='0'\n", "f.toml", "memory is 0"),
         ("[[peer]]\nname='a'\nupload=1\ndownload=1\ncount=0\n", "f.toml", "count is 0"),

@@ -127,20 +127,20 @@ def respelled(*changes: tuple[int, object]) -> bytes:
         (respelled((1, "x" * 5000)), "text"),
         (respelled((2, float("nan"))), "not finite"),
         (respelled((2, float("inf"))), "not finite"),
-        (respelled((2, 1)), "spelled in another way"),  # 1 for 1.0
-        (respelled((3, b"short")), "a digest of 5 bytes"),
+        (respelled((2, 1)), "its encoding is not the one"),  # 1 for 1.0
+        (respelled((3, b"short")), "a digest has 5 bytes"),
         (respelled((3, "0a" * 32)), "digest"),
         (respelled((5, "no reason")), "reason"),
         (respelled((6, [2**32, b""])), "inner"),
         (respelled((6, [-1, b""])), "inner"),
         (respelled((6, [True, b""])), "inner"),
-        (respelled((6, [1, b"\1\0"])), "spelled in another way"),  # zeros behind the last bit
+        (respelled((6, [1, b"\1\0"])), "its encoding is not the one"),  # zeros behind the last bit
         (respelled((6, [1, bytes(MOST_PEERS // 8 + 1)])), "inner"),
         (respelled((6, [1, b"", 2])), "inner"),
         (respelled((6, {"number": 1, "peers": b""})), "inner"),
         (respelled((7, [[1, b""]] * 4)), "many"),
         (respelled((9, 1)), "truth"),
-        (BODY[:2] + b"\xdc\x00\x0a" + BODY[3:], "spelled in another way"),  # a longer head for the same array
+        (BODY[:2] + b"\xdc\x00\x0a" + BODY[3:], "its encoding is not the one"),  # a longer head for the same array
         (BODY[:2] + b"\x91" * 100_000, "at least length"),
         (BODY[:2] + b"\xdd\xff\xff\xff\xff", "truncated"),
         (BODY[:2] + bytes(LONGEST_DOCUMENT), "at most"),

@@ -1,4 +1,4 @@
-"""Call other people's code: seeded, with one thread, one call at a time, and what it prints goes to the log."""
+"""Call other people's code: seeded, with one thread, one call at a time, and with its prints sent to the log."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["foreign_call", "in_our_words", "number_of"]
 
 _LOCK = threading.RLock()  # the generators that are seeded belong to the whole process
 _OURS = {"loss": "loss", "accuracy": "accuracy", "acc": "accuracy"}
-_BEFORE = ("eval_", "eval-", "val_", "val/", "test_", "test/", "")  # what others write before a figure's name
+_BEFORE = ("eval_", "eval-", "val_", "val/", "test_", "test/", "")  # what other libraries put before a figure's name
 
 
 @contextlib.contextmanager
 def foreign_call(seed: Seed) -> Iterator[None]:
-    """Seed random, numpy and (where it is loaded) torch for as long as somebody else's code is at work.
+    """Seed random, numpy and (if it is loaded) torch while somebody else's code runs.
 
-    Bits are promised: simulated or in a process of its own, a member draws the same. Afterwards the generators are as
-    they were. Standard output is for results, so what the code prints goes to standard error.
+    A member thus draws the same numbers in a simulation and in its own process. Afterwards the generators are as they
+    were. Standard output is for results, so what the code prints goes to standard error.
     """
     number = number_of(seed)
     with _LOCK, contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:
@@ -43,12 +43,12 @@ def foreign_call(seed: Seed) -> Iterator[None]:
 
 
 def number_of(seed: Seed) -> int:
-    """Return a seed as the number that other libraries want."""
+    """Return a seed as a number for other libraries."""
     return int.from_bytes(seed.key[:8], "little") >> 1
 
 
 def in_our_words(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all numbers, and pairs (sum, count), among figures; loss and accuracy as tables and plots call them.
+    """Return the numbers and pairs (sum, count) among figures, with loss and accuracy under eris's own names.
 
     >>> in_our_words({"val_loss": 0.5, "eval_acc": (9, 10), "f1": 0.8, "note": "fine"})
     {'loss': 0.5, 'accuracy': (9.0, 10.0), 'f1': 0.8}

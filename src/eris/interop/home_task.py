@@ -1,7 +1,7 @@
-"""One peer's learning problem in another library: named arrays go in, named arrays come out.
+"""One peer's task in another library: named arrays go in, named arrays come out.
 
-`eris.interop.sklearn`, `eris.interop.jax` and `eris.interop.lightning` each bring a `Learner`; `HomeTask` makes the
-task of it that `eris run --task`, `eris up --task`, `eris join --task` and `Federation(task=…)` take.
+`eris.interop.sklearn`, `eris.interop.jax` and `eris.interop.lightning` each have a `Learner`; `HomeTask` turns it into
+the task that `eris run --task`, `eris up --task`, `eris join --task` and `Federation(task=…)` take.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Fitted:
-    """What local training gives: the arrays as they are now, and facts about it."""
+    """The result of local training: the trained arrays, and facts about them."""
 
     arrays: Arrays = field(repr=False)
     steps: float = 1.0
@@ -35,7 +35,7 @@ class Fitted:
 
 
 class Learner(Protocol):
-    """A model and one peer's data in a library of its own."""
+    """A model and one peer's data in some other library."""
 
     @property
     def count(self) -> int:
@@ -48,11 +48,11 @@ class Learner(Protocol):
         ...
 
     def begin(self, seed: Seed) -> Arrays:
-        """Return the arrays to begin with, the same on every peer."""
+        """Return the initial arrays, the same on every peer."""
         ...
 
     def memory(self) -> Memory:
-        """Return what is remembered between rounds, as it is before the first."""
+        """Return what is remembered between rounds, as it is before the first round."""
         ...
 
     def fit(self, arrays: Arrays, memory: Memory, seed: Seed) -> Fitted:
@@ -60,12 +60,12 @@ class Learner(Protocol):
         ...
 
     def score(self, arrays: Arrays) -> Mapping[str, Any]:
-        """Return figures of a model on held-out data; nothing where there are none."""
+        """Return figures of a model on held-out data; empty if there are none."""
         ...
 
 
 class HomeTask:
-    """The task of one peer, whatever its number is; it knows nothing of what others have."""
+    """The task of one peer, whatever its number; it knows nothing of the others' data."""
 
     members = 1
 
@@ -132,6 +132,6 @@ def _require_float32(arrays: Arrays) -> None:
     for name, array in arrays.items():
         if np.issubdtype(array.dtype, np.floating) and array.dtype.itemsize > 4:
             raise ConfigError(
-                f"{name!r} is {array.dtype.name}, and updates are float32",
-                fix="make the model float32: rounding it here would be silent",
+                f"{name!r} is {array.dtype.name}, but updates are float32",
+                fix="make the model float32: eris does not round silently",
             )

@@ -1,17 +1,17 @@
-"""Hugging Face's transformers and PEFT on eris: fine-tuning as one would hand it to a `Trainer`.
+"""Fine-tune Hugging Face transformers and PEFT models with eris, as with a `Trainer`.
 
     def at_home(config, peer):  # eris join --task, eris up --task
         return fine_tuning(model, tokenised[peer], members=config.members, arguments=ARGUMENTS, tokenizer=tokenizer)
 
-`model` is what a Trainer calls `model_init`: a function that makes the model. In a simulation there is a tokenised
-dataset for each member, in a peer its own. What `TrainingArguments` say is done in every *round*: epochs or steps, and
-the schedule of the rate. Arguments that mean nothing here are refused by name.
+`model` is what a Trainer calls `model_init`: a function that makes the model. A simulation takes a tokenised dataset
+for each member, a peer its own. `TrainingArguments` apply to every *round*: epochs or steps, and the learning-rate
+schedule. Arguments that mean nothing here are refused by name.
 
-A PEFT model sends its adapters and nothing else. Averaging them is FedAvg of the factors, and mean(B)·mean(A) is not
-mean(B·A); ``freeze="A"`` trains B alone, which makes the mean exact and halves the bytes. The base never leaves; peers
-with another base are refused when they join, by a digest of what is frozen.
+A PEFT model sends only its adapters. Averaging them is FedAvg of the factors, and mean(B)·mean(A) is not mean(B·A);
+``freeze="A"`` trains B alone, which makes the mean exact and halves the bytes. The base model is never sent; peers with
+another base are refused when they join, by a digest of what is frozen.
 
-When a run ends, the model lies in the folder `pretrained` as `save_pretrained` writes it: an adapter for
+When a run ends, the model is in the folder `pretrained` as `save_pretrained` writes it: an adapter for
 `PeftModel.from_pretrained`, or the whole model.
 """
 
@@ -58,28 +58,28 @@ _OF_NO_MATTER = {
 }
 _WHY = {
     "save": "the run keeps its own checkpoints (`eris resume`) and writes the model at the end",
-    "resume": "a run is gone on with by `eris resume`",
+    "resume": "runs are resumed with `eris resume`",
     "load_best": "peers agree on the last model",
-    "push_to_hub": "a run sends nothing to anybody but its peers; push the folder pretrained yourself",
-    "hub": "a run sends nothing to anybody but its peers; push the folder pretrained yourself",
+    "push_to_hub": "a run sends data only to its peers; push the folder pretrained yourself",
+    "hub": "a run sends data only to its peers; push the folder pretrained yourself",
     "deepspeed": "a peer trains in one process",
     "fsdp": "a peer trains in one process",
     "ddp": "a peer trains in one process",
-    "report_to": "use trackers of the run: Federation(…).run(track=…)",
+    "report_to": "use the run's trackers: Federation(…).run(track=…)",
     "logging": "every round's figures are in metrics.jsonl",
     "eval": "the run evaluates the shared model (evaluate_every)",
-    "seed": "batches come from the run's seed and the peer's own",
-    "data_seed": "batches come from the run's seed and the peer's own",
+    "seed": "batches come from the run's seed and the peer's private one",
+    "data_seed": "batches come from the run's seed and the peer's private one",
 }
 
 
 class FineTuning(TorchTask):
-    """A model of the transformers library, or an adapter of PEFT, trained on each member's tokenised samples."""
+    """The task of training a transformers model or a PEFT adapter on each member's tokenised samples."""
 
     tokenizer: Any = None
 
     def train(self, member: int, model: Vector, memory: Memory, *, round: int, seed: Seed) -> LocalResult:
-        """Train; an adapter that did not move in the first round never will."""
+        """Train; refuse an adapter that does not move in the first round, because it never will."""
         result = super().train(member, model, memory, round=round, seed=seed)
         if round == 0:
             self._require_moved(result.update)
@@ -93,12 +93,12 @@ class FineTuning(TorchTask):
 
     def _require_moved(self, update: Vector) -> None:
         still = [name for name, part in self.spec.unflatten(update).items() if not part.any()]
-        # B begins at zero, so that A has no gradient before B moved: with one step a round A moves in the second.
+        # B begins at zero, so A has no gradient before B moves: with one step per round, A first moves in the second.
         still = [name for name in still if "lora_A" not in name and "lora_embedding_A" not in name]
         if still:
             raise ModelError(
                 f"tensor {still[0]} did not move in the first round ({len(still)} of {len(self.spec.slices)} did not)",
-                fix="check what initialises it (a LoRA adapter whose A and B are both zero never learns), "
+                fix="check how it is initialised (a LoRA adapter whose A and B are both zero never learns), "
                 "or freeze it: requires_grad_(False)",
                 tensor=still[0],
             )
@@ -117,17 +117,25 @@ def fine_tuning(
     metrics: Mapping[str, Metric] | None = None,
     freeze: Literal["", "A"] = "",
 ) -> FineTuning:
-    """Return the task of fine-tuning what `model()` makes.
+    """Return the task of fine-tuning the model that `model()` makes.
 
-    `train` is a list with a tokenised dataset for each member (a simulation), or with `members` the one dataset of this
-    peer. `collator` puts batches together; without one the `tokenizer` pads them. `loss` is chosen by the kind of
-    model, as `Federation(loss=…)` names it.
+    Args:
+        model: makes the model, like a Trainer's `model_init`.
+        train: for a simulation, a list with a tokenised dataset for each member; with `members`, this peer's dataset.
+        test: a tokenised dataset to evaluate on.
+        members: number of members of the federation, in a peer.
+        arguments: `TrainingArguments` for every round.
+        tokenizer: pads batches, and is saved with the model.
+        collator: puts batches together, instead of the tokenizer.
+        loss: as for `Federation(loss=…)`; by default it follows from the kind of model.
+        metrics: further figures to report.
+        freeze: ``"A"`` trains only the B of LoRA adapters.
     """
     module = _first(model)
     data = [train] if members is not None else list(train)
     if not data or not all(is_items(each) for each in data):
         raise InputError(
-            "train is no list of tokenised datasets, one for each member",
+            "train is not a list of tokenised datasets, one for each member",
             fix="give [dataset, …], or one dataset and members=… in a peer",
         )
     work, evaluation_batch, checkpointing = local_work_of(arguments)
@@ -157,9 +165,9 @@ def fine_tuning(
 
 
 def local_work_of(arguments: Any) -> tuple[LocalWork, int, bool]:
-    """Return what `TrainingArguments` ask of a round, the batch of evaluation, and whether activations are recomputed.
+    """Return a round's work by `TrainingArguments`, the evaluation batch size, and whether activations are recomputed.
 
-    Arguments that were changed and mean nothing here are refused by name.
+    Arguments that were changed but mean nothing here are refused by name.
     """
     if arguments is None:
         return LocalWork(optimizer="adamw", lr=5e-5, batch=8), 8, False
@@ -199,7 +207,7 @@ def local_work_of(arguments: Any) -> tuple[LocalWork, int, bool]:
 def save_pretrained(
     run: str | Path, model: Callable[[], Any], folder: str | Path, *, tokenizer: Any = None, freeze: str = ""
 ) -> Path:
-    """Write the model of a run's or a peer's folder as `save_pretrained` does, and return where."""
+    """Write the model in a run's or a peer's folder as `save_pretrained` does, and return where."""
     from safetensors.numpy import load_file
 
     flat = FlatModule(_made(model, freeze, False))
@@ -209,7 +217,7 @@ def save_pretrained(
 
 
 def _save(module: nn.Module, folder: Path, tokenizer: Any) -> None:
-    """Save copies: all tensors of a task lie in one piece of memory, which would be saved with each of them."""
+    """Save copies: all tensors of a task share one piece of memory, which would be saved with each of them."""
     copies: dict[int, Tensor] = {}
     state = {
         name: copies.setdefault(tensor.data_ptr(), tensor.detach().to("cpu", copy=True).contiguous())
@@ -225,11 +233,11 @@ def _save(module: nn.Module, folder: Path, tokenizer: Any) -> None:
 
 
 def _first(model: Callable[[], Any]) -> nn.Module:
-    """Return a model to look at; it is made again, under the run's seed, to be trained."""
+    """Return a model to inspect; the one to train is made again, under the run's seed."""
     if isinstance(model, nn.Module):
         raise InputError(
             f"the model is a {type(model).__name__} that is already built",
-            fix="give the function that makes it, as a Trainer's model_init",
+            fix="give the function that makes it, like a Trainer's model_init",
         )
     return _made(model, "", False)
 
@@ -239,8 +247,8 @@ def _made(model: Callable[[], Any], freeze: str, checkpointing: bool) -> nn.Modu
         module = model()
     if not isinstance(module, nn.Module) or not hasattr(module, "save_pretrained"):
         raise InputError(
-            f"model() returned a {type(module).__name__}, not a model of transformers or PEFT",
-            fix="for a network of another kind use eris.Federation(model, data)",
+            f"model() returned a {type(module).__name__}, not a transformers or PEFT model",
+            fix="for any other network use eris.Federation(model, data)",
         )
     if freeze:
         _freeze_a(module, freeze)
@@ -254,7 +262,7 @@ def _freeze_a(module: nn.Module, freeze: str) -> None:
     names = [name for name, _ in module.named_parameters() if "lora_A" in name]
     if freeze != "A" or not names:
         raise ConfigError(
-            f"freeze is {freeze!r}, " + ("and the model has no LoRA adapter" if freeze == "A" else "not 'A'"),
+            f"freeze is {freeze!r}, " + ("but the model has no LoRA adapter" if freeze == "A" else "not 'A'"),
             fix="use freeze='A' with a PEFT model that has LoRA adapters, or leave it out",
         )
     for name, parameter in module.named_parameters():
@@ -263,7 +271,7 @@ def _freeze_a(module: nn.Module, freeze: str) -> None:
 
 
 def _is(module: nn.Module, *endings: str) -> bool:
-    """Return whether a model, or what an adapter is put on, is of one of these kinds."""
+    """Return whether a model, or the model under its adapters, is of one of these kinds."""
     return type(_under_adapters(module)).__name__.endswith(endings)
 
 
@@ -286,14 +294,14 @@ def _loss_of(module: nn.Module) -> str:
 def _collator(
     collator: Callable[[list[Any]], Any] | None, tokenizer: Any, data: Sequence[Any], causal: bool
 ) -> Callable[[list[Any]], Any]:
-    """Return what puts a batch together."""
+    """Return the function that puts a batch together."""
     if collator is not None:
         return collator
     if tokenizer is None:
         return _stacked
     if tokenizer.pad_token is None and any(_uneven(each) for each in data):
         raise DataError(
-            "the tokenizer has no pad token, and the samples differ in length",
+            "the samples differ in length, but the tokenizer has no pad token",
             fix="set tokenizer.pad_token = tokenizer.eos_token, or cut all samples to one length",
         )
     import transformers
@@ -308,7 +316,7 @@ def _collator(
 
 
 def _known_columns(taken: frozenset[str], collator: Callable[[list[Any]], Any], samples: list[Any]) -> Any:
-    """Leave out what the model does not take, as a Trainer does, and put the rest together."""
+    """Leave out columns that the model does not take, as a Trainer does, and put the rest together."""
     if samples and isinstance(samples[0], Mapping):
         samples = [{name: value for name, value in sample.items() if name in taken} for sample in samples]
     return collator(samples)
@@ -331,7 +339,7 @@ def _columns(data: Any) -> Iterable[str]:
 
 
 def _lengths(data: Any) -> list[int]:
-    """Return how many tokens each sample has, where that can be told."""
+    """Return how many tokens each sample has; empty if that is not known."""
     if "input_ids" not in _columns(data):
         return []
     if hasattr(data, "column_names"):
@@ -348,11 +356,11 @@ def _is_scalar(data: Any, name: str) -> bool:
 
 
 def _require_taken(module: nn.Module, data: Any, whose: str) -> None:
-    """Refuse samples that have nothing a model reads, such as texts that nobody tokenised."""
+    """Refuse samples with no column that the model takes, such as texts that were not tokenised."""
     columns, model = list(_columns(data)), _under_adapters(module)
     if columns and not (parameters_of(model)[0] - {"labels"}) & set(columns):
         raise DataError(
-            f"{whose}samples have {', '.join(columns)}, of which {type(model).__name__} takes nothing",
+            f"{whose}samples have {', '.join(columns)}, none of which {type(model).__name__} takes",
             fix="tokenise them: dataset.map(lambda sample: tokenizer(sample['text'], truncation=True))",
         )
 
@@ -364,7 +372,7 @@ def _require_places(module: nn.Module, data: Any, whose: str) -> None:
     for place, length in enumerate(_lengths(data)):
         if 0 < most < length:
             raise DataError(
-                f"{whose}sample {place} has {length} tokens, the model has {most} positions",
+                f"{whose}sample {place} has {length} tokens, but the model has only {most} positions",
                 fix=f"tokenise with truncation=True, max_length={most}",
                 sample=place,
             )

@@ -1,11 +1,11 @@
-"""JAX: a model that is a pytree, trained by your own function.
+"""JAX tasks: a model that is a pytree, trained by your own function.
 
     def task(config, peer):
         return jax_task(init, train, my_rows(peer), evaluate=score)
 
-`init(key)` returns the parameters, `train(params, data, key)` the trained ones (or a pair: these and figures),
-`evaluate(params)` a dictionary of figures. Every leaf of the tree is a tensor under its path; leaves of integers stay
-at home. Flax, Equinox and Haiku have such trees: give what their `init` returns.
+`init(key)` returns the parameters, `train(params, data, key)` the trained ones (or a pair of these and figures), and
+`evaluate(params)` a dictionary of figures. Every leaf of the tree is a tensor named by its path; integer leaves stay at
+home. Flax, Equinox and Haiku have such trees: use what their `init` returns.
 """
 
 from __future__ import annotations
@@ -36,14 +36,19 @@ def jax_task(
 ) -> HomeTask:
     """Make the task of one peer.
 
-    `samples` is the peer's weight; unless it is given, the length of the first array in `data`. `steps` says how many
-    gradient steps `train` takes, for methods that ask (FedNova).
+    Args:
+        init: returns the initial parameters, given a random key.
+        train: returns the trained parameters, given parameters, `data` and a key.
+        data: whatever `train` takes.
+        evaluate: returns figures, given parameters.
+        samples: the peer's weight; by default the length of the first array in `data`.
+        steps: how many gradient steps `train` takes, for methods that need it (FedNova).
     """
     return HomeTask(JaxLearner(init, train, data, evaluate, samples, steps))
 
 
 class JaxLearner:
-    """A pytree of parameters, and functions of it."""
+    """A pytree of parameters, and the functions that train and evaluate it."""
 
     roles: Mapping[str, Role] = {}
 
@@ -71,7 +76,7 @@ class JaxLearner:
         return self._leaves(self._init(self._key(number_of(seed))))
 
     def memory(self) -> Memory:
-        """Return nothing: what an optimizer remembers begins anew in every round."""
+        """Return nothing: optimizers start afresh in every round."""
         return {}
 
     def fit(self, arrays: Arrays, memory: Memory, seed: Seed) -> Fitted:
@@ -83,7 +88,7 @@ class JaxLearner:
             trained, figures = trained if self._structure(trained) != self._tree else (trained, {})
         if self._structure(trained) != self._tree:
             raise InputError(
-                "train returned another tree than init", fix="return the parameters, or a pair of them and figures"
+                "train returned a different tree than init", fix="return the parameters, or a pair of them and figures"
             )
         return Fitted(self._leaves(trained), self._steps, figures)
 

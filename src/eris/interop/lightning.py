@@ -1,10 +1,10 @@
-"""Lightning: a `LightningModule` as it is, with its `training_step` and `configure_optimizers`.
+"""Lightning tasks: an unmodified `LightningModule`, with its `training_step` and `configure_optimizers`.
 
     def task(config, peer):
         return lightning_task(LitNet, my_loader(peer), val=held_out)
 
-Every round Lightning's own `Trainer` fits the module for `epochs`, and validates it on `val` where the module has a
-`validation_step`; what it logs are the round's figures. Optimizers and schedulers begin anew in every round. Running
+In every round Lightning's own `Trainer` fits the module for `epochs`, and validates it on `val` if the module has a
+`validation_step`; what it logs are the round's figures. Optimizers and schedulers start afresh in every round. Running
 statistics are averaged, frozen parameters stay as they are.
 """
 
@@ -35,9 +35,14 @@ def lightning_task(
     epochs: int = 1,
     trainer: Mapping[str, Any] | None = None,
 ) -> HomeTask:
-    """Make the task of one peer from what makes the module, and loaders of what to train and to validate on.
+    """Make the task of one peer.
 
-    `trainer` are further arguments of Lightning's `Trainer` (``gradient_clip_val``, ``max_steps``, …).
+    Args:
+        module: makes the LightningModule.
+        train: a loader of the peer's training data.
+        val: a loader of data to validate on.
+        epochs: passes over the training data in a round.
+        trainer: further arguments of Lightning's `Trainer` (``gradient_clip_val``, ``max_steps``, …).
     """
     return HomeTask(LightningLearner(module, train, val, epochs, dict(trainer or {})))
 
@@ -74,7 +79,7 @@ class LightningLearner:
             return _tensors(self._make())
 
     def memory(self) -> Memory:
-        """Return nothing: optimizers begin anew in every round."""
+        """Return nothing: optimizers start afresh in every round."""
         return {}
 
     def fit(self, arrays: Arrays, memory: Memory, seed: Seed) -> Fitted:
@@ -124,10 +129,12 @@ def _checked_module(make: Callable[[], Any]) -> Any:
         raise MissingExtra("lightning", "lightning", "a LightningModule") from error
     if isinstance(make, lightning.LightningModule):
         name = type(make).__name__
-        raise InputError(f"the module is a {name} that is already built", fix=f"give what makes it: {name}")
+        raise InputError(
+            f"the module is a {name} that is already built", fix=f"give the function that makes it: {name}"
+        )
     module = make()
     if not isinstance(module, lightning.LightningModule):
-        raise InputError(f"{type(module).__name__} is not a LightningModule", fix="give what makes one")
+        raise InputError(f"{type(module).__name__} is not a LightningModule", fix="give a function that makes one")
     for step in ("training_step", "configure_optimizers"):
         if getattr(type(module), step) is getattr(lightning.LightningModule, step):
             raise ConfigError(f"{type(module).__name__} has no {step}", fix=f"define {step}")
@@ -143,7 +150,7 @@ def _loss_of(figures: Mapping[str, float]) -> dict[str, float]:
 
 
 class _unworried(warnings.catch_warnings):  # noqa: N801 - used like the function it extends
-    """Leave out what Lightning warns of about loaders and loggers: a round is short on purpose."""
+    """Silence Lightning's warnings about loaders and loggers: a round is short on purpose."""
 
     def __enter__(self) -> Any:
         found = super().__enter__()

@@ -1,4 +1,4 @@
-"""MLflow: a run of it for each method, in a database in the run's folder, or wherever MLFLOW_TRACKING_URI says."""
+"""Track runs with MLflow: one MLflow run for each method, in the run's folder or where MLFLOW_TRACKING_URI says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eris.interop.trackers import Tracker
 __all__ = ["Mlflow", "mlflow"]
 
 _EXPERIMENT = "eris"
-_LONGEST = 500  # characters of a parameter that every store takes
+_LONGEST = 500  # characters of a parameter that every store accepts
 
 
 class Mlflow:

@@ -1,11 +1,11 @@
-"""scikit-learn: linear models and multilayer perceptrons that have `partial_fit`.
+"""scikit-learn tasks: linear models and multilayer perceptrons with `partial_fit`.
 
     def task(config, peer):
         return sklearn_task(SGDClassifier(loss="log_loss"), my_rows(peer), test=held_out, classes=range(10))
 
-What is averaged are `coef_` and `intercept_`, or those of every layer, as float32. An epoch is one `partial_fit` over
-the peer's rows. The step count of `SGDClassifier` and its kin goes on over the rounds; Adam's moments begin anew in
-each. What has no such weights, as trees and forests, cannot be averaged and is refused.
+`coef_` and `intercept_`, or those of every layer, are averaged as float32. An epoch is one `partial_fit` over the
+peer's rows. The step count of `SGDClassifier` and its kin carries on over rounds; Adam's moments start afresh in each.
+Estimators without such weights, like trees and forests, cannot be averaged and are refused.
 """
 
 from __future__ import annotations
@@ -25,15 +25,20 @@ from eris.seeds import Seed
 
 __all__ = ["SklearnLearner", "sklearn_task"]
 
-_STEPS = "t"  # how many samples the model has seen: its step gets smaller with them
+_STEPS = "t"  # samples that the model has seen: its step shrinks with them
 
 
 def sklearn_task(
     model: Any, train: tuple[Any, Any], *, test: tuple[Any, Any] | None = None, classes: Any = None, epochs: int = 1
 ) -> HomeTask:
-    """Make the task of one peer from an estimator, its rows (features, labels) and what to test on.
+    """Make the task of one peer.
 
-    `classes` are all labels there are, for every peer the same: one may have none of some.
+    Args:
+        model: an estimator with `partial_fit`.
+        train: the peer's rows, (features, labels).
+        test: rows to test on.
+        classes: all labels there are, the same for every peer, because a peer may lack some.
+        epochs: passes over the rows in a round.
     """
     return HomeTask(SklearnLearner(model, train, test, classes, epochs))
 
@@ -58,7 +63,7 @@ class SklearnLearner:
         return len(self._train[1])
 
     def begin(self, seed: Seed) -> Arrays:
-        """Return zeros for a linear model, uniform weights after Glorot for layers."""
+        """Return zeros for a linear model, Glorot's uniform weights for layers."""
         arrays = {name: np.zeros(shape, np.float32) for name, shape in self._shapes.items()}
         for name, array in arrays.items():
             if name.startswith("coefs_"):
@@ -68,7 +73,7 @@ class SklearnLearner:
         return arrays
 
     def memory(self) -> Memory:
-        """Return the number of samples seen, for estimators whose step gets smaller with them."""
+        """Return the number of samples seen, for estimators whose step shrinks with it."""
         return {_STEPS: np.ones(1, np.float32)} if hasattr(self._blank(0), "t_") else {}
 
     def fit(self, arrays: Arrays, memory: Memory, seed: Seed) -> Fitted:
@@ -84,7 +89,7 @@ class SklearnLearner:
         return Fitted(_weights(model), float(self._epochs), loss)
 
     def score(self, arrays: Arrays) -> Mapping[str, Any]:
-        """Return sums and counts: of hits and, where there are probabilities, the loss; for numbers, of errors."""
+        """Return sums and counts: hits and, if there are probabilities, the loss; for a regression, errors."""
         if self._test is None:
             return {}
         model, (features, labels) = self._loaded(arrays, 0), self._test
@@ -118,12 +123,12 @@ class SklearnLearner:
         for name, array in _places(model).items():
             array[...] = arrays[name].reshape(array.shape)
         if hasattr(model, "_optimizer"):
-            del model._optimizer  # it has seen the row that made the shapes
+            del model._optimizer  # it has seen the rows that made the shapes
         return model
 
 
 def _averaged(model: Any) -> Any:
-    """Return an estimator whose weights can be averaged, or refuse it by its name."""
+    """Return an estimator if its weights can be averaged; otherwise refuse it."""
     try:
         from sklearn.base import BaseEstimator
     except ImportError as error:
@@ -135,16 +140,16 @@ def _averaged(model: Any) -> Any:
         raise ConfigError(
             f"{name} has no weights that could be averaged",
             fix="use a linear model with partial_fit (SGDClassifier, SGDRegressor, Perceptron) or an MLP; "
-            "trees and forests have none",
+            "trees and forests have no such weights",
         )
     if getattr(model, "average", False) or getattr(model, "early_stopping", False):
         said = "average" if getattr(model, "average", False) else "early_stopping"
-        raise ConfigError(f"{name} has {said}, which is a matter of one long fit", fix=f"leave {said} out")
+        raise ConfigError(f"{name} has {said}, which only makes sense in one long fit", fix=f"leave {said} out")
     return model
 
 
 def _has_weights(model: Any) -> bool:
-    """Whether it is of one of the families whose weights are `coef_` and `intercept_`, or those of layers."""
+    """Return whether an estimator's weights are `coef_` and `intercept_`, or those of layers."""
     families = {base.__name__ for base in type(model).__mro__}
     return bool(families & {"BaseSGD", "BaseMultilayerPerceptron"})
 
@@ -158,21 +163,21 @@ def _is_classifier(model: Any) -> bool:
 def _classes(model: Any, classes: Any, labels: Any) -> Any:
     if classes is None:
         raise ConfigError(
-            f"{type(model).__name__} must know all classes, and one peer may lack some",
-            fix="give classes=…, for every peer the same",
+            f"{type(model).__name__} must know all classes, but a peer may lack some",
+            fix="give classes=…, the same for every peer",
         )
     known = np.array(sorted(classes))
     if missing := sorted(set(labels.tolist()) - set(known.tolist())):
-        raise InputError(f"label {missing[0]!r} is none of the classes {known.tolist()}", fix="name all of them")
+        raise InputError(f"label {missing[0]!r} is not one of the classes {known.tolist()}", fix="name all classes")
     return known
 
 
 def _rows(rows: tuple[Any, Any]) -> tuple[Any, Any]:
     if not isinstance(rows, Sequence) or len(rows) != 2:
-        raise InputError("rows are a pair (features, labels)", fix="give two arrays")
+        raise InputError("rows must be a pair (features, labels)", fix="give two arrays")
     features, labels = np.asarray(rows[0]), np.asarray(rows[1])
     if len(features) != len(labels):
-        raise InputError(f"there are {len(features)} rows and {len(labels)} labels", fix="give one label a row")
+        raise InputError(f"there are {len(features)} rows and {len(labels)} labels", fix="give one label for each row")
     return features, labels
 
 

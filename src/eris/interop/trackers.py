@@ -1,9 +1,9 @@
-"""Trackers: a run's figures where people look at theirs, round by round.
+"""Trackers: send a run's figures, round by round, to TensorBoard, MLflow, W&B or a tracker of your own.
 
-A tracker listens to the run's own events and hears nothing else. In a simulation it has the figures of all; in the
-network every peer has one for itself, because a peer's losses stay with the peer.
+A tracker gets figures from the run's events and nothing else. In a simulation it has those of all members; in the
+network every peer has its own tracker, because a peer's losses stay with the peer.
 
-It is made by a function of the run's name and folder, by name, as module:name, or from a package (`eris.trackers`):
+It is made by a function of the run's name and folder: by name, as module:name, or from a package (`eris.trackers`):
 
     def printed(name, folder):
         return Printed()          # with settings, figures, artefact and close: see `Tracker`
@@ -32,15 +32,15 @@ class Tracker(Protocol):
     """Where the figures of one run go."""
 
     def settings(self, text: str) -> None:
-        """Take the run's configuration, as TOML."""
+        """Record the run's configuration, given as TOML."""
         ...
 
     def figures(self, figures: Mapping[str, float], round: int) -> None:
-        """Take the figures of a round; all are finite."""
+        """Record the figures of a round; all are finite."""
         ...
 
     def artefact(self, path: Path) -> None:
-        """Take a file that came of the run, such as its report."""
+        """Record a file that the run has produced, such as its report."""
         ...
 
     def close(self) -> None:
@@ -79,10 +79,10 @@ class TensorBoard:
         self._add(Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in figures.items()]), round)
 
     def artefact(self, path: Path) -> None:
-        """Leave it where it is: event files lie in the same folder."""
+        """Leave it where it is: event files are in the same folder."""
 
     def close(self) -> None:
-        """Write what is waiting."""
+        """Write everything that is still buffered."""
         self._writer.close()
 
     def _add(self, summary: Any, round: int) -> None:
@@ -102,11 +102,9 @@ TRACKERS: Registry[MakeTracker] = Registry(
     {
         "tensorboard": tensorboard,
         "mlflow": Lazy(
-            "eris.interop.mlflow_tracker:mlflow", "Write to MLflow: a database in the run's folder, unless said."
+            "eris.interop.mlflow_tracker:mlflow", "Write to MLflow: by default, a database in the run's folder."
         ),
-        "wandb": Lazy(
-            "eris.interop.wandb_tracker:wandb", "Write a W&B run into the run's folder, offline unless said."
-        ),
+        "wandb": Lazy("eris.interop.wandb_tracker:wandb", "Write a W&B run into the run's folder, by default offline."),
     },
     refuses=lambda thing: "" if callable(thing) else "it cannot be called with a run's name and folder",
 )
@@ -115,7 +113,7 @@ TRACKERS: Registry[MakeTracker] = Registry(
 class Tracking:
     """Listens to runs, one after another, and hands their figures to trackers.
 
-    A tracker that fails is warned of and left out from then on: the training is worth more than its picture.
+    A tracker that fails causes a warning and is left out from then on: the training matters more than its curves.
     """
 
     hears = (RunStarted, RoundEnded, RunEnded)
@@ -153,16 +151,19 @@ class Tracking:
     def _made(self, make: MakeTracker, method: str) -> Tracker:
         tracker = make(method, self._folder)
         if lacking := [part for part in _ASKED if not hasattr(tracker, part)]:
-            raise ConfigError(f"a tracker has no {', '.join(lacking)}", fix="see eris.interop.trackers.Tracker")
+            raise ConfigError(
+                f"a tracker has no {', '.join(lacking)}", fix="add what eris.interop.trackers.Tracker asks for"
+            )
         return tracker
 
     def _tell(self, trackers: Sequence[Tracker], what: Callable[[Tracker], None]) -> None:
         for tracker in list(trackers):
             try:
                 what(tracker)
-            except Exception as error:  # noqa: BLE001 - whatever somebody's tracker raises
+            except Exception as error:  # noqa: BLE001 - a tracker may raise anything
                 warnings.warn(
-                    f"{type(tracker).__name__} failed and is left out: {type(error).__name__}: {error}", stacklevel=3
+                    f"{type(tracker).__name__} failed and is no longer used: {type(error).__name__}: {error}",
+                    stacklevel=3,
                 )
                 for each in (self._open, self._current):
                     if tracker in each:

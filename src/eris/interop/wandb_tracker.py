@@ -1,4 +1,4 @@
-"""Weights & Biases: a run of it for each method, kept in the run's folder unless WANDB_MODE says otherwise."""
+"""Track runs with Weights & Biases: one run for each method, in the run's folder unless WANDB_MODE says otherwise."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WeightsAndBiases:
         )
 
     def settings(self, text: str) -> None:
-        """Keep the configuration as the run's."""
+        """Store the configuration as the run's."""
         self._run.config.update(tomllib.loads(text))
 
     def figures(self, figures: Mapping[str, float], round: int) -> None:
@@ -40,7 +40,7 @@ class WeightsAndBiases:
         self._run.log(dict(figures), step=round)
 
     def artefact(self, path: Path) -> None:
-        """Keep a file as an artifact of the run."""
+        """Store a file as an artifact of the run."""
         self._run.log_artifact(str(path), name=path.stem, type="report")
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
-"""What to choose for a fleet and a target: aggregators, shard sizes, blocks, chunks, compression.
+"""Advise what to choose for a fleet and a target: aggregators, shard sizes, blocks, chunks, compression.
 
 The mildest compression that reaches the target wins, because compression costs accuracy; with it the fewest
-aggregators, taken from the strongest peers, with shares from the linear programme. Without a time as target the round
-is made as short as it can be. In any case no aggregator gets more than a tenth of the model (twice an even share where
-fewer than twenty may aggregate), unless a larger share is allowed: speed alone would often choose a single one.
+aggregators, taken from the strongest peers, with shares from the linear programme. Without a target time, the round is
+made as short as possible. No aggregator gets more than a tenth of the model (twice an even share if fewer than twenty
+may aggregate), unless a larger share is allowed: speed alone would often choose a single aggregator.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ROUNDING = 1.01  # shard sizes are rounded to blocks of at most a hundredth of 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a plan must reach; what is None is left open. `exposure` holds for any `coalition` aggregators together."""
+    """What a plan must reach; None leaves a target open. `exposure` bounds any `coalition` aggregators together."""
 
     round_time: float | None = None
     exposure: float | None = None
@@ -53,7 +53,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Advice:
-    """A plan, what it costs, and what stands in the way of a better one."""
+    """A plan, what it costs, and what prevents a better one."""
 
     scenario: Scenario
     target: Target
@@ -77,17 +77,19 @@ class Advice:
 def advise(base: Scenario, target: Target, *, least_keep: float = 0.01) -> Advice:
     """Return the plan for the fleet, model, participants and masks of `base`; its aggregators and shares are replaced.
 
-    `least_keep` is the strongest compression you are ready for. If no plan reaches the target, the one that comes
-    nearest (strongest compression, all aggregators) is returned with `met` false.
+    `least_keep` is the strongest compression to consider. If no plan reaches the target, the one that comes nearest
+    (strongest compression, all aggregators) is returned with `met` false.
     """
     if base.masks == "public":
-        raise ConfigError("public independent masks publish what one member alone kept", fix="use shared masks")
+        raise ConfigError(
+            "public independent masks would publish every value that only one member kept", fix="use shared masks"
+        )
     base = _with_memory(base, target.memory)
     if not base.fleet.candidates:
         raise ConfigError("no peer of the fleet may aggregate", fix="set aggregate = true for at least one")
     if target.coalition > len(base.fleet.candidates):
         possible = len(base.fleet.candidates)
-        raise ConfigError(f"{target.coalition} of {possible} aggregators collude", fix=f"use 1 … {possible}")
+        raise ConfigError(f"the coalition has {target.coalition} of {possible} aggregators", fix=f"use 1 … {possible}")
     best: tuple[Scenario, Allocation] | None = None
     for keep in [share for share in LADDER if share >= least_keep] or [1.0]:
         wide = _among(replace(base, keep=keep), len(base.fleet.candidates))
@@ -155,7 +157,7 @@ def _what_fewer_miss(narrow: Scenario, target: Target) -> str:
 
 
 def _ignoring_limits(base: Scenario, least_keep: float) -> tuple[Scenario, Allocation]:
-    """Return the nearest plan where memory or exposure leave none: least data, as evenly spread as can be."""
+    """Return the nearest plan if memory or exposure allow none: least data, spread as evenly as possible."""
     keep = min([share for share in LADDER if share >= least_keep] or [1.0])
     wide = _among(replace(base, keep=keep), len(base.fleet.candidates))
     return wide, Allocation(wide.aggregators, wide.shares, 0.0, ())

@@ -13,8 +13,8 @@ With shares f of the model, contributions of b' bytes, publications of b″ byte
                 f_a                          ≤ largest
                 Σ f = 1
 
-Shares in proportion to one rate would be best for one phase alone; the programme weighs both. Among the shares that are
-as fast, to a thousandth, it takes the most even ones: the largest share is what an observer sees.
+Shares in proportion to one rate would be best for one phase alone; the programme weighs both. Of all shares that are as
+fast, to a thousandth, it takes the most even ones, because the largest share is what an observer sees.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _AS_FAST = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A constraint that holds the round back; `price` says how fast the time falls if it gives way."""
+    """A constraint that holds the round back; `price` says how fast the time falls if it is relaxed."""
 
     kind: str  # collect, send, publish, receive, relay, memory, exposure, shard
     peer: str
@@ -46,7 +46,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The best shares for these aggregators, one each, and what they are limited by (dearest first)."""
+    """The best shares for these aggregators, one each, and what limits them (most expensive first)."""
 
     aggregators: tuple[int, ...]
     shares: tuple[float, ...]
@@ -57,14 +57,14 @@ class Allocation:
 def allocate(
     scenario: Scenario, *, exposure: float | None = None, coalition: int = 1, largest: float = 1.0
 ) -> Allocation | None:
-    """Return the best shares for the scenario's aggregators; None if memory and the limits given leave no way.
+    """Return the best shares for the scenario's aggregators; None if memory and the given limits allow none.
 
     `exposure` bounds the share of an update that any `coalition` aggregators see together, `largest` any one shard.
     """
     if scenario.replicas > 1:
         raise ConfigError(
-            "advice, and shard sizes by capacity, are for one aggregator a shard",
-            fix="plan two replicas of even shards",
+            "advice and shard sizes by capacity work only with one aggregator per shard",
+            fix="use one replica, or plan two replicas of even shards",
         )
     owners = scenario.aggregators
     if len(set(owners)) != len(owners):

@@ -1,4 +1,4 @@
-"""All figures of one method for one round, in one value: what tables and programs read."""
+"""All planned figures of one method's round in one value, for tables and programs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _fits(method: str, scenario: Scenario) -> bool:
 
 
 def finite(data: Any) -> Any:
-    """Return plain data with None for what JSON has no number for (∞, NaN).
+    """Return plain data with None for numbers that JSON does not have (∞, NaN).
 
     >>> finite({"a": [1.0, math.inf]})
     {'a': [1.0, None]}

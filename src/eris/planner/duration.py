@@ -2,9 +2,9 @@
 
 In a phase all transfers run at once, each node sending and receiving at the same time, and the phase ends with the node
 that needs longest: max over nodes of bytes/rate, which a schedule attains (let every transfer take the whole phase).
-A relay is one more such node: it takes in and gives out all that aggregators receive or send whom nobody can dial.
-Phases follow each other: a shard is published when all contributions are in. Local work, latency and headers (unless
-given) are not counted, so a real round takes longer.
+A relay is one more such node: it carries everything to and from aggregators that nobody can dial. Phases follow each
+other: a shard is published when all contributions are in. Local work, latency and headers (unless given) are not
+counted, so a real round takes longer.
 
 >>> from eris.planner.fleet import Fleet
 >>> from eris.planner.scenario import scenario
@@ -27,7 +27,7 @@ __all__ = ["Bottleneck", "bottlenecks", "distribution_time"]
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """The link that decides how long a phase takes, the first of `equals` that need the same time."""
+    """The link that decides how long a phase takes: the first of `equals` links that need the same time."""
 
     node: str
     equals: int

@@ -1,7 +1,7 @@
-"""What a finished run says about the constants of the bounds, and what it cannot say.
+"""Estimate the constants of the bounds from a finished run, as far as it shows them.
 
-A run shows the path it took, a bound speaks of every path: smoothness and gradient norms seen on the way are **lower**
-estimates of L and G, never proof. Each estimate says which kind it is, and what is missing says why.
+A run shows the one path it took, but a bound holds for every path: smoothness and gradient norms seen on the way are
+**lower** estimates of L and G, never proof. Each estimate says which kind it is, and a missing one says why.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class MeasuredConstant:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Estimates by name, the measured mean squared gradient norm, and the assumptions that the run breaks."""
+    """Estimates by name, the measured mean squared gradient norm, and the assumptions that the run violates."""
 
     estimates: dict[str, MeasuredConstant]
     measured: float | None  # mean of ‖∇f‖² over the rounds that recorded it
@@ -41,7 +41,7 @@ class Evidence:
 def evidence(
     config: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]], summary: Mapping[str, Any] | None = None
 ) -> Evidence:
-    """Read what can be read from a run's configuration, its lines of metrics and its summary."""
+    """Estimate what can be estimated from a run's configuration, its lines of metrics and its summary."""
     squares = _series(rounds, "gradient_norm_squared")
     losses = _series(rounds, "train_loss") or _series(rounds, "loss")
     estimates = _settings(config, rounds) | {

@@ -1,8 +1,8 @@
-"""How much of one member's update the best placed observer sees in one round.
+"""Plan exposure: how much of one member's update the best placed observer sees in one round.
 
-Counted is the share of the vector's coordinates whose value the observer can tell for that member: what it is sent as
-an aggregator or server, and what published means give away. It is a count of coordinates, not a measure of what can be
-inferred from them, and masks that move from round to round uncover more over time.
+It is the share of coordinates whose value the observer knows for that member: what it receives as an aggregator or
+server, and what published means give away. It counts coordinates; it does not measure what can be inferred from them,
+and masks that change from round to round reveal more over time.
 
 >>> from eris.planner.fleet import Fleet
 >>> from eris.planner.scenario import scenario
@@ -43,7 +43,7 @@ class Exposure:
 def exposure(method: str, scenario: Scenario, *, coalition: int = 1) -> Exposure:
     """Return the exposure to one observer, or to a coalition of this many peers that pool what they see."""
     if coalition < 1:
-        raise ConfigError(f"a coalition of {coalition}", fix="use 1 or more")
+        raise ConfigError(f"the coalition has {coalition} peers", fix="use 1 or more")
     known, round = method_by_name(method), scenario.planned
     if known.trusted:
         return Exposure(0.0, "nobody")
@@ -52,7 +52,7 @@ def exposure(method: str, scenario: Scenario, *, coalition: int = 1) -> Exposure
             return _of_shards(known, scenario, coalition)
         return Exposure(known.facts.kept(round) if known.facts.kept else 1.0, "the server")
     if known.facts.sight is None:
-        return Exposure(1.0, "every neighbour", note="the method does not say what its messages show")
+        return Exposure(1.0, "every neighbour", note="the method does not say what its messages reveal")
     seen = known.facts.sight(round, coalition)
     return Exposure(seen.share, seen.observer, note=seen.note)
 
@@ -60,7 +60,7 @@ def exposure(method: str, scenario: Scenario, *, coalition: int = 1) -> Exposure
 def _of_shards(method: Method, scenario: Scenario, coalition: int) -> Exposure:
     """Add up the largest shards of the coalition, then what the published means give away.
 
-    With replicas a peer is sent two shards. Peers that share none see most together; where sizes differ that is an
+    With replicas a peer receives two shards. Peers that share none see the most together; if sizes differ, that is an
     upper bound, because the largest shards may be the same ones.
     """
     masked = unmaskers_of(method.name, scenario.config)
@@ -88,10 +88,10 @@ def _of_shards(method: Method, scenario: Scenario, coalition: int) -> Exposure:
 
 
 def _of_masked(scenario: Scenario, unmaskers: int, coalition: int, held: NDArray[np.float64], whole: float) -> Exposure:
-    """Count what a coalition sees that must hold an aggregator and all unmaskers of a shard to see anything.
+    """Count what a coalition sees if it needs an aggregator and all unmaskers of a shard to see anything.
 
-    With each of m + 1 neighbours in the ring one aggregator's shards are seen, with each further one those of one more;
-    where unmaskers are shared by shards more is not seen than the coalition's largest aggregators hold.
+    The first m + 1 neighbours in the ring see one aggregator's shards, each further one those of one more; if shards
+    share unmaskers, the coalition sees no more than its largest aggregators hold.
     """
     seeing = coalition - unmaskers
     seen = min(whole, float(np.sort(held)[::-1][: max(seeing, 0)].sum()))

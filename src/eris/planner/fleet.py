@@ -1,4 +1,4 @@
-"""Who there is, and how fast each can send and receive: one rate for all, or a TOML or CSV file of peers.
+"""The fleet: its peers, and how fast each can send and receive: one rate for all, or a TOML or CSV file of peers.
 
 [[peer]]                     # fleet.toml          name,upload,download,memory,aggregate     (fleet.csv)
 name = "oslo"                                      oslo,20MB/s,50MB/s,2GB,yes
@@ -80,7 +80,7 @@ class Fleet:
             repeated = sorted({name for name in names if names.count(name) > 1})
             raise ConfigError(f"peer names repeat: {repeated}", fix="give every peer its own name, or use count")
         if self.relay is None and (relayed := [peer.name for peer in self.peers if peer.relayed]):
-            what = f"{relayed[0]} is relayed, and the fleet has no relay"
+            what = f"{relayed[0]} is relayed, but the fleet has no relay"
             raise ConfigError(what, fix="add a table [relay] with upload and download", peer=relayed[0])
 
     @classmethod
@@ -141,12 +141,12 @@ class Fleet:
         """Return that many aggregators, in order of their numbers."""
         if not 1 <= count <= len(self.peers):
             raise ConfigError(
-                f"{count} aggregators for {len(self.peers)} members",
+                f"there are {count} aggregators for {len(self.peers)} members",
                 fix=f"aggregators are members: use 1 … {len(self.peers)}",
             )
         if count > len(self.candidates):
             raise ConfigError(
-                f"{count} aggregators are asked for, only {len(self.candidates)} peers may aggregate",
+                f"{count} aggregators are asked for, but only {len(self.candidates)} peers may aggregate",
                 fix="ask for fewer, or set aggregate = true for more peers",
             )
         return tuple(sorted(self.candidates[:count]))
@@ -189,7 +189,9 @@ def read_fleet(path: str | Path) -> Fleet:
 def _csv_rows(text: str) -> Iterable[Mapping[str, Any]]:
     for row in csv.DictReader(text.splitlines(), skipinitialspace=True):
         if None in row:
-            raise ConfigError(f"a line has more fields than the header: {row[None]}", fix="one field for each column")
+            raise ConfigError(
+                f"a line has more fields than the header: {row[None]}", fix="give one field for each column"
+            )
         yield {key.strip(): value.strip() for key, value in row.items() if key and value and value.strip()}
 
 
@@ -198,7 +200,9 @@ def _peers_of(row: Mapping[str, Any]) -> Sequence[Peer]:
     if unknown := sorted(set(row) - set(_KEYS)):
         raise ConfigError(f"unknown keys: {unknown}", fix=f"use {', '.join(_KEYS)}", peer=name)
     if missing := [key for key in ("name", "upload", "download") if key not in row]:
-        raise ConfigError(f"{', '.join(missing)} missing", fix="give every peer a name and two rates", peer=name)
+        raise ConfigError(
+            f"a peer has no {' and no '.join(missing)}", fix="give every peer a name and two rates", peer=name
+        )
     memory = parse_bytes(row["memory"]) if "memory" in row else math.inf
     rates = parse_rate(row["upload"]), parse_rate(row["download"])
     peer = Peer(name, *rates, memory, _flag(row, "aggregate", "yes"), _flag(row, "relayed", "no"))

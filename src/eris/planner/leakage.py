@@ -1,9 +1,9 @@
-"""Theorem 3.2 of the paper as a calculator: an upper bound on what an observer's shards tell about a member's data.
+"""Theorem 3.2 of the paper as a calculator: an upper bound on what an observer's shards reveal of a member's data.
 
     I(D_k; view) ≤ T · p · (coordinates of the coalition) · C_max        in nats
 
 It rests on assumptions that do not hold in general (see `eris.paper.flaws`); read it as a count of coordinates, times
-the most that one of them could tell.
+the most that one of them could reveal.
 
 >>> leak = leakage(n=61_706, rounds=120, keep=1 / 31, shards=50, capacity=gaussian_capacity(0.01))
 >>> round(leak.coordinates, 2), round(leak.nats, 2)
@@ -54,7 +54,7 @@ def leakage(
     C_max in nats for one coordinate and round, `entropy` is H(D_k) in nats if it is known.
     """
     if n < 1 or rounds < 1:
-        raise ConfigError(f"n = {n}, rounds = {rounds}", fix="use 1 or more")
+        raise ConfigError(f"n is {n} and rounds is {rounds}", fix="use 1 or more of each")
     if not 0 < keep <= 1:
         raise ConfigError(f"kept share p is {keep}", fix="use 0 < p ≤ 1")
     if not capacity >= 0:
@@ -71,7 +71,7 @@ def _coalition_share(shards: int | Sequence[float], coalition: int) -> float:
     if not sizes or min(sizes) < 0 or sum(sizes) <= 0:
         raise ConfigError(f"shards are {shards}", fix="give a number ≥ 1, or sizes ≥ 0 with a positive sum")
     if not 0 <= coalition <= len(sizes):
-        raise ConfigError(f"{coalition} of {len(sizes)} aggregators collude", fix=f"use 0 … {len(sizes)}")
+        raise ConfigError(f"the coalition has {coalition} of {len(sizes)} aggregators", fix=f"use 0 … {len(sizes)}")
     return math.fsum(sizes[:coalition]) / math.fsum(sizes)
 
 
@@ -115,7 +115,8 @@ def capacity_from_transcripts(members: NDArray[np.floating], redraws: NDArray[np
             raise InputError(f"{name} has shape {array.shape}", fix="give at least two rows of finite values")
     if members.shape[1] != redraws.shape[1]:
         raise InputError(
-            f"members have {members.shape[1]} coordinates, redraws {redraws.shape[1]}", fix="use the same coordinates"
+            f"members have {members.shape[1]} coordinates, but redraws have {redraws.shape[1]}",
+            fix="use the same coordinates",
         )
     between = members.astype(np.float64).var(axis=0, ddof=1)
     within = redraws.astype(np.float64).var(axis=0, ddof=1)
@@ -136,5 +137,5 @@ def capacity_from_transcripts(members: NDArray[np.floating], redraws: NDArray[np
 def needed_against(coalition: int, *, shards: int, keep: float) -> tuple[int, float]:
     """Return the A, or else the p, that keep the bound of one observer against this many colluders."""
     if coalition < 1:
-        raise ConfigError(f"a coalition of {coalition}", fix="use 1 or more")
+        raise ConfigError(f"the coalition has {coalition} peers", fix="use 1 or more")
     return shards * coalition, keep / coalition

@@ -49,7 +49,7 @@ def references(*, omega: float, smoothness: float, noise: float, reference_error
 def next_potential(theorem: Theorem, *, step: float, potential: float, gradient: float) -> float:
     """Return Lemma 8's bound on E Φ after a round; `gradient` is ‖∇f‖².
 
-    The printed proof has (1−ω) for (1−θ) and β(1+ω) for 2β(1+ω); with these mended the lemma stands.
+    The printed proof has (1−ω) for (1−θ) and β(1+ω) for 2β(1+ω); with these corrected, the lemma holds.
     """
     if not theorem.allows(step):
         raise ConfigError(f"step {step:g} is not allowed by the theorem", fix="use at most Theorem.largest_step")

@@ -1,8 +1,8 @@
-"""Memory that aggregation takes: contributions are staged whole, then folded in ascending order of members.
+"""Plan the memory that aggregation takes: contributions are staged whole, then folded in ascending order of members.
 
-Counted are the staged contributions, the aggregator's own among them, and one accumulator. The peer's own model,
-optimizer and references come on top of it, whether it aggregates or not. In fixed point a contribution is let go of
-when it is complete; what is counted then is the most there can be, all of them on their way at once.
+It counts the staged contributions, including the aggregator's own, and one accumulator. The peer's own model, optimizer
+and references come on top, whether it aggregates or not. In fixed point a contribution is freed once it is complete;
+what is counted then is the most there can be, all of them on their way at once.
 
 >>> from eris.planner.fleet import Fleet
 >>> from eris.planner.scenario import scenario
@@ -49,7 +49,7 @@ def require_memory(method: str, scenario: Scenario) -> None:
         peer = scenario.fleet.peers[worst]
         raise ConfigError(
             f"{method} needs {need[worst] / 1e6:,.1f} MB to aggregate {len(scenario.participants)} contributions, "
-            f"the peer lends {peer.memory / 1e6:,.1f} MB",
-            fix="use more aggregators, shards by capacity, compression, or let --advise choose",
+            f"but the peer lends {peer.memory / 1e6:,.1f} MB",
+            fix="use more aggregators, shards by capacity or compression, or let --advise choose",
             peer=peer.name,
         )

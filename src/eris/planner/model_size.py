@@ -74,7 +74,7 @@ def model_size(text: str | int) -> ModelSize:
 
 
 def _built(name: str) -> ModelSize:
-    """Count the values of a model that `eris run` trains, as it is without options."""
+    """Count the values of a model that `eris run` trains, built without options."""
     from eris.models.registry import model_by_name, model_names
 
     if ":" not in name and name not in model_names():
@@ -113,7 +113,7 @@ def _from_spec(path: Path) -> ModelSize:
     listing = data.get("tensors") if isinstance(data, dict) else data
     if not isinstance(listing, list):
         raise ConfigError(
-            f"spec {path} holds no list of tensors",
+            f"spec {path} has no list of tensors",
             fix='write {"tensors": [{"name": …, "shape": […], "dtype": "float32", "role": "trainable"}, …]}',
         )
     spec = ModelSpec(tuple(_tensor(entry, path) for entry in listing))

@@ -1,4 +1,4 @@
-"""One round to be planned: model, fleet, who aggregates how much, who takes part, what is left out.
+"""The scenario: one round to be planned, with its model, fleet, aggregators, participants and compression.
 
 >>> from eris.planner.fleet import Fleet
 >>> round = scenario(n=1_650_000, fleet=Fleet.uniform(50, rate=20e6), aggregators=10, keep=0.01)
@@ -35,7 +35,7 @@ Audience = Literal["all", "participants"]
 
 @dataclass(frozen=True)
 class Scenario:
-    """Everything a closed form needs. Peers go by their number in the fleet; make one with `scenario(...)`."""
+    """Everything that a closed form needs, with peers as numbers in the fleet; make one with `scenario(...)`."""
 
     model: ModelSize
     fleet: Fleet
@@ -47,18 +47,20 @@ class Scenario:
     masks: Masks = "shared"
     header: int = 0  # bytes before every chunk of a message
     chunk: float = math.inf  # bytes of payload in a chunk; every message has at least one
-    config: Config = field(default_factory=Config)  # the options of the methods, and whatever else theirs depends on
+    config: Config = field(default_factory=Config)  # the methods' options, and other settings that they depend on
     replicas: int = 1  # 2: every shard goes to two aggregators, the second being that of the next shard
-    encoding: Encoding = "float"  # fixed: eris sends whole numbers, of which a buffer takes twice the bytes
+    encoding: Encoding = "float"  # fixed: eris sends integers, and a buffer takes twice the bytes
 
     def __post_init__(self) -> None:
         if not 1 <= self.replicas <= min(2, len(self.aggregators)):
             raise ConfigError(
-                f"{self.replicas} replicas of {len(self.aggregators)} shards", fix="use 1, or 2 with two or more shards"
+                f"{self.replicas} replicas do not work with {len(self.aggregators)} shards",
+                fix="use 1, or 2 with two or more shards",
             )
         if len(self.shares) != len(self.aggregators):
             raise ConfigError(
-                f"{len(self.shares)} shard sizes for {len(self.aggregators)} aggregators", fix="give one for each"
+                f"there are {len(self.shares)} shard sizes for {len(self.aggregators)} aggregators",
+                fix="give one for each",
             )
         if not 0 < self.keep <= 1:
             raise ConfigError(f"kept share p is {self.keep}", fix="use 0 < p ≤ 1")
@@ -66,7 +68,8 @@ class Scenario:
             raise ConfigError(f"masks are {self.masks!r}", fix=f"use one of {get_args(Masks)}")
         if self.header < 0 or not self.chunk >= 1:
             raise ConfigError(
-                f"a header of {self.header} bytes before chunks of {self.chunk}", fix="use 0 and 1 or more"
+                f"the header has {self.header} bytes and a chunk {self.chunk}",
+                fix="use 0 or more for the header, 1 or more for a chunk",
             )
 
     @property
@@ -76,14 +79,14 @@ class Scenario:
 
     @property
     def planned(self) -> Planned:
-        """What methods are asked their facts about."""
+        """The round as methods see it when they are asked for their facts."""
         compression = self.config.compression.model_copy(update={"keep": self.keep})
         config = self.config.model_copy(update={"compression": compression, "members": self.members})
         return Planned(self.model.n, self.model.buffers, len(self.participants), config)
 
     @property
     def observers(self) -> tuple[NDArray[np.int64], ...]:
-        """Who is sent each shard: its aggregator, and with replicas a second one."""
+        """Who receives each shard: its aggregator and, with replicas, a second one."""
         return tuple(np.roll(np.array(self.aggregators), -turn) for turn in range(self.replicas))
 
     @property
@@ -103,7 +106,7 @@ class Scenario:
 
     @property
     def buffer_words(self) -> int:
-        """What a buffer takes on the wire, in values."""
+        """How many values' worth of bytes a buffer takes on the wire."""
         return 2 if self.encoding == "fixed" else 1
 
     @cached_property
@@ -140,12 +143,21 @@ def scenario(
 ) -> Scenario:
     """Describe a round.
 
-    `aggregators`: how many (the strongest are taken) or which; every peer that may by default. `shares`: of the model,
-    one for each aggregator, equal by default. `participants`: how many train (aggregators first, then the slowest:
-    the round that takes longest) or which. `audience`: the result goes to all members, so that everybody keeps the same
-    model; ``participants`` leaves the others to fetch a snapshot when they return. `header` and `chunk` are what the
-    wire adds; the paper counts values alone. `config` has the options of the methods and of compression. `replicas`:
-    two has every shard averaged twice and compared.
+    Args:
+        fleet: the peers and their rates.
+        n: number of trainable values, or a model's size.
+        aggregators: how many (the strongest are taken) or which; by default every peer that may aggregate.
+        shares: of the model, one for each aggregator; by default equal.
+        participants: how many train (aggregators first, then the slowest, for the longest round) or which.
+        audience: ``all`` members get the result and keep the same model; with ``participants``, the others fetch a
+            snapshot when they return.
+        keep: share of the coordinates that compression keeps.
+        masks: how kept coordinates are chosen.
+        header: bytes that the wire adds to each chunk; the paper counts values alone.
+        chunk: payload bytes of a chunk.
+        config: options of the methods and of compression.
+        replicas: 2 has every shard averaged twice and compared.
+        encoding: floats or fixed point.
     """
     owners = _aggregators(fleet, aggregators)
     taking_part = _participants(fleet, owners, participants)
@@ -182,7 +194,7 @@ def _participants(fleet: Fleet, owners: tuple[int, ...], wanted: int | Sequence[
     if not isinstance(wanted, int):
         return tuple(sorted(_known(fleet, wanted, "participants")))
     if not 1 <= wanted <= len(fleet):
-        raise ConfigError(f"{wanted} of {len(fleet)} members take part", fix=f"use 1 … {len(fleet)}")
+        raise ConfigError(f"{wanted} of {len(fleet)} members are to take part", fix=f"use 1 … {len(fleet)}")
     helping = set(owners)
     slowness = {k: 1 / peer.upload + 1 / peer.download for k, peer in enumerate(fleet.peers)}
     order = sorted(range(len(fleet)), key=lambda k: (k not in helping, -slowness[k]))

@@ -1,8 +1,7 @@
-"""Who sends and receives how many bytes in a round, method by method, in closed form.
+"""Plan traffic: how many bytes each node sends and receives in a round, method by method, in closed form.
 
-A round is one to three **phases**: members send, masked sums are unmasked, then (where somebody aggregates) the result
-goes out. In a phase every
-node sends some bytes and receives some; what all send is what all receive.
+A round has one to three **phases**: members send, masked sums are unmasked, then (if somebody aggregates) the result
+goes out. In a phase every node sends some bytes and receives some; all together send as much as they receive.
 
 >>> from eris.planner.fleet import Fleet
 >>> from eris.planner.scenario import scenario
@@ -33,7 +32,7 @@ from eris.transforms.sparsify import share_of
 __all__ = ["Bytes", "Payload", "Phase", "PlannedTraffic", "payload", "phases", "traffic"]
 
 Bytes = NDArray[np.float64]
-_CHECKED = 4 * CHECK_WORDS  # bytes behind a masked contribution
+_CHECKED = 4 * CHECK_WORDS  # bytes of check words after a masked contribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Phase:
 
     sent: Bytes
     received: Bytes
-    relayed: float = 0.0  # what of it goes in and out of the relay
+    relayed: float = 0.0  # the part that goes in and out of the relay
 
 
 @dataclass(frozen=True)
@@ -64,27 +63,27 @@ class PlannedTraffic:
 
     @property
     def member_upload(self) -> float:
-        """Most that a member sends of its own update."""
+        """The most that any member sends of its own update."""
         return float(self.phases[0].sent[:-1].max())
 
     @property
     def member_download(self) -> float:
-        """Most that a member receives of the result."""
+        """The most that any member receives of the result."""
         return float(self.phases[-1].received[:-1].max())
 
     @property
     def member_total(self) -> float:
-        """Most that a member sends and receives in that role."""
+        """The most that any member sends and receives in that role."""
         return float((self.phases[0].sent[:-1] + self.phases[-1].received[:-1]).max())
 
     @property
     def node_upload(self) -> float:
-        """Most that a peer sends in all its roles."""
+        """The most that any peer sends in all its roles."""
         return float(self.sent[:-1].max())
 
     @property
     def node_download(self) -> float:
-        """Most that a peer receives in all its roles."""
+        """The most that any peer receives in all its roles."""
         return float(self.received[:-1].max())
 
     @property
@@ -122,13 +121,13 @@ def payload(method: str, scenario: Scenario) -> Payload:
 
 
 def _of_another_compressor(method: Method, scenario: Scenario, dense: Bytes, beside: Bytes) -> Payload:
-    """Spread what the method foresees of a whole update over the shards; the mean comes back whole, or as short."""
+    """Spread the method's estimate for a whole update over the shards; the mean comes back whole, or as short."""
     up = (_upload(method, scenario) - float(beside.sum())) * scenario.shard_sizes / scenario.model.n + beside
     return Payload(up, up if _download(method, scenario) < scenario.model.bytes else dense)
 
 
 def _download(method: Method, scenario: Scenario) -> float:
-    """Return the bytes of what is published, without vectors beside it."""
+    """Return the bytes of what is published, without further vectors."""
     return method.facts.download(scenario.planned) if method.facts.download else float(scenario.planned.bytes)
 
 
@@ -147,7 +146,7 @@ def _kept(scenario: Scenario) -> Bytes:
 
 
 def _published(scenario: Scenario) -> Bytes:
-    """Return how many coordinates of each shard are published where everybody knows the masks.
+    """Return how many coordinates of each shard are published if everybody knows the masks.
 
     Shared masks keep the same ones for all. Public independent masks keep their union, 1 − (1−p)^K of the shard.
     """
@@ -160,7 +159,7 @@ def _published(scenario: Scenario) -> Bytes:
 
 
 def _eris(method: str, scenario: Scenario) -> tuple[Phase, ...]:
-    """Every member sends each shard to who aggregates it, once or twice; one publishes it. Own shards stay put."""
+    """Plan eris: each member sends every shard to its one or two aggregators, one publishes it; own shards stay put."""
     sizes, owners = payload(method, scenario), np.array(scenario.aggregators)
     checked = _CHECKED if unmaskers_of(method, scenario.config) else 0
     up, down = _framed(scenario, sizes.up + checked + _scored(scenario)), _framed(scenario, sizes.down)
@@ -173,7 +172,7 @@ def _eris(method: str, scenario: Scenario) -> tuple[Phase, ...]:
     np.add.at(publish.sent, owners, down * (listens.sum() - listens[owners]))
     publish.received[:-1][listens] = down.sum()
     np.subtract.at(publish.received, owners, down * listens[owners])
-    away = scenario.fleet.relayed  # who speaks to a peer dials it: the link is relayed where it cannot be dialled
+    away = scenario.fleet.relayed  # links are dialled, and relayed if the peer cannot be dialled
     answers = (
         replace(phase, relayed=float(phase.sent[away].sum())) for phase in _unmasking(method, scenario, sizes.down)
     )
@@ -185,14 +184,14 @@ def _eris(method: str, scenario: Scenario) -> tuple[Phase, ...]:
 
 
 def _scored(scenario: Scenario) -> Bytes:
-    """Return the bytes of each shard's contributions that say what their member scored, where any does."""
+    """Return the bytes that members' figures take in the contributions to each shard, if they share any."""
     behind: Bytes = np.zeros(len(scenario.shard_sizes))
     behind[SHARD] = 2 * FIGURE_BYTES * len(scenario.config.shared_figures)
     return behind
 
 
 def _unmasking(method: str, scenario: Scenario, down: Bytes) -> tuple[Phase, ...]:
-    """Before a masked shard is published, its unmaskers send sums of pads as long as it to who aggregates it."""
+    """Plan unmasking: before a masked shard is published, its unmaskers send equally long sums of pads."""
     count, unmask = unmaskers_of(method, scenario.config), _silence(scenario)
     if not count:
         return ()
@@ -221,7 +220,7 @@ def _silence(scenario: Scenario) -> Phase:
 
 
 def _central(scenario: Scenario, upload: float, download: float) -> tuple[Phase, ...]:
-    """Participants send to a server, which sends what came of it back to all who listen."""
+    """Plan a central method: participants send to a server, which sends the result to all who listen."""
     collect, publish = _silence(scenario), _silence(scenario)
     joins, listens = scenario.takes_part, scenario.listens
     up, down = _message(scenario, upload), _message(scenario, download)
@@ -233,14 +232,14 @@ def _central(scenario: Scenario, upload: float, download: float) -> tuple[Phase,
 
 
 def _among_equals(scenario: Scenario, each_way: float) -> tuple[Phase, ...]:
-    """Participants exchange with each other, as much up as down."""
+    """Plan an exchange among participants, as much up as down."""
     exchange = _silence(scenario)
     exchange.sent[:-1][scenario.takes_part] = exchange.received[:-1][scenario.takes_part] = each_way
     return (exchange,)
 
 
 def phases(method: str, scenario: Scenario) -> tuple[Phase, ...]:
-    """Return the phases of a round of this method: what it says of itself, along the ways that it takes."""
+    """Return the phases of a round of this method."""
     known = method_by_name(method)
     if known.exchange is not None:
         count, size = _messages(known, scenario)
@@ -255,8 +254,8 @@ def phases(method: str, scenario: Scenario) -> tuple[Phase, ...]:
 def _messages(method: Method, scenario: Scenario) -> tuple[float, float]:
     if method.facts.messages is None:
         raise ConfigError(
-            f"{method.name} has an exchange of its own and does not say what its messages weigh",
-            fix="its author gives MethodFacts(messages=…)",
+            f"{method.name} has its own exchange and does not say how large its messages are",
+            fix="give the method MethodFacts(messages=…)",
             key="method",
         )
     return method.facts.messages(scenario.planned)

@@ -1,4 +1,4 @@
-"""Symbols of any number of bits, one after another without gaps.
+"""Pack symbols of any number of bits, one after another without gaps.
 
 Symbol i takes bits i·b … i·b + b − 1, counted from the lowest bit of the first byte upwards; the last byte is filled up
 with zeros. Eight symbols take exactly b bytes, so that the work is done on columns: the j-th symbol of every eight.
@@ -43,9 +43,9 @@ def pack(symbols: NDArray[Any], *, bits: int) -> Bytes:
 
 
 def unpack(packed: Bytes, *, bits: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Read `count` symbols back; refuse a length that does not fit and rests that are not zero."""
+    """Read `count` symbols back; refuse a wrong length, and padding bits that are not zero."""
     if packed.size != packed_size(count, bits):
-        raise Refused(Reason.WRONG_SIZE, f"{packed.size} bytes hold no {count} symbols of {bits} bits")
+        raise Refused(Reason.WRONG_SIZE, f"{packed.size} bytes cannot hold exactly {count} symbols of {bits} bits")
     if (spare := packed.size * 8 - count * bits) and int(packed[-1]) >> (8 - spare):
         raise Refused(Reason.MALFORMED, "the bits after the last symbol are not zero")
     symbols = np.empty(count, dtype)

@@ -1,12 +1,12 @@
-"""Parts and published shards as payload bytes.
+"""Encode parts and published shards as payload bytes, and decode published shards.
 
-An upload is the symbols (raw little-endian where they fill whole bytes, else without gaps), the scales, the positions
-where they cannot be redrawn, then the dense buffers, then the figures that go with shard 0, then the check words if it
-is masked. A published shard is its values, then its buffers: float32, or in fixed point 32-bit and 64-bit whole
-numbers. Nothing in a payload says how long the pieces are: header, plan and code do, on both sides (docs/wire.md).
+An upload is the symbols (raw little-endian if they fill whole bytes, otherwise without gaps), the scales, the positions
+if they cannot be redrawn, then the dense buffers, then the figures that go with shard 0, then the check words if it is
+masked. A published shard is its values, then its buffers: float32, or in fixed point 32-bit and 64-bit integers.
+Nothing in a payload says how long the pieces are: header, plan and code do, on both sides (docs/wire.md).
 
-Encoding gives pieces instead of one string: float32 values leave from the array they are in, without a copy. Reading an
-upload is the work of `Expected`.
+Encoding returns pieces instead of one string, so that float32 values leave from their array without a copy. `Expected`
+reads uploads.
 """
 
 from __future__ import annotations
@@ -57,7 +57,15 @@ def encode_upload(
     checks: NDArray[Any] = _NO_CHECKS,
     figures: NDArray[Any] = _NO_FIGURES,
 ) -> Payload:
-    """Write one member's contribution to one shard; `plan` is the one over the trainable coordinates."""
+    """Write one member's contribution to one shard.
+
+    Args:
+        part: the packed values for the shard.
+        buffers: the shard's dense buffers.
+        plan: the plan over the trainable coordinates.
+        checks: check words, if the contribution is masked.
+        figures: the member's figures, if they go with this shard.
+    """
     behind = _little(buffers, buffers.dtype), _little(figures, FIGURE_TYPE), _little(checks, CHECK_TYPE)
     return encode_part(part, plan) + _pieces(*behind)
 
@@ -68,7 +76,7 @@ def encode_part(part: Part, plan: ShardPlan) -> Payload:
     if not part.explicit:
         return pieces
     if part.coordinates is None:
-        raise InputError("a part without coordinates is marked explicit", fix="give them, or let them be redrawn")
+        raise InputError("a part is marked explicit but has no coordinates", fix="give them, or let them be redrawn")
     return pieces + _pieces(_encode_positions(plan.positions_of(part.shard, part.coordinates), part.size))
 
 
@@ -82,7 +90,9 @@ def decode_published(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Read a published shard of `count` values without copying them."""
     if payload.size != words.payload(count, buffers):
-        raise Refused(Reason.WRONG_SIZE, f"{payload.size} bytes, {count} values and {buffers} buffers are expected")
+        raise Refused(
+            Reason.WRONG_SIZE, f"{payload.size} bytes came, but {count} values and {buffers} buffers are expected"
+        )
     end = words.payload(count, 0)
     return native(payload[:end], words.values), native(payload[end:], words.buffers)
 

@@ -1,7 +1,7 @@
-"""What an upload to one shard must look like, and how to read one that does.
+"""Check and read uploads: what an upload to one shard must look like, and how to decode it.
 
-A receiver knows it before the first byte arrives: the plan gives the shard, the compressor the code and (redrawn) the
-coordinates. So the length is known as well, exactly, unless positions travel; whatever does not fit is refused.
+A receiver knows this before the first byte arrives: the plan gives the shard, the compressor the code and (redrawn) the
+coordinates. So the length is known exactly too, unless positions travel; anything else is refused.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Expected:
     def decode(self, payload: Bytes, *, symbols: int, mask_key: bytes = b"") -> tuple[Part, NDArray[Any]]:
         """Read an upload of so many symbols into the part and the buffers; float32 values stay where they are."""
         if symbols > self.size if self.explicit else symbols != self._count:
-            raise self._wrong(f"{symbols} values, {self._count} are expected")
+            raise self._wrong(f"{symbols} values came, but {self._count} are expected")
         if payload.size != self._length(symbols):
-            raise self._wrong(f"{payload.size} bytes, {self._length(symbols)} are expected")
+            raise self._wrong(f"{payload.size} bytes came, but {self._length(symbols)} are expected")
         scales_start = packed_size(symbols, self.code.bits)
         positions_start = scales_start + 4 * self.code.scale_count
         buffers_stop = self._figures_stop(payload) - FIGURE_TYPE.itemsize * self.figures
@@ -126,5 +126,5 @@ def _decode_positions(positions: Bytes, count: int, size: int) -> Coordinates:
         return listed
     marked = np.flatnonzero(np.unpackbits(positions, bitorder="little")).astype(np.int64, copy=False)
     if marked.size != count or (count and int(marked[-1]) >= size):
-        raise Refused(Reason.MALFORMED, f"the bitmap marks {marked.size} positions, {count} values came")
+        raise Refused(Reason.MALFORMED, f"the bitmap marks {marked.size} positions, but {count} values came")
     return marked

@@ -1,8 +1,8 @@
 """Frames: a header of 160 bytes, then payload.
 
-A message travels in one frame or in several (chunks of its payload, in any order); every one of them carries the whole
-header, so that a receiver can tell at once whether it wants the bytes, and where they go. There is no checksum: links
-are TLS. docs/wire.md describes every byte.
+A message travels in one frame or in several (chunks of its payload, in any order). Each carries the whole header, so
+that a receiver can tell at once whether it wants the bytes and where they go. There is no checksum, because links are
+TLS. docs/wire.md describes every byte.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Header:
         if len(self.mask_key) not in (0, 16) or (len(self.run), len(self.plan), len(self.chain)) != (16, 32, 32):
             raise InputError("a header field has the wrong length", fix="mask key 0 or 16, run 16, digests 32 bytes")
         if len(self.nonce) not in (0, 16) or (self.nonce and self.mask_key):
-            raise InputError("a nonce has 16 bytes and no mask key beside it", round=self.round, shard=self.shard)
+            raise InputError("a nonce must have 16 bytes, and excludes a mask key", round=self.round, shard=self.shard)
         flags = _EXPLICIT * self.explicit | _COMPACT * self.compact
         flags |= _KEYED * bool(self.mask_key) | _MASKED * bool(self.nonce)
         key = self.mask_key or self.nonce or _NO_KEY
@@ -93,20 +93,20 @@ class Header:
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview) -> Header:
-        """Read 160 bytes; refuse (malformed) whatever no sender of ours would write."""
+        """Read 160 bytes; refuse (malformed) anything that an eris peer would not write."""
         if len(data) != HEADER_BYTES:
-            raise _malformed(f"a header has {HEADER_BYTES} bytes, not {len(data)}")
+            raise _malformed(f"a header of {len(data)} bytes came instead of {HEADER_BYTES}")
         magic, version, kind, flags, *fields, key, run, plan, chain = _LAYOUT.unpack(data)
         epoch, round, shard, member, steps, total, offset, length, symbols = fields
         if magic != _MAGIC:
-            raise _malformed("this is no frame of eris", fix="is the other side an eris peer?")
+            raise _malformed("this is not an eris frame", fix="check that the other side is an eris peer")
         require_version(version, "frame")
         if kind not in Kind._value2member_map_ or flags & ~(_EXPLICIT | _COMPACT | _KEYED | _MASKED):
-            raise _malformed(f"unknown kind {kind} or flags {flags:#x}")
+            raise _malformed(f"the header has an unknown kind {kind} or flags {flags:#x}")
         if flags & _KEYED and flags & _MASKED:
-            raise _malformed("a mask key and a nonce at once")
+            raise _malformed("the header has both a mask key and a nonce")
         if not flags & (_KEYED | _MASKED) and key != _NO_KEY:
-            raise _malformed("a mask key without its flag")
+            raise _malformed("the header has a mask key without its flag")
         header = cls(
             kind=Kind(kind), total=total, offset=offset, length=length, symbols=symbols,
             epoch=epoch, round=round, shard=shard, member=member, steps=steps,
@@ -119,13 +119,13 @@ class Header:
 
     def _check_numbers(self) -> None:
         if self.length > LONGEST_CHUNK or self.offset + self.length > self.total:
-            raise _malformed(f"bytes {self.offset} + {self.length} of {self.total}")
+            raise _malformed(f"bytes {self.offset} + {self.length} do not fit into a message of {self.total}")
         if self.length == 0 and self.total:
-            raise _malformed("an empty chunk of a message that is not empty")
+            raise _malformed("an empty chunk came for a message that is not empty")
         if self.symbols > 8 * self.total:
-            raise _malformed(f"{self.symbols} values in {self.total} bytes")
+            raise _malformed(f"{self.symbols} values do not fit into {self.total} bytes")
         if not (math.isfinite(self.steps) and self.steps >= 0):
-            raise _malformed(f"{self.steps} local steps")
+            raise _malformed(f"the number of local steps is {self.steps}")
 
 
 def frames(

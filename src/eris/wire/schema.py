@@ -1,4 +1,4 @@
-"""Dataclasses ⇄ bytes: what is said, signed and digested, in one spelling.
+"""Dataclasses ⇄ bytes: everything that is sent, signed or digested, with exactly one encoding.
 
 A document is a frozen dataclass marked with `@document(tag)`. Its annotations say what each field is on the wire:
 
@@ -12,9 +12,9 @@ A document is a frozen dataclass marked with `@document(tag)`. Its annotations s
 >>> decode(Note, encode(Note("ff" * 32, (0, 2)))).contributors
 (0, 2)
 
-The bytes are a mark, the wire's version, then the MessagePack array [tag, field, …] in the order of the fields, written
+The bytes are a mark, the wire version, then the MessagePack array [tag, field, …] in the order of the fields, written
 and read by msgspec. In memory a digest is hex, for people and for JSON; on the wire it is 32 raw bytes. What was read
-is written again and must give the bytes that came: one value has one spelling. docs/wire.md describes every byte.
+is encoded again and must give the same bytes: one value has one encoding. docs/wire.md describes every byte.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ LONGEST_TEXT = 4096  # characters
 T = TypeVar("T")
 _PREFIX = bytes((MARK, VERSION))
 _ENCODER = msgspec.msgpack.Encoder()
-# msgspec keeps what it learned of a type at the type, and lets other threads see it half made: they would crash.
+# msgspec caches what it learned of a type on the type, where other threads would see it half made and crash.
 _MAKING = threading.RLock()
 _READERS: dict[Any, tuple[msgspec.msgpack.Decoder[Any], Spelling]] = {}
 
@@ -79,7 +79,7 @@ _READERS: dict[Any, tuple[msgspec.msgpack.Decoder[Any], Spelling]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """What a field is on the wire, and the way there and back."""
+    """What a field is on the wire, and how to convert it there and back."""
 
     wire: Any
     pack: Callable[[Any], Any]
@@ -96,20 +96,20 @@ def _raw(value: str) -> bytes:
 def _raw_digest(value: str) -> bytes:
     raw = _raw(value)
     if len(raw) not in (0, 32):
-        raise ValueError(f"a digest of {len(raw)} bytes")
+        raise ValueError(f"a digest has {len(raw)} bytes instead of 32")
     return raw
 
 
 def _whole_digest(raw: bytes) -> str:
     if len(raw) not in (0, 32):
-        raise ValueError(f"a digest of {len(raw)} bytes")
+        raise ValueError(f"a digest has {len(raw)} bytes instead of 32")
     return raw.hex()
 
 
 @lru_cache(maxsize=256)  # the same few sets in every round
 def _bitmap(numbers: tuple[int, ...]) -> bytes:
     if list(numbers) != sorted(set(numbers)) or (numbers and not (numbers[0] >= 0 and numbers[-1] < MOST_NUMBERED)):
-        raise ValueError("a set is ascending, without repeats, from 0 to 16,777,215")
+        raise ValueError("a set must be ascending, without repeats, from 0 to 16,777,215")
     present = np.zeros(numbers[-1] + 1 if numbers else 0, np.bool_)
     present[list(numbers)] = True
     return np.packbits(present, bitorder="little").tobytes()
@@ -128,7 +128,7 @@ def _finite(value: float) -> float:
 
 def _short(value: str) -> str:
     if len(value) > LONGEST_TEXT:  # nobody would read it
-        raise ValueError(f"a text of {len(value):,} characters")
+        raise ValueError(f"a text has {len(value):,} characters, more than {LONGEST_TEXT:,}")
     return value
 
 
@@ -182,49 +182,52 @@ def document(tag: int) -> Callable[[type[T]], type[T]]:
 
 
 def spelled_as(kind: type, there: Callable[[Any], Any], back: Callable[[Any], Any]) -> Spelling:
-    """Return the way of a field that is written as another dataclass, which says the same in fewer bytes."""
+    """Return the spelling of a field that is written as another dataclass, which says the same in fewer bytes.
+
+    `there` converts to that dataclass, `back` converts from it.
+    """
     schema = _schema(kind)
     return Spelling(schema.struct, lambda value: schema.pack(there(value)), lambda wire: back(schema.unpack(wire)))
 
 
 def whole(kind: Any) -> Spelling:
-    """Return the way of a document inside another one, as the bytes that it was signed or digested as."""
+    """Return the spelling of a document inside another one: the very bytes that were signed or digested."""
     return Spelling(Binary, lambda value: value.encoded, lambda data: kind.decode(data))
 
 
 def encode(value: Any, *, longest: int = LONGEST_DOCUMENT) -> bytes:
-    """Write a document; what has no spelling is refused, and so is what nobody would accept."""
+    """Write a document; refuse values that cannot be encoded, and documents too long to be accepted."""
     kind: Any = type(value)
     try:
         data = _PREFIX + _ENCODER.encode(_schema(kind).pack(value))
     except (TypeError, ValueError, OverflowError, KeyError) as error:
         raise InputError(f"a {_name(kind)} cannot be written: {error}", fix="use plain finite values") from None
     if len(data) > longest:
-        raise InputError(f"a {_name(kind)} has {len(data)} bytes", fix=f"at most {longest} are accepted")
+        raise InputError(f"a {_name(kind)} has {len(data)} bytes, but at most {longest} are accepted")
     return data
 
 
 def decode(kind: Any, data: bytes | bytearray | memoryview, **resolve: Callable[[Any], Any]) -> Any:
-    """Read a document of a kind (or of a union of kinds); refuse whatever no peer of ours would write.
+    """Read a document of a kind (or of a union of kinds); refuse anything that an eris peer would not write.
 
-    A field named in `resolve` is read by that function: what a document only cites, the reader must know.
+    A field named in `resolve` is converted by that function, for what a document only cites and the reader must know.
     """
     raw, name = bytes(data), _name(kind)
     try:
         value = _reader(kind)[1].unpack(peek(kind, raw), **resolve)
-        written = value.encoded if hasattr(value, "encoded") else encode(value)  # kept where it is kept anyway
+        written = value.encoded if hasattr(value, "encoded") else encode(value)  # some documents keep their bytes
     except (ValueError, TypeError, RecursionError, InputError) as error:
         raise Refused(Reason.MALFORMED, f"not a {name}: {_explained(error, kind)}") from None
     if written != raw:
-        raise Refused(Reason.MALFORMED, f"not a {name}: spelled in another way than ours")
+        raise Refused(Reason.MALFORMED, f"not a {name}: its encoding is not the one that eris writes")
     return value
 
 
 def peek(kind: Any, data: bytes) -> Any:
-    """Read a document's fields as they are on the wire, without what they cite and without comparing the spelling."""
+    """Read a document's fields as they are on the wire, without resolving citations or checking the encoding."""
     name = _name(kind)
     if len(data) > LONGEST_DOCUMENT:
-        raise Refused(Reason.MALFORMED, f"a {name} of {len(data)} bytes, at most {LONGEST_DOCUMENT} are accepted")
+        raise Refused(Reason.MALFORMED, f"a {name} has {len(data)} bytes, but at most {LONGEST_DOCUMENT} are accepted")
     _require_prefix(data, name)
     try:
         return _reader(kind)[0].decode(memoryview(data)[2:])
@@ -236,7 +239,11 @@ def _require_prefix(raw: bytes, name: str) -> None:
     if raw[:1] == b"{":  # JSON
         require_version(1, name)
     if len(raw) < len(_PREFIX) or raw[0] != MARK:
-        raise Refused(Reason.MALFORMED, f"not a {name}: no document of eris", fix="is the other side an eris peer?")
+        raise Refused(
+            Reason.MALFORMED,
+            f"not a {name}: not an eris document",
+            fix="check that the other side is an eris peer",
+        )
     require_version(raw[1], name)
 
 
@@ -255,7 +262,7 @@ def plain(value: Any) -> Any:
 
 
 def read_plain(kind: type[T], data: Any) -> T:
-    """Read what `plain` gave, every field of its type; raise ValueError otherwise."""
+    """Read what `plain` returned; raise ValueError if a field does not have its type."""
     with _MAKING:
         return msgspec.convert(data, kind)
 
@@ -264,7 +271,7 @@ def read_plain(kind: type[T], data: Any) -> T:
 
 
 class _Schema:
-    """One dataclass: the struct msgspec reads it as, and the way of every field."""
+    """One dataclass: the struct as which msgspec reads it, and the spelling of every field."""
 
     def __init__(self, kind: type) -> None:
         hints = get_type_hints(kind, include_extras=True)
@@ -312,7 +319,7 @@ def _reader(kind: Any) -> tuple[msgspec.msgpack.Decoder[Any], Spelling]:
 
 
 def _spelling(hint: Any) -> Spelling | None:
-    """Return the way of a type onto the wire; None for what msgspec writes as it is."""
+    """Return the spelling of a type on the wire; None if msgspec can write it directly."""
     if get_origin(hint) is Annotated:
         own = [extra for extra in get_args(hint)[1:] if isinstance(extra, Spelling)]
         if own:
@@ -335,7 +342,7 @@ def _each(way: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _union(hints: tuple[Any, ...]) -> Spelling | None:
-    """Return the way of several documents, told apart by their tags, or of one thing that may be absent."""
+    """Return the spelling of several documents, told apart by their tags, or of a value that may be absent."""
     ways = {hint: _spelling(hint) for hint in hints if hint is not types.NoneType}
     if not any(ways.values()):
         return None
@@ -358,13 +365,13 @@ def _unless_absent(way: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _name(kind: Any) -> str:
-    """Return a kind as people call it: `ShardVerdict` is a shard verdict."""
+    """Return a kind's name in words: `ShardVerdict` is a shard verdict."""
     words = re.findall("[A-Z][a-z0-9]*", getattr(kind, "__name__", ""))
     return " ".join(words).lower() or "document"
 
 
 def _explained(error: Exception, kind: Any) -> str:
-    """Return what msgspec says, with the name of the field instead of its place."""
+    """Return msgspec's message, with the name of the field instead of its place."""
     text = str(error)
     if (found := re.search(r" - at `\$\[(\d+)\]", text)) and isinstance(kind, type) and is_dataclass(kind):
         schema, place = _schema(kind), int(found[1])

@@ -1,7 +1,7 @@
-"""Which language is spoken on the wire: one number for frames, documents and calls.
+"""The wire version: one number for frames, documents and calls.
 
-A change of any byte that peers exchange, sign or digest raises it. Whoever meets another version refuses it by name,
-so that an old peer is told to update instead of being told that it speaks nonsense.
+It rises with any change of a byte that peers exchange, sign or digest. A peer refuses another version by number, so
+that an old peer is told to update instead of being told that its bytes are malformed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ VERSION = 3  # 2 (eris 0.2): addresses were not signed; 1 (0.1): documents were 
 
 
 def require_version(found: int, what: str) -> None:
-    """Refuse what another version wrote, in words that mean the same on both sides.
+    """Refuse what another version wrote; the message reads the same on both sides.
 
     >>> require_version(4, "plan")
     Traceback (most recent call last):

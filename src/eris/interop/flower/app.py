@@ -1,4 +1,4 @@
-"""A Flower project: what its pyproject.toml names, and what of it eris cannot play."""
+"""Read a Flower project from its pyproject.toml, and refuse what eris cannot run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eris.tasks import FLOWER
 
 __all__ = ["FlowerApp", "configured", "parsed_node_config", "require_same_app"]
 
-STATE_BYTES = 64 * 1024  # what a member's context.state may take, unless the project says more
+STATE_BYTES = 64 * 1024  # room for a member's context.state, unless the project asks for more
 
 _ASKED = ("train.default", "evaluate.default")
 _REFUSED_MODS = ("LocalDpMod", "fixedclipping_mod", "adaptiveclipping_mod", "secagg_mod", "secaggplus_mod")
@@ -40,7 +40,7 @@ class FlowerApp:
 
     @classmethod
     def load(cls, folder: Path) -> FlowerApp:
-        """Read a project and import its two apps; what eris cannot play is refused here."""
+        """Read a project and import its two apps; refuse what eris cannot run."""
         _require_flower()
         from flwr.clientapp import ClientApp
         from flwr.common.config import flatten_dict
@@ -75,12 +75,12 @@ class FlowerApp:
 
     @property
     def known_as(self) -> str:
-        """Name and digest in one: what all peers of a federation agree on."""
+        """Name and digest in one, on which all peers of a federation agree."""
         return f"{self.name}@{self.digest[:16]}"
 
     @property
     def classic(self) -> bool:
-        """Whether it is a `Client` or `NumPyClient` behind a `client_fn`, whose messages have other records."""
+        """Whether it is a `Client` or `NumPyClient` behind a `client_fn`, whose messages have different records."""
         return getattr(self.client, "_call", None) is not None
 
     @property
@@ -89,7 +89,7 @@ class FlowerApp:
         return self.classic or "evaluate.default" in self.client._registered_funcs
 
     def fused(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the app's own settings with changes; a key that it does not have is refused."""
+        """Return the app's own settings with changes; refuse a key that it does not have."""
         for key in changes:
             if key not in self.options:
                 known = ", ".join(self.options) or "none"
@@ -100,7 +100,7 @@ class FlowerApp:
 
 
 def configured(app: FlowerApp, config: Config) -> Config:
-    """Return a run's settings with the app's name and settings in them, or as they are if they are of this app."""
+    """Return a run's settings with the app's name and settings filled in; unchanged if they are already this app's."""
     if config.data.name == FLOWER:
         require_same_app(app, config)
         return config
@@ -110,7 +110,7 @@ def configured(app: FlowerApp, config: Config) -> Config:
 
 
 def parsed_node_config(text: str) -> dict[str, Any]:
-    """Read a node config in the words of Flower: ``partition-id=0 num-partitions=2``."""
+    """Read a node config as Flower writes it: ``partition-id=0 num-partitions=2``."""
     _require_flower()
     from flwr.common.config import parse_config_args
 
@@ -136,11 +136,13 @@ def _project(folder: Path) -> dict[str, Any]:
         found: dict[str, Any] = get_project_config(folder)
     except FileNotFoundError:
         raise ConfigError(
-            "there is no pyproject.toml, so no Flower app", fix="give the folder of the project", folder=folder
+            "there is no Flower app: pyproject.toml is missing", fix="give the folder of the project", folder=folder
         ) from None
     except ValueError as error:
         said = "; ".join(line.strip(" -") for line in str(error).splitlines()[1:]) or str(error)
-        raise ConfigError(f"this is not a Flower app: {said}", fix="fix its pyproject.toml", folder=folder) from error
+        raise ConfigError(
+            f"this is not a Flower app: {said}", fix="correct its pyproject.toml", folder=folder
+        ) from error
     if "clientapp" not in found["tool"]["flwr"]["app"]["components"]:
         raise ConfigError("this app has no ClientApp", fix="name one in [tool.flwr.app.components]", folder=folder)
     return found
@@ -153,7 +155,9 @@ def _digest(folder: Path) -> str:
     try:
         bundle = build_fab_from_disk(folder)
     except Exception as error:
-        raise ConfigError(f"flwr cannot bundle this app: {error}", fix="see `flwr build`", folder=folder) from error
+        raise ConfigError(
+            f"flwr cannot bundle this app: {error}", fix="make `flwr build` succeed first", folder=folder
+        ) from error
     found = hashlib.sha256()
     with zipfile.ZipFile(io.BytesIO(bundle)) as files:
         for name in sorted(files.namelist()):
@@ -162,23 +166,23 @@ def _digest(folder: Path) -> str:
 
 
 def require_same_app(app: FlowerApp, config: Config) -> None:
-    """Refuse settings that were made for another app, or for other files of it."""
+    """Refuse settings that were made for another app, or for this app with different files."""
     if config.data.name != FLOWER or config.model.name != app.known_as:
         agreed = config.model.name if config.data.name == FLOWER else f"{config.model.name} on {config.data.name}"
         raise ConfigError(
-            f"the app here is {app.known_as}, the run is of {agreed}",
-            fix="`eris run --flower DIR --show-config` prints the settings of an app; all peers have the same files",
+            f"the app here is {app.known_as}, but the run is of {agreed}",
+            fix="use the same files on all peers; `eris run --flower DIR --show-config` prints an app's settings",
             key="model.name",
         )
 
 
 def _check_client(client: Any, folder: Path) -> None:
-    """Refuse a ClientApp that would be asked less than it answers, or that adds what eris would not account for."""
+    """Refuse a ClientApp with functions that eris never calls, or with privacy that eris would not account for."""
     registered = getattr(client, "_registered_funcs", {})
     if other := [name for name in registered if name not in _ASKED]:
         raise ConfigError(
-            f"the ClientApp answers {', '.join(other)}, which eris never asks",
-            fix="eris asks for train and evaluate alone: leave the rest out",
+            f"the ClientApp has {', '.join(other)}, which eris never calls",
+            fix="leave it out: eris calls only train and evaluate",
             folder=folder,
         )
     if getattr(client, "_call", None) is None and "train.default" not in registered:
@@ -187,14 +191,14 @@ def _check_client(client: Any, folder: Path) -> None:
         name = getattr(mod, "__name__", type(mod).__name__)
         if name in _REFUSED_MODS:
             raise ConfigError(
-                f"the app's mod {name} clips, adds noise or masks, and eris would not account for it",
-                fix="leave it out and use eris's own: the table [privacy]",
+                f"the app's mod {name} clips, adds noise or masks, which eris would not account for",
+                fix="leave it out and use eris's own settings in [privacy]",
                 folder=folder,
             )
 
 
 def _mods_of(client: Any) -> list[Any]:
-    """Return all mods of an app: those of every message, and those that single functions are wrapped in."""
+    """Return all mods of an app: those for every message, and those around single functions."""
     found = list(getattr(client, "_mods", []))
     for function in (*getattr(client, "_registered_funcs", {}).values(), getattr(client, "_call", None)):
         wrapped = function

@@ -1,4 +1,4 @@
-"""What the ServerApp would send first: the model to begin with, and what every message says."""
+"""Get the ServerApp's first message: the initial model, and the config of every message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["FirstMessage"]
 
 
 class FirstMessage:
-    """What the ServerApp would send first, and what every message says."""
+    """The ServerApp's first message, and the config of every later one."""
 
     arrays_key, config_key = "arrays", "config"
 
@@ -34,7 +34,7 @@ class FirstMessage:
             return self._of_strategy() if self._app.classic else self._of_main()
 
     def config(self, round: int | None) -> dict[str, Any]:
-        """Return what a round's message says besides the arrays."""
+        """Return the config of a round's message."""
         number = (round or 0) + 1
         if self._strategy is not None:
             return self._asked(number)
@@ -46,7 +46,7 @@ class FirstMessage:
         return Context(1, 0, {}, RecordDict(), dict(self._options))
 
     def _of_main(self) -> Arrays:
-        """Run the ServerApp up to its first message; whatever it would do after that is the method's work here."""
+        """Run the ServerApp up to its first message; from then on, the run's method takes over."""
         from flwr.supercore.task_identity import TaskIdentity
 
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 0
@@ -57,16 +57,16 @@ class FirstMessage:
         except Exception as error:
             raise TaskError(
                 f"the ServerApp failed before its first message, with {type(error).__name__}: {error}",
-                fix="eris starts it once, to see which arrays it begins with: fix it",
+                fix="correct the ServerApp: eris starts it once to get the initial arrays",
             ) from error
-        raise TaskError("the ServerApp ended without a message", fix="let it send a model to train: strategy.start(…)")
+        raise TaskError("the ServerApp ended without a message", fix="make it send a model to train: strategy.start(…)")
 
     def _opened(self, message: Any) -> Arrays:
         kind = message.metadata.message_type
         if kind != "train":
             raise ConfigError(
-                f"the ServerApp's first message is a {kind!r}, and eris sends only 'train' and 'evaluate'",
-                fix="let the strategy begin with training; what it asks its clients besides stays with Flower",
+                f"the ServerApp's first message is a {kind!r}, but eris sends only 'train' and 'evaluate'",
+                fix="make the strategy begin with training; eris cannot send clients anything else",
             )
         arrays = only_arrays(message.content, "the ServerApp's first message")
         (self.arrays_key,) = message.content.array_records
@@ -75,7 +75,7 @@ class FirstMessage:
         return arrays
 
     def _of_strategy(self) -> Arrays:
-        """Ask a classic strategy, or a client, which parameters to begin with."""
+        """Ask a classic strategy, or a client, for the initial parameters."""
         from flwr.common import parameters_to_ndarrays
 
         manager = _clients(self._members)
@@ -90,7 +90,7 @@ class FirstMessage:
         server = self._app.server
         if getattr(server, "_main", None) is not None:
             raise ConfigError(
-                "the ClientApp is a classic client, and the ServerApp has a main function of its own",
+                "the ClientApp is a classic client, but the ServerApp has a main function",
                 fix="use ServerApp(server_fn=…) with a classic client, or @app.train() with a main function",
             )
         if (make := getattr(server, "_server_fn", None)) is None:
@@ -100,7 +100,7 @@ class FirstMessage:
         except Exception as error:
             raise TaskError(
                 f"the ServerApp's server_fn failed with {type(error).__name__}: {error}",
-                fix="eris calls it once, to see which parameters it begins with: fix it",
+                fix="correct server_fn: eris calls it once to get the initial parameters",
             ) from error
         return components.strategy
 
@@ -116,7 +116,7 @@ class FirstMessage:
         record = reply.content.array_records["getparametersres.parameters"]
         if not (found := [each.numpy() for each in record.values() if each.data]):
             raise ConfigError(
-                "nobody says which model to begin with: the strategy has no initial_parameters, the client no "
+                "there is no initial model: the strategy has no initial_parameters, and the client has no "
                 "get_parameters",
                 fix="give the strategy initial_parameters=ndarrays_to_parameters(…)",
             )
@@ -131,13 +131,13 @@ class FirstMessage:
         return dict(pairs[0][1].config) if pairs else {}
 
 
-class _FirstSent(BaseException):  # not an Exception: a main function that catches those must not go on
+class _FirstSent(BaseException):  # not an Exception: a main function that catches those must not continue
     def __init__(self, message: Any) -> None:
         self.message = message
 
 
 def _grid(members: int) -> Any:
-    """Return a grid whose first message ends the ServerApp; there are as many nodes as a strategy waits for."""
+    """Return a grid whose first message ends the ServerApp; it has as many nodes as a strategy waits for."""
     from flwr.serverapp import Grid
 
     class FirstMessageGrid(Grid):  # type: ignore[misc]
@@ -148,7 +148,7 @@ def _grid(members: int) -> Any:
 
         @property
         def run(self) -> Any:
-            raise ConfigError("the ServerApp asks for its run, which eris does not have", fix="leave that out")
+            raise ConfigError("the ServerApp uses grid.run, which eris does not have", fix="leave that out")
 
         def create_message(self, content: Any, message_type: str, dst_node_id: int, group_id: str, ttl: Any) -> Any:
             from flwr.app import Message
@@ -158,7 +158,7 @@ def _grid(members: int) -> Any:
 
         def get_node_ids(self) -> list[int]:
             found = list(range(1, self.nodes + 1))
-            self.nodes *= 2  # who asks again wanted more
+            self.nodes *= 2  # a strategy that asks again wants more
             return found
 
         def push_messages(self, messages: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Flower's records ⇄ named arrays, figures, and the bytes that a member remembers."""
+"""Convert Flower's records to named arrays, figures and a member's stored bytes, and back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOCAL, _COUNTED = "eris.local", "eris.counted"  # records that are kept beside 
 
 
 def roles(arrays: Arrays) -> dict[str, Role]:
-    """Return the roles of arrays that are not trained: by torch's names, or by torch's order where there are none.
+    """Return the roles of arrays that are not trained, found by torch's names or, if there are none, by torch's order.
 
     A normalisation layer has its mean, its variance and a counter one after another.
 
@@ -46,7 +46,7 @@ def only_arrays(content: Any, where: str) -> Arrays:
     if len(records) != 1:
         named = f" ({', '.join(records)})" if records else ""
         raise TaskError(
-            f"{where} has {len(records)} ArrayRecords{named}, and eris averages one",
+            f"{where} has {len(records)} ArrayRecords{named}, but eris averages exactly one",
             fix="put what is averaged into one, and keep the rest in context.state",
         )
     (record,) = records.values()
@@ -58,43 +58,43 @@ def no_float64(arrays: Arrays, where: str) -> Arrays:
     for name, array in arrays.items():
         if array.dtype.kind not in "iub" and array.dtype.name not in ("float32", "float16"):
             raise TaskError(
-                f"array {name!r} of {where} is {array.dtype.name}, and updates are float32",
-                fix="make the model float32 in the app: rounding it here would be silent",
+                f"array {name!r} of {where} is {array.dtype.name}, but updates are float32",
+                fix="make the model float32 in the app: eris does not round silently",
             )
     return arrays
 
 
 def checked(arrays: Arrays, like: Arrays, where: str) -> Arrays:
-    """Return arrays in the order of the model's, if they have its names and shapes."""
+    """Return arrays in the model's order; refuse other names or shapes."""
     if set(arrays) != set(like):
         other = sorted(set(arrays) ^ set(like))
         raise TaskError(
-            f"{where} does not have the model's arrays: {', '.join(other[:3])} only on one side",
+            f"{where} does not have the model's arrays: only one side has {', '.join(other[:3])}",
             fix="return all arrays that came, under their names",
         )
     for name, array in arrays.items():
         if array.shape != like[name].shape:
             raise TaskError(
-                f"array {name!r} of {where} has shape {array.shape}, the model's is {like[name].shape}",
-                fix="return it as it came: a model keeps its shapes for the whole run",
+                f"array {name!r} of {where} has shape {array.shape}, but the model's is {like[name].shape}",
+                fix="keep its shape: a model keeps its shapes for the whole run",
             )
     return {name: arrays[name] for name in like}
 
 
 def count_of(content: Any, classic: str) -> int:
-    """Return how many examples an answer says there were."""
+    """Return the number of examples that an answer reports."""
     for name, record in content.metric_records.items():
         for key in ("num_examples",) if name.startswith(classic) else ("num-examples",):
             if key in record:
                 return int(record[key])
     raise TaskError(
-        "the answer does not say how many examples there were",
+        "the answer does not give the number of examples",
         fix='add "num-examples": len(…) to its MetricRecord: it is the member\'s weight',
     )
 
 
 def figures_of(content: Any) -> dict[str, float]:
-    """Return all single numbers of an answer but the count."""
+    """Return all single numbers of an answer except the count."""
     found: dict[str, float] = {}
     for name, record in (*content.metric_records.items(), *content.config_records.items()):
         if not name.endswith("res.status"):
@@ -103,7 +103,7 @@ def figures_of(content: Any) -> dict[str, float]:
 
 
 def read_state(room: Vector) -> tuple[Any, Arrays, int]:
-    """Return what a member remembers: its context.state, its own counters, and how many examples it had."""
+    """Return a member's stored context.state, its own counters, and how many examples it had."""
     from flwr.app import RecordDict
     from flwr.common.serde import recorddict_from_proto
     from flwr.proto.recorddict_pb2 import RecordDict as Written
@@ -117,7 +117,7 @@ def read_state(room: Vector) -> tuple[Any, Arrays, int]:
 
 
 def write_state(room: Vector, state: Any, kept: Arrays, count: int) -> None:
-    """Put what a member remembers where its memory is: bytes that nobody else reads."""
+    """Write a member's context.state, counters and number of examples into its memory, as bytes."""
     from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
     from flwr.common.serde import recorddict_to_proto
 
@@ -126,7 +126,7 @@ def write_state(room: Vector, state: Any, kept: Arrays, count: int) -> None:
     data = recorddict_to_proto(whole).SerializeToString(deterministic=True)
     if len(data) + 8 > room.nbytes:
         raise TaskError(
-            f"context.state takes {len(data):,} bytes, and a member keeps {room.nbytes - 8:,}",
+            f"context.state takes {len(data):,} bytes, but a member has room for {room.nbytes - 8:,}",
             fix=f"keep less there, or write [tool.eris] state-bytes = {2 * len(data)} in the app's pyproject.toml",
         )
     places = room.view(np.uint8)

@@ -1,4 +1,4 @@
-"""The ClientApp as a task: asked to train and to evaluate, for members of a simulation or for one peer."""
+"""The ClientApp as a task that trains and evaluates, for the members of a simulation or for one peer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from eris.seeds import Seed, public_root
 
 __all__ = ["FlowerTask", "flower_peer", "flower_task"]
 
-_MEMORY = "context"  # where a member's memory has its context.state
+_MEMORY = "context"  # key of context.state in a member's memory
 
 
 def flower_task(folder: str, config: Mapping[str, Any]) -> FlowerTask:
@@ -42,7 +42,7 @@ def flower_task(folder: str, config: Mapping[str, Any]) -> FlowerTask:
 
 
 def flower_peer(folder: Path, node_config: Mapping[str, Any]) -> Callable[[Config, int], FlowerTask]:
-    """Return what makes the task of one peer, which has a node config of its own."""
+    """Return a function that makes the task of one peer, which has its own node config."""
 
     def make(config: Config, peer: int) -> FlowerTask:
         return FlowerTask(FlowerApp.load(folder), config, {peer: dict(node_config)})
@@ -51,13 +51,13 @@ def flower_peer(folder: Path, node_config: Mapping[str, Any]) -> Callable[[Confi
 
 
 class FlowerTask:
-    """The ClientApp as a learning problem; `nodes` has the node config of every member that is trained here."""
+    """The ClientApp as an `eris.Task`; `nodes` holds the node config of every member that trains here."""
 
     def __init__(self, app: FlowerApp, config: Config, nodes: Mapping[int, Mapping[str, Any]]) -> None:
         require_same_app(app, config)
         if config.server.optimizer == "fednova":
             raise ConfigError(
-                "FedNova divides by local steps, and a Flower app does not say how many it took",
+                "FedNova divides by local steps, but a Flower app does not say how many it took",
                 fix="use server.optimizer = 'fedavg'",
                 key="server.optimizer",
             )
@@ -70,13 +70,13 @@ class FlowerTask:
         self._counts: dict[int, int] = {}
 
     def samples(self, member: int) -> int:
-        """Return what the member's `train` says it trained on; it is run once for that, and thrown away."""
+        """Return the number of examples that the member's `train` reports; it is run once just for that."""
         if member not in self._counts:
             self.rehearse([member])
         return self._counts[member]
 
     def rehearse(self, members: Sequence[int] | None = None) -> None:
-        """Train once from the initial model: what is wrong with the app is said before anything is written."""
+        """Train once from the initial model, so that the app's mistakes show before anything is written."""
         for member in members if members is not None else self._nodes:
             if member not in self._counts:
                 model = self.spec.flatten(self._start)
@@ -100,7 +100,7 @@ class FlowerTask:
         return result
 
     def evaluate(self, model: Vector) -> dict[str, float]:
-        """Return the app's own figures, weighted by the examples of the members that are here."""
+        """Return the app's own figures, weighted by the examples of the members here."""
         found = [answer for member in self._nodes if (answer := self._evaluated(member, model)) is not None]
         total = sum(count for count, _ in found)
         names = dict.fromkeys(name for _, figures in found for name in figures)
@@ -140,7 +140,7 @@ class FlowerTask:
         return (count_of(reply, "evaluateres"), in_our_words(figures_of(reply))) if reply is not None else None
 
     def _arrays(self, model: Vector) -> Arrays:
-        """Return what the app calls the model: every array in its own shape and type, counters as they began."""
+        """Return the model as the app knows it: every array in its own shape and type, counters at their start."""
         flat = self.spec.unflatten(model)
         return {name: flat[name].astype(start.dtype) if name in flat else start for name, start in self._start.items()}
 
@@ -177,19 +177,21 @@ class FlowerTask:
                 **where,
             ) from error
         if reply.has_error():
-            raise TaskError(f"the ClientApp answered with an error: {reply.error.reason}", fix="fix the app", **where)
+            raise TaskError(
+                f"the ClientApp answered with an error: {reply.error.reason}", fix="correct the app", **where
+            )
         status = reply.content.config_records.get("evaluateres.status" if kind == "evaluate" else "fitres.status")
         if status is not None and status["code"] != 0:
             if kind == "evaluate" and "not implement" in str(status["message"]):
                 return None, context.state
-            raise TaskError(f"the client's {kind} answered: {status['message']}", fix="fix the app", **where)
+            raise TaskError(f"the client's {kind} answered: {status['message']}", fix="correct the app", **where)
         return reply.content, context.state
 
 
 def _refuse_count(before: int, now: int, member: int, round: int) -> None:
     raise TaskError(
-        f"the ClientApp trained on {now} examples, and on {before} before",
-        fix="let a member keep its examples for the whole run: their number is its weight",
+        f"the ClientApp trained on {now} examples, but on {before} before",
+        fix="keep a member's examples the same for the whole run: their number is its weight",
         peer=member,
         round=round,
     )
@@ -200,4 +202,4 @@ def _hint(error: Exception, node: Mapping[str, Any]) -> str:
         return (
             "this peer has no node config: give --node-config 'partition-id=0 num-partitions=2', or what the app reads"
         )
-    return "fix the app: it must run as it is under Flower too"
+    return "correct the app: it must also run under Flower itself"
