@@ -200,7 +200,7 @@ def test_without_an_accuracy_there_is_no_picture(invoke, tmp_path):
     ("arguments", "says"),
     [
         (["fedavgg"], "did you mean fedavg"),
-        (["eris:aggregators"], "no setting behind the colon"),
+        (["eris:aggregators"], "no setting after the colon"),
         (["eris", "eris"], "named twice"),
         (["eris:rouns=3"], "did you mean rounds"),
         (["eris:rounds=3"], "sets rounds, which all methods share"),

@@ -180,8 +180,9 @@ MISTAKES = {
     ),
 }
 BASES = re.escape(
-    " has another base model: its frozen tensors have the digest X…, here it is X…: load the same pretrained weights "
-    "in the same precision on every peer: they are never sent, and adapters of different bases cannot be averaged"
+    " has another base model: its frozen tensors have the digest X…, those here have X…: load the same pretrained "
+    "weights in the same precision on every peer: they are never sent, and adapters of different bases cannot be "
+    "averaged"
 ).replace("X", r"\w{12}")
 UNMOVED = (
     "tensor base_model.model.transformer.h.0.attn.c_attn.lora_B.default.weight did not move in the first round "

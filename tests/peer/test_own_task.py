@@ -147,7 +147,7 @@ def test_a_simulation_asks_every_members_task_about_its_own_member(module: str, 
 
 def test_members_tasks_must_have_one_model(module: str) -> None:
     task = TaskOfAll(lambda config, peer: LogisticTask.synthetic(3, public_root(1), features=4 + peer), settings())
-    with pytest.raises(SpecError, match=r"the task of member 1 has model spec \w+…, here it is \w+…"):
+    with pytest.raises(SpecError, match=r"the task of member 1 has model spec \w+…, but the one here is \w+…"):
         task.samples(1)
 
 

@@ -125,7 +125,7 @@ def test_another_version_of_ray_or_no_token_is_told_in_a_sentence(two_nodes, mon
         with monkeypatch.context() as elsewhere:
             elsewhere.setenv("RAY_AUTH_TOKEN", "0" * 64)
             elsewhere.setattr(ray_cluster, "PATIENCE", 15.0)
-            assert "does not take our token" in refused(nodes.address)[0]
+            assert "does not accept this machine's token" in refused(nodes.address)[0]
     monkeypatch.setattr(ray_cluster, "_PROBE", "import ray; ray.__version__ = '1.2.3'" + ray_cluster._PROBE)
     said, _ = refused(nodes.address)
     assert "1.2.3" in said
@@ -152,7 +152,7 @@ def test_without_an_address_what_a_dead_cluster_left_behind_is_not_asked(tmp_pat
 @pytest.mark.slow
 def test_a_member_that_kills_whoever_trains_it_ends_the_run_by_name(tmp_path):
     config = settings("engine=ray", "workers=4", "rounds=1", "members=6")
-    with pytest.raises(RunStopped, match="3 Ray actors died") as caught:
+    with pytest.raises(RunStopped, match="3 Ray actors in a row died") as caught:
         run(config, tmp_path / "run", task=TaskSource("tests.simulate.test_ray_cluster:deadly"))
     assert caught.value.where["peer"] == 4
 

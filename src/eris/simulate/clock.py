@@ -4,9 +4,9 @@ A round distributes in two phases: contributions go up, published shards come do
 the same time, and the phase lasts as long as its slowest peer needs. For equal rates R, K members that all aggregate
 and messages of b' bytes up and b down, that is ((K−1)/K)·(b' + b)/R; for a server K·(b' + b)/R.
 
-In the time of the whole round there is local training as well. A member sends as soon as it has trained, so one that
-trains for long but has a good link may be done before one that is quick and has a bad one. Where everybody trains
-equally long, a round takes that long and its distribution.
+The time of the whole round includes local training. A member sends as soon as it has trained, so one that trains slowly
+on a good link may be done before one that trains quickly on a bad link. If everybody trains equally long, a round takes
+that time plus its distribution.
 
 >>> links = Links.equal(members=2, up=10.0, down=10.0)
 >>> links.phase(np.array([100, 0]), np.array([0, 100]))
@@ -32,7 +32,7 @@ Rates = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Links:
-    """Bytes a second that each peer can send and receive; a server, if there is one, is the last."""
+    """Bytes per second that each peer can send and receive; a server, if there is one, comes last."""
 
     up: Rates
     down: Rates
@@ -48,7 +48,7 @@ class Links:
         return Links(self.up[peers], self.down[peers], self.compute[peers])
 
     def slowest_down(self, members: int, besides: NDArray[np.int64]) -> float:
-        """Return the least rate at which a member receives that is not among these (ascending)."""
+        """Return the lowest receiving rate of all members that are not among `besides` (ascending)."""
         if self._equal:
             return float(self.down[0])
         first = self._by_rate[self._by_rate < members][: besides.size + 1]
@@ -68,7 +68,7 @@ class Links:
         return float(max((sent / self.up[:peers]).max(initial=0.0), (received / self.down[:peers]).max(initial=0.0)))
 
     def gathered(self, senders: Sequence[int], sent: Bytes, received: Bytes) -> float:
-        """Return when all that was sent is there; who receives begins with whoever has trained first."""
+        """Return when everything has arrived; receivers begin with whoever has trained first."""
         if not senders:
             return 0.0
         peers, trained = received.size, self.compute[list(senders)]
@@ -81,7 +81,7 @@ class Links:
 
 
 def links_of(network: Network, members: int, slow: Collection[int], slow_factor: float) -> Links:
-    """Return the links of a configuration; a server's are as good as those of the best member, and never slow."""
+    """Return the links of a configuration; a server's are as good as the best member's, and never slow."""
     factor = np.ones(members + 1)
     factor[list(slow)] = slow_factor
     up, down = (np.append(each, max(each)) for each in (network.of_each(key, members) for key in ("up", "down")))

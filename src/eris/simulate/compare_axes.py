@@ -1,4 +1,4 @@
-"""A comparison along axes: the same arms again for every value of a setting; and fronts by the axes asked for.
+"""Compare along axes: repeat the same arms for every value of a setting; and find fronts along two axes.
 
 >>> [point.label for point in axes_of(["data.samples=8,16", "aggregators=2"])]
 ['data.samples = 8, aggregators = 2', 'data.samples = 16, aggregators = 2']
@@ -65,7 +65,7 @@ def axes_of(texts: Sequence[str]) -> list[AxisPoint]:
 
 
 def fronted(result: dict[str, Any], axes: str, folder: Path) -> dict[str, Any]:
-    """Return a comparison with the front by the two axes asked for; without, that of the audit stays."""
+    """Return a comparison with the front along the two given axes; if none are given, the audit's front stays."""
     audit = result.get("audit")
     if not axes:
         if audit is not None:
@@ -73,9 +73,9 @@ def fronted(result: dict[str, Any], axes: str, folder: Path) -> dict[str, Any]:
         return result
     names = [name.strip() for name in axes.split(",")]
     if len(names) != 2 or set(names) - set(_AXES):
-        raise ConfigError(f"--front is {axes!r}", fix=f"name two of {', '.join(_AXES)}, with a comma")
+        raise ConfigError(f"--front is {axes!r}", fix=f"name two of {', '.join(_AXES)}, separated by a comma")
     if "leak" in names and audit is None:
-        raise ConfigError("--front by leak needs an attack", fix="add --audit membership")
+        raise ConfigError("--front with leak needs an attack", fix="add --audit membership")
     points = {line["label"]: [_good(line, name, audit) for name in names] for line in result["methods"]}
     known = {label: point for label, point in points.items() if None not in point}
     found = {"front": front_of(known), "front_axes": names}
@@ -87,7 +87,7 @@ def fronted(result: dict[str, Any], axes: str, folder: Path) -> dict[str, Any]:
 
 
 def _good(line: Mapping[str, Any], name: str, audit: Mapping[str, Any] | None) -> float | None:
-    """Return a value of which more is better."""
+    """Return an axis's value for a line, turned so that more is better."""
     if name == "leak" and audit is not None:
         point = audit["points"].get(line["label"])
         return None if point is None else float(point["one_minus_leak"])
@@ -96,7 +96,7 @@ def _good(line: Mapping[str, Any], name: str, audit: Mapping[str, Any] | None) -
 
 
 def front_of(points: Mapping[str, Sequence[float | None]]) -> list[str]:
-    """Return the names that no other is at least as good as in both, and better in one.
+    """Return the names that no other one beats: none is at least as good in both values and better in one.
 
     >>> front_of({"a": (0.9, -3.0), "b": (0.8, -1.0), "c": (0.7, -2.0)})
     ['a', 'b']
@@ -110,7 +110,7 @@ def front_of(points: Mapping[str, Sequence[float | None]]) -> list[str]:
 
 
 def gathered_over(points: Sequence[AxisPoint], results: Sequence[dict[str, Any]], folder: Path) -> dict[str, Any]:
-    """Write what came of all points into compare.json and compare.csv, and return it."""
+    """Write the results of all points to compare.json and compare.csv, and return them."""
     keys = [key for key, _ in points[0].values]
     pairs = list(zip(points, results, strict=True))
     found = {"over": keys, "points": [{"at": dict(point.values), **result} for point, result in pairs]}

@@ -1,9 +1,9 @@
-"""Several methods on the same data, from the same seeds, with the same budget of rounds, over several folds.
+"""Compare several methods on the same data, from the same seeds, for the same number of rounds, over several folds.
 
 An **arm** is a method, perhaps with settings of its own: ``eris``, ``eris:server.optimizer=fedadam``. A fold is another
-partition of the same data among the members, with another seed and so another initial model, unless all are to start
-the same; each fold may be repeated with further seeds. What is reported is the accuracy on test data in the round with
-the least validation loss.
+partition of the same data among the members, with another seed and hence another initial model (unless all are to start
+from the same); each fold may be repeated with further seeds. The figure reported is the test accuracy in the round with
+the lowest validation loss.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CURVES = ("accuracy", "validation_loss", "loss", "worst_accuracy", "consensus_d
 
 
 def nobody(label: str, fold: int) -> Sequence[Listener]:
-    """Let nobody listen."""
+    """Return no listeners."""
     del label, fold
     return ()
 
@@ -67,9 +67,9 @@ class Arm:
 
 
 class TrainingAudit(Protocol):
-    """Attends every training of a comparison, an audit for instance.
+    """Observes every training of a comparison, for instance an audit.
 
-    It may change the learning problem, so its trainings have a folder of their own.
+    It may change the task, so its trainings have a folder of their own.
     """
 
     @property
@@ -78,11 +78,11 @@ class TrainingAudit(Protocol):
         ...
 
     def attend(self, config: Config, folder: Path) -> tuple[Task, Listener]:
-        """Return what is trained, and who listens; called before every training, finished or not."""
+        """Return the task to train and a listener; called before every training, finished or not."""
         ...
 
     def found(self, config: Config, folder: Path, rounds: int) -> dict[str, Any]:
-        """Return what came of a finished training up to so many rounds, as plain data."""
+        """Return the results of a finished training up to so many rounds, as plain data."""
         ...
 
     def gathered(self, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -92,16 +92,16 @@ class TrainingAudit(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How many rounds: those of the configuration, or fewer: up to where FedAvg's validation loss is lowest.
+    """How many rounds to train: those of the configuration, or up to where FedAvg's validation loss is lowest.
 
-    Where none is given, the configuration's `stop` decides.
+    If none is given, the configuration's `stop` decides.
     """
 
     fedavg_best: bool = False
 
 
 def arm(text: str) -> Arm:
-    """Read a method with settings of its own.
+    """Read an arm, METHOD or METHOD:key=value,key=value.
 
     >>> arm("eris:server.optimizer=fedadam,server.optimizer_options={lr=0.1}").changes
     ('server.optimizer=fedadam', 'server.optimizer_options={lr=0.1}')
@@ -130,7 +130,7 @@ def _arm(text: str, label: str) -> Arm:
     found = _ARM.fullmatch(text)
     name, rest = found.groups() if found else (text, "")
     if name.partition(":")[0] in METHODS and ":" in name:
-        raise ConfigError(f"{text!r} has no setting behind the colon", fix="write METHOD:key=value,key=value")
+        raise ConfigError(f"{text!r} has no setting after the colon", fix="write METHOD:key=value,key=value")
     method_by_name(name)
     changes = tuple(re.split(r",(?=[\w.+-]+=)", rest)) if rest else ()
     for key in (change.partition("=")[0].strip() for change in changes):
@@ -140,7 +140,7 @@ def _arm(text: str, label: str) -> Arm:
 
 
 class Comparison:
-    """Runs the arms of every fold and gathers what came of them; what an earlier call finished is not done again."""
+    """Runs the arms in every fold and gathers the results; what an earlier call finished is not repeated."""
 
     def __init__(
         self,
@@ -156,18 +156,18 @@ class Comparison:
         audit: TrainingAudit | None = None,
     ) -> None:
         if len({each.folder for each in arms}) < len(arms):
-            raise ConfigError("a method is named twice", fix="give each once, or with other settings", key="method")
+            raise ConfigError("a method is named twice", fix="name each once, or with different settings", key="method")
         if min(folds, seeds) < 1:
             raise ConfigError(f"there are {folds} folds and {seeds} seeds", fix="use 1 or more")
         self._arms, self._out, self._folds, self._seeds = tuple(arms), out, folds, seeds
         self._same_start = same_start
         self._budget = budget or Budget(fedavg_best=config.stop == "fedavg-best")
-        alone = {"stop": "rounds"} if config.stop == "fedavg-best" else {}  # a single training knows nothing of others
+        alone = {"stop": "rounds"} if config.stop == "fedavg-best" else {}  # a single training does not see the others
         self._config = config.model_copy(update=alone)
         self._task, self._audit = task, audit
         self.failures: dict[str, ErisError | MemoryError] = {}  # of the last call, by label
         for each in arms:
-            self._settings(each, 0, config.rounds)  # refuses settings that are none
+            self._settings(each, 0, config.rounds)  # refuses unknown settings
 
     def run(self, watch: Watch = nobody) -> dict[str, Any]:
         """Run everything, write compare.json and return it."""
@@ -189,7 +189,7 @@ class Comparison:
         return result
 
     def _try(self, each: Arm, found: list[_Fold], trial: int, rounds: int, engines: Engines, watch: Watch) -> None:
-        """Play a fold of a method; one that fails is a row with the reason, and has no further folds."""
+        """Run a fold of a method; one that fails becomes a row with the reason, and gets no further folds."""
         try:
             found.append(self._play(each, trial, rounds, engines, watch))
         except DiskError:  # the others would have no room either
@@ -199,7 +199,7 @@ class Comparison:
             self.failures[each.label] = error
 
     def _check(self, engines: Engines) -> None:
-        """Refuse what cannot be before anything runs: the last method may come hours after the first."""
+        """Refuse impossible settings before anything runs: the last method may start hours after the first."""
         arms = [self._settings(each, 0, self._config.rounds) for each in self._arms]
         for config in arms:
             check(config, task=self._task)
@@ -212,7 +212,9 @@ class Comparison:
             return self._config.rounds
         best = self._play(Arm("fedavg", "fedavg"), trial, self._config.rounds, engines, watch).summary["best_round"]
         if best is None:
-            raise ConfigError("FedAvg has no validation loss to stop at", fix="set data.validation, or give rounds")
+            raise ConfigError(
+                "FedAvg has no validation loss to stop at", fix="set data.validation, or give rounds as a number"
+            )
         return int(best) + 1
 
     def _play(self, each: Arm, trial: int, rounds: int, engines: Engines, watch: Watch) -> _Fold:
@@ -258,7 +260,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class _Fold:
-    """What one method came to in one fold."""
+    """One method's result in one fold."""
 
     fold: int
     path: str
@@ -290,7 +292,7 @@ def _line(each: Arm, folds: Sequence[_Fold], failure: BaseException | None = Non
 
 
 def _failed(each: Arm, folds: Sequence[_Fold], why: str) -> dict[str, Any]:
-    """Return the line of a method that could not go on: what it reached before is no mean of anything."""
+    """Return the line of a method that failed, without means: the folds it finished are not comparable."""
     return {
         "label": each.label,
         "method": each.method,

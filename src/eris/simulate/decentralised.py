@@ -1,10 +1,10 @@
-"""The round loop where members have models of their own and nobody aggregates.
+"""The round loop for methods in which members have their own models and nobody aggregates.
 
     train (engine, each from its own model) → exchange → move
 
-It stands in the place of `Simulation`: the same engines train, the same events say what was sent. In these, every
-member is an observer: `assignment` is the list of members, and what a member sent "to shard j" it sent to member j.
-All models are held in memory, K·n values.
+It replaces `Simulation`: the same engines train, and the same events say what was sent. In these, every member is an
+observer: `assignment` is the list of members, and what a member sent "to shard j" it sent to member j. All models are
+held in memory, K·n values.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["DecentralisedSimulation", "ManyModels"]
 
 @dataclass
 class ManyModels:
-    """What a run of many models holds: all of them, and what their exchange remembers."""
+    """The state of a run with many models: all of them, and what their exchange remembers."""
 
     models: Models = field(repr=False)
     exchange: Exchange
@@ -53,11 +53,11 @@ class ManyModels:
 
     @property
     def chosen(self) -> Vector:
-        """What is the run's result."""
+        """The model that is the run's result."""
         return self.model
 
     def choice(self) -> None:
-        """Return nothing: there is no one model that members could have scored."""
+        """Return nothing: there is no single model that members could have scored."""
 
     @property
     def consensus_distance(self) -> float:
@@ -73,12 +73,12 @@ class ManyModels:
         """Take over every array of a checkpoint."""
         for name, value in self.state().items():
             if state[name].shape != value.shape:
-                raise CheckpointError(f"{name} has another shape in the checkpoint", fix="start the run anew")
+                raise CheckpointError(f"{name} has another shape in the checkpoint", fix="start the run afresh")
             np.copyto(value, state[name])
 
 
 class DecentralisedSimulation:
-    """One run of one method with an exchange of its own: give it an engine, call `play`."""
+    """One run of a method with its own exchange: give it an engine, then call `play`."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class DecentralisedSimulation:
         config, recipe, make = composition.config, composition.recipe, composition.method.exchange
         assert make is not None
         initial = engine.initial(config.seed)
-        self._shown = Replica.start(recipe, initial)  # what is shown to the engine: one model at a time
+        self._shown = Replica.start(recipe, initial)  # shows the engine one model at a time
         np.copyto(self._shown.public["0.model"], initial)
         exchange = make(config, recipe.spec, recipe.public)
         self.replica = ManyModels(self._starts(initial), exchange)
@@ -107,15 +107,15 @@ class DecentralisedSimulation:
         return hashlib.sha256(self.replica.models.astype("<f4").tobytes()).hexdigest()
 
     def go_to(self, round: int, chain: str, reference_epoch: int) -> None:
-        """Stand before a later round; models and states are loaded separately."""
+        """Continue before a later round; models and states are loaded separately."""
         self.round, self.chain, self.reference_epoch = round, chain, reference_epoch
 
     def listen(self, listeners: Sequence[Listener], stopped: Callable[[], bool]) -> None:
-        """Tell these what happens from now on, and ask this one whether to stop."""
+        """Send events to `listeners` from now on, and ask `stopped` whether to stop."""
         self._listeners, self._stopped = tuple(listeners), stopped
 
     def play(self, rounds: int, *, after_round: Callable[[], None] = lambda: None) -> None:
-        """Go on until `rounds` rounds are done; raise StoppedByHand if asked to."""
+        """Play until `rounds` rounds are done; raise StoppedByHand if asked to stop."""
         self._engine.begin(self.composition)
         self._engine.publish(self._shown)
         if self.round == 0:
@@ -125,10 +125,10 @@ class DecentralisedSimulation:
             after_round()
 
     def end_last_round(self) -> None:
-        """Nothing is ever left open here."""
+        """Do nothing: a round is always ended at once."""
 
     def _starts(self, initial: Vector) -> Models:
-        """Return what the members begin with: all with the same model, or each with one that was drawn for it."""
+        """Return the members' first models: the same for all, or one drawn for each."""
         config = self.composition.config
         models = np.repeat(initial[None], config.members, axis=0)
         if getattr(self.composition.method.settings(config), "start", "same") == "own":
@@ -167,7 +167,7 @@ class DecentralisedSimulation:
         updates, members = np.zeros_like(models), range(len(models))
         for work in self._engine.train([Job(self.round, member) for member in members], self.states):
             if self._stopped():
-                raise StoppedByHand("stopped by hand", fix="go on with `eris run --resume`", round=self.round)
+                raise StoppedByHand("stopped by hand", fix="continue with `eris run --resume`", round=self.round)
             member = work.job.member
             self._emit(MemberTrained(self.round, member, work.samples, work.steps, work.loss, work.seconds))
             if not work.not_finite:  # a step that is not finite is not taken
@@ -204,7 +204,7 @@ class DecentralisedSimulation:
 
 
 class _Account:
-    """Counts what a round's messages weigh, and says in events who got what."""
+    """Counts the bytes of a round's messages, and announces in events who got what."""
 
     def __init__(self, round: int, members: int, exchange: Exchange, emit: Listener) -> None:
         self._round, self._exchange, self._emit = round, exchange, emit
@@ -232,7 +232,7 @@ class _Account:
         )
 
     def total(self, links: Links) -> RoundTraffic:
-        """Sum up."""
+        """Return the round's totals."""
         each = RoleBytes(float(self._sent.mean()), float(self._received.mean()))
         seconds = links.phase(self._sent, self._received)
         all_of_it = links.gathered(range(self._sent.size), self._sent, self._received)

@@ -1,7 +1,7 @@
-"""What does the members' work: the protocol that local processes and a Ray cluster fulfil alike.
+"""The engine protocol: what does the members' work, in local processes or on a Ray cluster.
 
-An engine holds the task. For each run it is told the recipe (`begin`), for each round the model (`publish`); then it
-does jobs and gives back their results in the order asked for, whatever order they were done in.
+An engine holds the task. It is given the recipe for each run (`begin`) and the model for each round (`publish`); then
+it does jobs and returns their results in the order of the jobs, whatever order they were done in.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class States(Protocol):
         ...
 
     def stamp(self, member: int) -> int:
-        """Return which of its states that is: 0 before the first, and one more for each that a job gave and counted."""
+        """Return the number of that state: 0 before the first, then one more for each committed one from a job."""
         ...
 
 
 Pending = Callable[[], dict[str, Any]]
-"""Returns the metrics of an evaluation that may still be going on."""
+"""Returns the metrics of an evaluation, waiting for it if it is still running."""
 
 
 class Engine(Protocol):
@@ -52,13 +52,13 @@ class Engine(Protocol):
         ...
 
     def publish(self, replica: Replica) -> None:
-        """Show the model and public state that the coming jobs start from."""
+        """Set the model and public state that the coming jobs start from."""
         ...
 
     def train(self, jobs: Sequence[Job], states: States, *, add_up: bool = False) -> Iterator[Work]:
-        """Begin the jobs; give their results in order. Arrays of one are valid until the next is asked for.
+        """Start the jobs and yield their results in order; a result's arrays are valid until the next is fetched.
 
-        With `add_up` values that can be added up where they are made come with `sums`, when all results were given.
+        With `add_up`, values that can be added up where they are made come from `sums`, after all results.
         """
         ...
 
@@ -67,13 +67,13 @@ class Engine(Protocol):
         ...
 
     def evaluate(self) -> Pending:
-        """Begin to evaluate the published model."""
+        """Start to evaluate the published model."""
         ...
 
     def peak_memory(self) -> int:
-        """Return the largest resident sizes of all processes together, in bytes."""
+        """Return the sum of all processes' largest resident sizes, in bytes."""
         ...
 
     def close(self) -> None:
-        """Let go of processes and memory."""
+        """Release processes and memory."""
         ...

@@ -1,4 +1,4 @@
-"""What goes wrong in a round, on purpose.
+"""Simulated faults: what goes wrong in a round, on purpose.
 
 Faults are drawn from the public seed before anything happens, so that the same run has the same faults whatever the
 number of workers: aggregators that are away, links that fail, members whose messages come after the deadline.
@@ -20,9 +20,9 @@ __all__ = ["Outages", "draw_outages", "slow_members"]
 
 @dataclass(frozen=True, slots=True)
 class Outages:
-    """Who could not send what to whom in a round."""
+    """A round's faults: whose messages do not reach which shards."""
 
-    away: tuple[int, ...] = ()  # shards whose aggregator is not there
+    away: tuple[int, ...] = ()  # shards whose aggregator is absent
     failed: dict[int, tuple[int, ...]] = field(default_factory=dict)  # member → shards whose link failed
     late: tuple[int, ...] = ()  # members whose messages came after the deadline
 
@@ -37,7 +37,15 @@ class Outages:
 def draw_outages(
     faults: Faults, plan: RoundPlan, public: Seed, *, late: Sequence[int] = (), at_home: bool = True
 ) -> Outages:
-    """Draw a round's faults; a link of a member to itself (`at_home`: aggregators are members) never fails."""
+    """Draw a round's faults.
+
+    Args:
+        faults: the configured rates.
+        plan: the round's plan.
+        public: the run's public seed.
+        late: members whose messages come after the deadline.
+        at_home: whether aggregators are members; a member's link to itself never fails.
+    """
     seed = public.child("round", plan.round, "faults")
     count = _whole(faults.aggregator_dropout * plan.shards, seed.child("one more"))
     away = _with_unmasked(tuple(seed.child("aggregators").subset(plan.shards, count).tolist()) if count else (), plan)
@@ -46,14 +54,14 @@ def draw_outages(
 
 
 def _with_unmasked(away: tuple[int, ...], plan: RoundPlan) -> tuple[int, ...]:
-    """Add the masked shards whose pads were to be taken off by an aggregator that is away."""
+    """Add the masked shards that an absent aggregator was to unmask."""
     gone = {plan.assignment[shard] for shard in away}
     lost = [shard for shard in range(plan.shards) if gone.intersection(plan.unmaskers_of(shard))] if gone else []
     return tuple(sorted({*away, *lost})) if lost else away
 
 
 def _whole(share: float, seed: Seed) -> int:
-    """Return the whole number below or above a share, so that its mean over the rounds is the share itself."""
+    """Round a share down or up at random, so that its mean over the rounds is the share itself."""
     below = int(share)
     return below + int(share > below and float(seed.uniforms(1)[0]) < share - below)
 

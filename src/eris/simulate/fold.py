@@ -1,8 +1,8 @@
-"""Where a simulated round's contributions are added up: whole vectors, as they come from the engine.
+"""Fold a simulated round's contributions as whole vectors, as they come from the engine.
 
-Coordinate-wise rules do not see how the vector is cut, so the simulator folds before it cuts: bit for bit what the
-aggregators would come to, shard by shard. A mean needs one accumulator however many members there are. Rules that rank
-members need all contributions at once; those wait in a temporary file.
+Coordinate-wise rules do not depend on how the vector is cut, so the simulator folds before it cuts, with the same bits
+as the aggregators' shards. A mean needs one accumulator however many members there are. Rules that rank members need
+all contributions at once; those wait in a temporary file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Fold(Protocol):
     """Takes contributions in ascending member id, gives their combination."""
 
     def add(self, given: Contribution, missing: tuple[int, ...]) -> None:
-        """Add one member's values; `missing` shards did not get them. Without positions they lie as all members' do."""
+        """Add one member's values, except on `missing` shards; without positions they are on the shared support."""
         ...
 
     def result(self, contributors: list[tuple[int, ...]]) -> NDArray[Any]:
@@ -69,7 +69,7 @@ class MeanFold:
 
 
 class RingFold:
-    """Σ z_k of values that were weighed already, in whole numbers: the order does not matter."""
+    """Σ z_k of values already weighted, as integers: the order does not matter."""
 
     def __init__(self, plan: ShardPlan, shared: Coordinates | None, word: np.dtype[Any]) -> None:
         self._plan, self._shared = plan, shared

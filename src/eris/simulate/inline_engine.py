@@ -1,4 +1,4 @@
-"""The engine without processes: everything happens here, one member after another."""
+"""The engine without worker processes: everything runs in this process, one member after another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["InlineEngine"]
 
 
 class InlineEngine:
-    """Do every job in this process."""
+    """Does every job in this process."""
 
     def __init__(self, task: Task) -> None:
         self.task, self.facts = task, facts_of(task)
@@ -36,7 +36,7 @@ class InlineEngine:
         self._composition, self._sum = composition, PartialSum()
 
     def publish(self, replica: Replica) -> None:
-        """Show the model and public state that the coming jobs start from."""
+        """Set the model and public state that the coming jobs start from."""
         self._replica = replica
 
     def train(self, jobs: Sequence[Job], states: States, *, add_up: bool = False) -> Iterator[Work]:
@@ -67,4 +67,4 @@ class InlineEngine:
         return peak_memory()
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is nothing to release."""

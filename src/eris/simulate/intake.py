@@ -1,4 +1,4 @@
-"""What a simulated round takes in: contributions come back from the engine, are counted and folded, and are cut."""
+"""Collect a simulated round's contributions: count and fold them as they come from the engine, then cut the result."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ __all__ = ["Intake", "jobs_of"]
 
 
 class Intake:
-    """Takes a round's contributions one by one, and gives what the aggregators publish."""
+    """Takes a round's contributions one by one, and returns what the aggregators publish."""
 
     def __init__(self, plan: RoundPlan, composition: Composition, outages: Outages, jobs: Sequence[Job]) -> None:
-        assert plan.digest  # spelled and kept now, before the first contribution: every manifest names it
+        assert plan.digest  # computed and kept before the first contribution, because every manifest names it
         recipe = composition.recipe
         layout = recipe.layout(plan.round)
         self.plan, self.jobs, self._recipe, self._outages = plan, jobs, recipe, outages
@@ -51,14 +51,14 @@ class Intake:
         self._all = tuple(range(plan.shards))
         self._losses: list[tuple[float, float]] = []
         self._figures: list[tuple[float, Mapping[str, float]]] = []
-        self.not_finite = 0  # members with values that no aggregator takes
-        self.limited = 0  # values that lay outside the limit of fixed point, of all members
+        self.not_finite = 0  # members with values that every aggregator refuses
+        self.limited = 0  # values of all members that lay beyond the fixed-point limit
         self.bytes = RoundBytes(
             plan, composition.method.server, composition.config.members, FIGURE_BYTES * self._figures_sum.size
         )
 
     def trained(self, work: Work) -> MemberTrained:
-        """Note a member's training."""
+        """Record a member's training."""
         job = work.job
         self._losses.append((float(self.plan.weights[job.member]), work.loss))
         self.limited += work.limited
@@ -67,17 +67,17 @@ class Intake:
         return MemberTrained(job.round, job.member, work.samples, work.steps, work.loss, work.seconds, work.limited)
 
     def take(self, work: Work) -> Sent:
-        """Fold one member's contribution, where it arrived."""
+        """Fold one member's contribution on the shards that it reached."""
         member, plan = work.job.member, self.plan
         silent, weight = self._outages.unreached(member, plan.shards), plan.weights[member]
-        if work.job.limit and work.not_finite:  # in fixed point a member sees it itself, and sends nothing
+        if work.job.limit and work.not_finite:  # in fixed point a member notices this itself and sends nothing
             silent = self._all
         refused = silent
         if work.not_finite:
             refused = tuple(sorted({*silent, *work.not_finite}))
             self.not_finite += 1
         values, buffers = work.values, work.buffers
-        if work.added:  # where it was made; the sum comes by itself
+        if work.added:  # added up in the worker; the sum comes separately
             values, buffers = np.empty((2, 0), np.float32)
         elif len(refused) < plan.shards:
             ring = encode_buffers(buffers, weight) if work.job.limit else buffers
@@ -86,9 +86,11 @@ class Intake:
                 self._buffers.add(Contribution(member, weight, ring), refused)
         if work.figures and SHARD not in refused:
             add(self._figures_sum, np.array(work.figures, np.int64).view(np.uint64))
-        if work.job.limit and not work.added:  # from here on it is what everybody takes it for
+        if work.job.limit and not work.added:  # from here on, use the values as everybody decodes them
             values, buffers = self._meant(work, weight)
-        told = (self._recipe.steps or 1.0) if self._recipe.unmaskers else work.steps  # masked members tell nobody
+        told = (
+            (self._recipe.steps or 1.0) if self._recipe.unmaskers else work.steps
+        )  # masked members do not reveal theirs
         self._steps[member] = told
         if refused:
             self._refused[member] = frozenset(refused)
@@ -107,14 +109,14 @@ class Intake:
         )
 
     def take_sum(self, total: Total) -> None:
-        """Fold what a worker added up of contributions that were taken without their values."""
+        """Fold a worker's sum of contributions that were taken without their values."""
         one = np.float32(1.0)
         self._fold.add(Contribution(0, one, total.values), ())
         if total.buffers.size:
             self._buffers.add(Contribution(0, one, total.buffers), ())
 
     def _meant(self, work: Work, weight: np.float32) -> tuple[Vector, Vector]:
-        """Return the values and buffers that a contribution in fixed point stands for; of one that was not made, none.
+        """Return the values and buffers that a fixed-point contribution stands for; empty if there was none.
 
         R and the weights are public, so this is what an aggregator sees.
         """
@@ -134,7 +136,7 @@ class Intake:
         return framed(np.array(payload) + self._buffer_bytes)
 
     def cut(self) -> list[Published | Withheld]:
-        """Cut what was folded whole into what each aggregator publishes or withholds; those away say nothing."""
+        """Cut the folded vector into what each aggregator publishes or withholds; absent ones do neither."""
         plan, recipe, contributors = self.plan, self._recipe, self._contributors()
         shards, mask, values = recipe.layout(plan.round), self._mask, self._fold.result(contributors)
         places = None if mask is None else shards.trainable.grouped(mask)
@@ -169,7 +171,7 @@ class Intake:
 
     @property
     def mean_metrics(self) -> dict[str, float]:
-        """The weighted means of what members' tasks say of their training; of each figure, of those who give it."""
+        """The weighted means of the metrics of members' training, each over the members that report it."""
         means = {}
         for name in sorted({name for _, figures in self._figures for name in figures}):
             given = [(weight, figures[name]) for weight, figures in self._figures if name in figures]
@@ -178,7 +180,7 @@ class Intake:
 
 
 def jobs_of(plan: RoundPlan, outages: Outages, recipe: Recipe, scale: RingScale | None = None) -> list[Job]:
-    """Return a round's jobs, each with the shards that will be lost or come without the member, if all are finite."""
+    """Return a round's jobs, each with the shards that will be lost or lack the member if all values are finite."""
     silent = {member: outages.unreached(member, plan.shards) for member in plan.participants}
     counts = np.full(plan.shards, len(plan.participants))
     for shards in filter(None, silent.values()):

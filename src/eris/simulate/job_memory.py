@@ -1,7 +1,7 @@
-"""Where a worker process and its engine put what they hand to each other: shared memory, cut into places.
+"""The shared memory through which a worker process and its engine exchange vectors, and its layout.
 
-Two places hold a model with the public state (one is read while the other is written); each slot holds what goes with
-one job: the member's state on the way in and out, its values, buffers and, where members differ in it, their support.
+Two places hold a model with the public state (one is read while the other is written). Each slot holds what belongs to
+one job: the member's state on the way in and out, its values, its buffers and, if members differ in it, its support.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much memory a process needed at most, and whether the system had to kill one for want of it."""
+"""Measure a process's peak memory, and count processes that the system killed because memory ran out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _COUNTS = Path("/proc/vmstat")
 
 
 def peak_memory() -> int:
-    """Return this process's largest resident size in bytes; 0 where the system does not say."""
+    """Return this process's largest resident size in bytes; 0 if the system does not say."""
     if sys.platform == "win32":
         return 0
     import resource
@@ -21,7 +21,7 @@ def peak_memory() -> int:
 
 
 def memory_kills() -> int:
-    """Return how many processes this system has killed because memory ran out; 0 where it does not say."""
+    """Return how many processes this system has killed because memory ran out; 0 if it does not say."""
     try:
         counts = dict(line.split() for line in _COUNTS.read_text(encoding="ascii").splitlines())
     except OSError:

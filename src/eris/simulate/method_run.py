@@ -1,4 +1,4 @@
-"""One method's run from its first round, or from its last checkpoint, to its summary."""
+"""Run one method from its first round, or from its last checkpoint, to its summary."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from eris.storage.state_store import StateStore
 __all__ = ["MethodRun"]
 
 CHECKPOINT_SECONDS = 5.0  # how much work a killed run may lose
-_CHEAP = 0.25  # seconds that a checkpoint may take; one that takes longer is made as much less often
-_KEPT = "kept/"  # how the names of what listeners know begin
+_CHEAP = 0.25  # seconds that a checkpoint may take; slower ones are made less often, in proportion
+_KEPT = "kept/"  # prefix of the names of listeners' state in a checkpoint
 
 
 class MethodRun:
-    """Drives a simulation and keeps its folder. What a listener that is a `Keeper` knows is in its checkpoints."""
+    """Drives a simulation and writes its folder; its checkpoints hold the state of listeners that are `Keeper`s."""
 
     def __init__(
         self,
@@ -83,9 +83,9 @@ class MethodRun:
         return Simulation(composition, self._engine, script, states, links), ledger
 
     def run(self, *, resume: bool = False) -> dict[str, Any]:
-        """Go on to the last round, or until stopped; write everything and return the summary.
+        """Run to the last round, or until stopped; write everything and return the summary.
 
-        With `resume` the last checkpoint is gone on from; where a run was killed before its first, it begins anew.
+        With `resume`, continue from the last checkpoint; a run that was killed before its first one starts afresh.
         """
         if resume and self.folder.has_checkpoint:
             self._resume()
@@ -99,7 +99,7 @@ class MethodRun:
         except StoppedByHand:
             self.simulation.end_last_round()
         except Exception:
-            with contextlib.suppress(Exception):  # the round before is told of, if that is still possible
+            with contextlib.suppress(Exception):  # announce the round before, if that is still possible
                 self.simulation.end_last_round()
             raise
         self._checkpoint()
@@ -152,8 +152,8 @@ class MethodRun:
         kept = {name.removeprefix(start): part for name, part in arrays.items() if name.startswith(start)}
         if not kept:
             raise CheckpointError(
-                "somebody listens who was not there from the first round",
-                fix="begin a new run",
+                "a listener that must see every round was not there from the first",
+                fix="resume with the same listeners, or start a new run",
                 path=self.folder.path,
             )
         return kept

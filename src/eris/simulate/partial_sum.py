@@ -1,7 +1,7 @@
-"""What one worker has added up of a round: whole numbers have no order, so one vector may stand for many members.
+"""Add up one worker's contributions in a round: sums of integers have no order, so one vector stands for many members.
 
-Only what goes everywhere is added up: a member whose message to some aggregator is lost, or that sends nothing, is
-handed over by itself. Whoever asks for views needs every member's values, and nothing is added up.
+Only contributions that reach every aggregator are added up: a member with a lost message, or one that sends nothing, is
+handed over separately. If a listener asks for views, every member's values are needed and nothing is added up.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Total(NamedTuple):
 
 
 def added(totals: list[Total]) -> Total:
-    """Return the sum of sums, in memory of its own."""
+    """Return the sum of these sums, in new memory."""
     first, *others = totals
     total = Total(first.values.copy(), first.buffers.copy())
     for each in others:
@@ -54,7 +54,7 @@ class PartialSum:
         return replace(work, values=_no(work.values), buffers=_no(work.buffers), added=True)
 
     def hand_over(self) -> Total | None:
-        """Return the total, and begin anew; None if nothing was added."""
+        """Return the total and start over; None if nothing was added."""
         total, self._total = self._total, None
         return total
 

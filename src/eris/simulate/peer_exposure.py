@@ -1,6 +1,6 @@
-"""Exposure where members talk to each other: the share of a member's vector that another member was sent.
+"""Exposure among members that exchange messages: the share of a member's vector that another member received.
 
-What is exchanged may be a model or a gradient; the share counts its coordinates all the same.
+Models and gradients count alike, by their coordinates.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["PeerExposure", "view_among"]
 
 
 def view_among(sent: Sent, observers: Collection[int], n: int) -> View:
-    """Return what some members together got of one message: all of it, or nothing."""
+    """Return what some members together received of one message: all of it, or nothing."""
     reached = not set(sent.reached).isdisjoint(observers)
     everything = np.arange(n, dtype=np.int64) if sent.support is None else sent.support
     coordinates, values = (everything, sent.values) if reached else (everything[:0], sent.values[:0])
@@ -27,7 +27,7 @@ def view_among(sent: Sent, observers: Collection[int], n: int) -> View:
 
 
 class PeerExposure:
-    """Listens to a run and keeps the account, chunk by chunk."""
+    """Listens to a run and adds up exposure, chunk by chunk."""
 
     def __init__(self, chunks: ShardPlan, members: int) -> None:
         self._chunks, self._members, self._shares = chunks, members, chunks.sizes / chunks.n
@@ -37,7 +37,7 @@ class PeerExposure:
         self.of_round: dict[int, float] = {}  # the largest share of each round, until it is fetched
 
     def __call__(self, event: Event) -> None:
-        """Take note of what concerns exposure."""
+        """Record the events that concern exposure."""
         if isinstance(event, RoundStarted):
             self._now[:] = False
         elif isinstance(event, Sent):
@@ -56,7 +56,7 @@ class PeerExposure:
         self._rounds += 1
 
     def summary(self) -> dict[str, Any]:
-        """Return the account so far."""
+        """Return the figures so far."""
         union = (self._ever @ self._shares).max(axis=0)
         return {
             "coordinates": self._chunks.n,
@@ -76,7 +76,7 @@ class PeerExposure:
         return {"largest": self._largest, "sum": self._sum, "rounds": self._rounds, "total": self._total, "ever": ever}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         self._largest, self._sum = state["largest"], state["sum"]
         self._rounds, self._total = state["rounds"], state["total"]
         bits = np.unpackbits(np.frombuffer(bytes.fromhex(state["ever"]), np.uint8), count=self._ever.size)

@@ -1,9 +1,9 @@
 """The local engine: worker processes of one thread each, vectors in shared memory.
 
-Jobs are given out in ascending member id and their results handed on in that order. Short jobs go out in small groups:
-waking somebody up for each of them would take as long as a tenth of its work. A slot is free again when its result has
-been folded; there are only a few, so memory does not grow with the number of members, and a fast worker can run ahead
-of a slow one by that much and no more.
+Jobs are handed out in ascending member id and their results passed on in that order. Short jobs go out in small groups:
+waking a worker for each of them would take a tenth of the time of its work. A slot is free again when its result has
+been folded. There are only a few slots, so memory does not grow with the number of members, and a fast worker can get
+only that far ahead of a slow one.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _GROUP, _GROUP_BYTES = 8, 1 << 21  # jobs handed out together: so many, if their
 
 
 class ProcessEngine:
-    """Do jobs in worker processes."""
+    """Does jobs in worker processes."""
 
     def __init__(self, source: TaskSource, workers: int) -> None:
         self._workers = [WorkerProcess(number) for number in range(workers)]
         self._groups = 3 * workers + 2  # being worked on, waiting at a worker, done but not their turn
         self._group, self._cohort = 1, 1  # cohorts in a group, jobs in a cohort
-        self._add_up = False  # whether workers keep what they train, and tell the sum
+        self._add_up = False  # whether workers add up their results and return only the sum
         self._memory: JobMemory | None = None
         self._model = 0  # which of the two places holds the published one
         self._evaluations: deque[_Evaluation] = deque()
@@ -78,7 +78,7 @@ class ProcessEngine:
 
     def begin(self, composition: Composition) -> None:
         """Lay out the shared memory and tell every worker the recipe."""
-        self._finish()  # a run that was stopped leaves work behind
+        self._finish()  # a run that was stopped leaves unfinished work
         self._done.clear()
         plan = JobMemoryPlan.of(composition.recipe, self._groups, self.facts.memory_size)
         self._cohort = composition.config.local.cohort
@@ -102,7 +102,7 @@ class ProcessEngine:
         self._memory = JobMemory(plan, memory)
 
     def publish(self, replica: Replica) -> None:
-        """Copy model and public state into the place that nobody reads."""
+        """Copy model and public state into the place that no worker is reading."""
         self._finish_evaluations(self._model ^ 1)
         self._model ^= 1
         model, public = self._open_memory().models[self._model]
@@ -111,7 +111,7 @@ class ProcessEngine:
             np.copyto(value, replica.public[name])
 
     def train(self, jobs: Sequence[Job], states: States, *, add_up: bool = False) -> Iterator[Work]:
-        """Keep every worker busy, from now on; return results in the order of the jobs."""
+        """Start keeping every worker busy; yield results in the order of the jobs."""
         cohorts = in_cohorts(jobs, self._cohort, self.facts.samples.item)
         waiting, free = deque(cohorts), list(range(self._open_memory().plan.slots))
         self._add_up = add_up
@@ -130,7 +130,7 @@ class ProcessEngine:
             free.append(slot)
 
     def sums(self) -> Iterator[Total]:
-        """Let every worker put its sum into a slot; all are free when all results were given."""
+        """Let every worker put its sum into a slot; all slots are free once all results have been fetched."""
         asked = [_Sum(worker.number) for worker in self._workers]
         for worker, wanted in zip(self._workers, asked, strict=True):
             worker.ask({"do": "sum", "slot": wanted.slot}, wanted)
@@ -142,13 +142,13 @@ class ProcessEngine:
                 yield Total(values, np.array(wanted.buffers, np.uint64))
 
     def evaluate(self) -> Pending:
-        """Queue an evaluation of the published model; it is done beside the next round's training."""
+        """Queue an evaluation of the published model, to run alongside the next round's training."""
         evaluation = _Evaluation(self._model)
         self._evaluations.append(evaluation)
         return lambda: self._finished(evaluation)
 
     def peak_memory(self) -> int:
-        """Return the largest resident sizes of this process and all workers, added up."""
+        """Return the sum of the largest resident sizes of this process and all workers."""
         self._finish()
         for worker in self._workers:
             worker.ask({"do": "memory"})
@@ -161,7 +161,7 @@ class ProcessEngine:
             worker.close()
 
     def _finish(self) -> None:
-        """Wait for everything that workers were asked."""
+        """Wait for all outstanding requests."""
         while any(worker.purposes for worker in self._workers):
             self._collect()
 
@@ -170,7 +170,7 @@ class ProcessEngine:
         return self._memory
 
     def _give(self, waiting: Cohorts, free: list[int], states: States | None) -> None:
-        """Hand out what there is: evaluations to idle workers, then jobs, of which each has one more in advance."""
+        """Hand out work: evaluations to idle workers, then jobs, one more than each worker is busy with."""
         while self._evaluations and (worker := self._least_busy(below=1)):
             evaluation = self._evaluations.popleft()
             worker.ask({"do": "evaluate", "model": evaluation.model}, evaluation)
@@ -187,7 +187,7 @@ class ProcessEngine:
             worker.ask(request, _Training(group))
 
     def _described(self, job: Job, slot: int, state: Vector | None) -> Message:
-        """Put the member's state into the slot and return what a worker has to know."""
+        """Put the member's state into the slot and return the request for a worker."""
         if state is not None:
             self._open_memory().slots[slot].state[: state.size] = state
         return {
@@ -197,7 +197,7 @@ class ProcessEngine:
         }  # fmt: skip
 
     def _least_busy(self, below: int) -> WorkerProcess | None:
-        """Return the worker with the fewest requests, if they are fewer than that; one that evaluates is left alone."""
+        """Return the worker with the fewest requests, if fewer than `below`; one that evaluates is left alone."""
         able = [worker for worker in self._workers if not any(isinstance(p, _Evaluation) for p in worker.purposes)]
         worker = min(able, key=lambda worker: len(worker.purposes), default=None)
         return worker if worker is not None and len(worker.purposes) < below else None
@@ -222,7 +222,7 @@ class ProcessEngine:
         return evaluation.metrics
 
     def _finish_evaluations(self, model: int) -> None:
-        """Wait for evaluations of a place that is to be written again."""
+        """Wait for evaluations that still read a place which is about to be overwritten."""
         open_ones = [*self._evaluations, *(p for worker in self._workers for p in worker.purposes)]
         for purpose in open_ones:
             if isinstance(purpose, _Evaluation) and purpose.model == model:

@@ -1,4 +1,4 @@
-"""What runs on a cluster: one task, and what its members remember, in a process that Ray started somewhere."""
+"""The Ray actor: one task, and what its members remember, in a process that Ray started on some node."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from eris.transforms import State
 
 __all__ = ["Lacking", "RayActor"]
 
-_BUDGET = 1 << 30  # bytes of states that an actor holds; of others it asks for again
+_BUDGET = 1 << 30  # bytes of states that an actor holds; it asks again for any others
 
 
 class Lacking(list[int]):
-    """The answer of an actor that has let go of these members' states: it wants them with the jobs."""
+    """The answer of an actor that no longer has these members' states and needs them with the jobs."""
 
 
 class RayActor:
-    """Answers what the engine asks, one thing after another."""
+    """Answers the engine's requests, one at a time."""
 
     def __init__(self, factory: str, arguments: dict[str, Any], path: list[str], budget: int = _BUDGET) -> None:
         sys.path.extend(entry for entry in path if entry not in sys.path)
@@ -39,7 +39,7 @@ class RayActor:
 
     @cached_property
     def _task(self) -> Task:
-        """Built when it is first needed: what fails then is told as it is, and not as an actor that died."""
+        """The task, built when it is first needed, so that a failure is reported as such and not as a dead actor."""
         return self._source.task()
 
     def facts(self) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class RayActor:
         return facts_of(self._task).to_dict()
 
     def about(self) -> tuple[str, str]:
-        """Return which node this is, and which eris; the task is built by then."""
+        """Return this node's id and its version of eris, after building the task."""
         import ray
 
         assert self._task
@@ -74,7 +74,16 @@ class RayActor:
         *,
         add_up: bool = False,
     ) -> list[Work] | Lacking:
-        """Do jobs; a state that does not come with its job is one that a job here gave, with the stamp before."""
+        """Do the jobs of one cohort.
+
+        Args:
+            cohort: the jobs.
+            model: the model they start from.
+            public: the public state.
+            states: one for each job; None if this actor has it, from a job it did before.
+            stamps: the numbers of those states.
+            add_up: keep the values and return them later as one sum.
+        """
         assert self._composition is not None
         recipe, config = self._composition.recipe, self._composition.config
         stamps = stamps or [0] * len(cohort)
@@ -86,18 +95,18 @@ class RayActor:
             job.member for job, have, stamp in zip(cohort, own, stamps, strict=True) if stamp and have is None
         ]:
             return Lacking(lacking)
-        begun = [None if state is None else state.copy() for state in own]  # what Ray hands out cannot be changed
+        begun = [None if state is None else state.copy() for state in own]  # arrays from Ray are read-only
         works = do_jobs(cohort, self._task, recipe, config.seed, model, public, begun, cohort=config.local.cohort)
         for work, before, stamp in zip(works, own, stamps, strict=True):
             self._held.put(work.job.member, {stamp: before, stamp + 1: work.state})
         return [self._sum.take(work) for work in works] if add_up else works
 
     def total(self) -> Total | None:
-        """Return what was added up, and begin anew."""
+        """Return the sum so far, and start over."""
         return self._sum.hand_over()
 
     def added(self, *totals: Total | None) -> Total | None:
-        """Add up what the actors of one node have: one vector leaves the node."""
+        """Add up the sums of one node's actors, so that one vector leaves the node."""
         there = [total for total in totals if total is not None]
         return added(there) if there else None
 
@@ -112,7 +121,7 @@ class RayActor:
 
 
 class _Held:
-    """The last two states of members, by stamp: the one a job began with, for it may come again, and what it gave."""
+    """Each member's last two states, by stamp: what a job began with, in case it is repeated, and its result."""
 
     def __init__(self, budget: int) -> None:
         self._budget, self._bytes = budget, 0

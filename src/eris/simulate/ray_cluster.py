@@ -1,7 +1,7 @@
-"""The way to a Ray cluster: one that is there, tried out first, or a fresh one on this machine.
+"""Connect to a Ray cluster: an existing one, probed first, or a fresh one on this machine.
 
-Ray waits long and silently for what does not answer. So an address is tried by a process of its own, which may be given
-up; and without an address nothing is looked for: what a dead cluster left behind on the disk is not asked.
+Ray waits long and silently for a cluster that does not answer. So a separate process, which can be given up, tries the
+address first; and without an address nothing is searched for, because a dead cluster may have left files on the disk.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from eris.errors import ConfigError, MissingExtra
 
 __all__ = ["connected", "imported_ray", "workers_of"]
 
-PATIENCE = 30.0  # seconds in which a cluster must let us in
+PATIENCE = 30.0  # seconds in which a cluster must accept a connection
 _KEY = "network.ray"
 _PORT = 6379  # where `ray start --head` listens
 _PROBE = """
@@ -38,7 +38,7 @@ def imported_ray() -> Any:
 
 
 def connected(ray: Any, address: str, workers: int, folder: str) -> None:
-    """Join the cluster at an address, or start one here; `folder` is sent to every node that works for us."""
+    """Join the cluster at `address`, or start one here; `folder` is sent to every node that works for this run."""
     options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
     if folder:
         if not Path(folder).is_dir():
@@ -53,22 +53,22 @@ def connected(ray: Any, address: str, workers: int, folder: str) -> None:
 
 
 def workers_of(ray: Any, workers: int, gpus: float) -> int:
-    """Return how many workers the cluster has room for: as many as asked for, or, if nobody said, as many as it can."""
+    """Return how many workers to start: as many as asked for or, if 0, as many as the cluster has room for."""
     there = ray.available_resources()
     room, of = int(there.get("CPU", 0)), "processors"
     if gpus and int(there.get("GPU", 0) / gpus + 1e-9) < room:
         room, of = int(there.get("GPU", 0) / gpus + 1e-9), f"shares of {gpus:g} GPU"
     if room < max(workers, 1):
         raise ConfigError(
-            f"the Ray cluster has {room} {of} free, {max(workers, 1)} workers need one each",
-            fix="use fewer workers, add nodes, or wait until they are free (`ray status` shows who has them)",
+            f"the Ray cluster has {room} {of} free, but {max(workers, 1)} workers need one each",
+            fix="use fewer workers, add nodes, or wait until some are free (`ray status` shows who has them)",
             key="workers",
         )
     return workers or room
 
 
 def _try(address: str) -> None:
-    """Refuse an address behind which no cluster of our version lets us in, in a sentence and in time."""
+    """Refuse an address where no cluster of this Ray version accepts a connection, quickly and with the reason."""
     if address != "auto":
         _require_somebody(address)
     command = [sys.executable, "-c", _PROBE, address]
@@ -78,27 +78,27 @@ def _try(address: str) -> None:
         except subprocess.TimeoutExpired:
             probe.kill()
             said, _ = probe.communicate()
-            raise _explained(said, address, f"{address} did not let us in within {PATIENCE:.0f} s") from None
+            raise _explained(
+                said, address, f"the cluster at {address} did not accept a connection within {PATIENCE:.0f} s"
+            ) from None
     if probe.returncode:
-        last = next((line for line in reversed(said.splitlines()) if line.strip()), "it ended without a word")
+        last = next((line for line in reversed(said.splitlines()) if line.strip()), "it ended without a message")
         raise _explained(said, address, f"no cluster at {address}: {last.strip()}")
 
 
 def _explained(said: str, address: str, otherwise: str) -> ConfigError:
-    """Return what to make of what Ray said."""
+    """Return an error that explains Ray's output, or one that says `otherwise`."""
     if "uthentication token" in said:
         return _refused(
-            f"the cluster at {address} does not take our token",
-            "set RAY_AUTH_MODE=token, and have the ~/.ray/auth_token of its head's machine here too",
+            f"the cluster at {address} does not accept this machine's token",
+            "set RAY_AUTH_MODE=token, and copy ~/.ray/auth_token from the head's machine",
         )
     if (start := said.lower().rfind("version mismatch")) >= 0:
         told = " ".join(line.strip() for line in said[start:].splitlines()[:5])
         return _refused(told, "install the same Ray and Python on both sides")
     if "ould not find any running Ray instance" in said:
         return _refused("no Ray cluster runs on this machine", "start one with `ray start --head`, or name its address")
-    fix = (
-        "is it the address of a Ray head, and is it up? `ray status` on its machine tells; for a local one leave it out"
-    )
+    fix = "check with `ray status` on that machine that a Ray head runs there; for a local Ray leave network.ray out"
     return _refused(otherwise, fix)
 
 
@@ -106,7 +106,7 @@ def _require_somebody(address: str) -> None:
     """Refuse an address at which nobody listens."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
-        raise _refused(f"{address!r} is no address", f"write host:port ({_PORT} unless chosen otherwise), or auto")
+        raise _refused(f"{address!r} is not an address", f"write host:port (Ray's default port is {_PORT}), or auto")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE / 3).close()
     except (OSError, OverflowError) as error:

@@ -1,13 +1,13 @@
-"""The engine for clusters: the same jobs, done by Ray actors; its digest is that of the local engine.
+"""The engine for clusters: the same jobs, done by Ray actors, with the same digest as the local engine.
 
-A member that remembers something has a home among the actors, by its number. There its state stays: only a job that is
-done elsewhere than the one before, because a node died or joined, takes the state along. What a job gives comes back
-once, for checkpoints, and so that nothing is lost with a node.
+A member that remembers something has a home among the actors, by its number, and its state stays there: only a job that
+is done elsewhere than the one before, because a node died or joined, takes the state along. What a job returns comes
+back once, for checkpoints, and so that nothing is lost with a node.
 
-Whole numbers are added up on the nodes, and one vector leaves each of them. So a node that dies takes the sums of its
-round along: the jobs behind them are done again elsewhere, and nothing else is.
+Integers are added up on the nodes, and one vector leaves each of them. So a node that dies takes the sums of its round
+with it: only the jobs behind those sums are done again elsewhere.
 
-Long jobs are given out first, as far as results that wait for their turn are few enough to be held.
+Long jobs are handed out first, as long as the results that must wait for their turn are few enough to be held.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ __all__ = ["RayEngine"]
 
 _LOG = logging.getLogger(__name__)
 _VERSION = metadata.version("eris-fl")
-_AHEAD = 2  # cohorts that an actor has, so that it need not wait for us
-_WINDOW = 8  # cohorts for each actor among which long ones go first, where results wait for their turn
-_MOST_DEATHS = 3  # of actors at one cohort, after which nobody is given it any more
+_AHEAD = 2  # cohorts that an actor has at once, so that it need not wait for the engine
+_WINDOW = 8  # cohorts per actor among which long ones go first, if results wait for their turn
+_MOST_DEATHS = 3  # actors that may die at one cohort before it is given up
 
 Cohort = tuple[Job, ...]
 
@@ -56,7 +56,7 @@ class _Hand:
 
 
 class RayEngine:
-    """Do jobs in Ray actors; `address` names a cluster, empty: one is started on this machine."""
+    """Does jobs in Ray actors; `address` names a cluster; if empty, one is started on this machine."""
 
     def __init__(
         self, source: TaskSource, workers: int, address: str = "", *, gpus: float = 0.0, folder: str = ""
@@ -88,7 +88,7 @@ class RayEngine:
             why = str(error).strip().splitlines()[-1:]
             raise RunStopped(
                 f"a Ray actor died before it could begin: {''.join(why)}",
-                fix=f"is eris {_VERSION} installed on every node? Ray's logs there tell more",
+                fix=f"check that eris {_VERSION} is installed on every node, and Ray's logs there",
             ) from error
         except BaseException:
             self.close()
@@ -122,7 +122,7 @@ class RayEngine:
         self._model, self._public = self._ray.put(replica.model), self._ray.put(replica.public)
 
     def train(self, jobs: Sequence[Job], states: States, *, add_up: bool = False) -> Iterator[Work]:
-        """Keep every actor busy, from now on; return results in the order of the jobs."""
+        """Start keeping every actor busy; yield results in the order of the jobs."""
         cohorts = in_cohorts(jobs, self._cohort, self.facts.samples.item)
         self._round = current = _Round(cohorts, states, add_up=add_up)
         self._release(current)
@@ -130,7 +130,7 @@ class RayEngine:
         return self._results(current)
 
     def sums(self) -> Iterator[Total]:
-        """Return one sum from each node; what a node took with it is done again first."""
+        """Yield one sum from each node; what was lost with a node is done again first."""
         current = self._round
         while nodes := self._nodes_with_sums():
             for hands in nodes:
@@ -159,7 +159,7 @@ class RayEngine:
         return metrics
 
     def peak_memory(self) -> int:
-        """Return the largest resident sizes of this process and all actors that live, added up."""
+        """Return the sum of the largest resident sizes of this process and all living actors."""
         total = peak_memory()
         for hand in list(self._hands):
             try:
@@ -187,7 +187,7 @@ class RayEngine:
             yield current.done.pop(job)
 
     def _release(self, current: _Round) -> None:
-        """Let further cohorts be given out, the longest of them first; where sums are told, all at once."""
+        """Release further cohorts to be handed out, the longest first; all at once if workers return sums."""
         window = len(current.cohorts) if current.add_up else _WINDOW * max(len(self._homes), 1) * self._cohort
         while current.cohorts and current.released - current.told <= window // 2:
             batch = [current.cohorts.popleft() for _ in range(min(max(window, 1), len(current.cohorts)))]
@@ -203,7 +203,7 @@ class RayEngine:
         return self._homes[cohort[0].member % len(self._homes)]
 
     def _give(self, current: _Round) -> None:
-        """Hand out what waits: to each actor what is at home there, or to whoever has least to do."""
+        """Hand out waiting cohorts: to each actor those at home there, the rest to whoever has least to do."""
         for _ in range(_AHEAD):
             for hand in [hand for hand in self._hands if len(hand.doing) < _AHEAD]:
                 waiting = current.waiting[hand] or current.waiting[None]
@@ -224,7 +224,7 @@ class RayEngine:
         hand.doing[reference] = cohort
 
     def _collect(self, current: _Round) -> None:
-        """Wait until somebody is done, or dead."""
+        """Wait until an actor is done, or dead."""
         doing = {reference: hand for hand in self._hands for reference in hand.doing}
         assert doing, "nobody was asked: this would be a wait without end"
         ready, _ = self._ray.wait(list(doing), num_returns=1, fetch_local=False)
@@ -263,7 +263,7 @@ class RayEngine:
         return list(nodes.values())
 
     def _sum_of(self, hands: list[_Hand], current: _Round) -> list[Total]:
-        """Return the sum of a node's actors; if one of them is gone, let all their jobs be done again."""
+        """Return the sum of a node's actors; if one of them is gone, have all their jobs done again."""
         parts = [hand.actor.total.remote() for hand in hands]
         try:
             total = self._get(parts[0] if len(hands) == 1 else hands[0].actor.added.remote(*parts))
@@ -290,27 +290,27 @@ class RayEngine:
     # ── deaths and newcomers ─────────────────────────────────────────────────────────────────────────────────────
 
     def _bury(self, hand: _Hand) -> None:
-        """Go on without an actor: its jobs of this round begin anew elsewhere, and its members find another home."""
+        """Continue without an actor: redo its jobs of this round elsewhere, and give its members another home."""
         if hand not in self._hands:
             return
         self._hands.remove(hand)
         self._ray.kill(hand.actor)  # should it only have been out of reach
         lost, hand.doing, again = list(hand.doing.values()), {}, hand.in_sum
-        _LOG.warning("a Ray actor is gone; %d jobs begin anew", sum(map(len, (*lost, *again))))
+        _LOG.warning("a Ray actor is gone; %d jobs start again", sum(map(len, (*lost, *again))))
         if lost:
             self._deaths[lost[0]] += 1
             if self._deaths[lost[0]] >= _MOST_DEATHS:
                 job = lost[0][0]
                 raise RunStopped(
-                    f"{_MOST_DEATHS} Ray actors died one after another while training it",
-                    fix="look into Ray's logs of that worker; `eris run --resume` goes on from the last checkpoint",
+                    f"{_MOST_DEATHS} Ray actors in a row died while training this member",
+                    fix="read Ray's logs of that worker; `eris run --resume` continues from the last checkpoint",
                     peer=job.member,
                     round=job.round,
                 )
         if not self._hands:
             raise RunStopped(
                 "all Ray actors are gone",
-                fix="look at the cluster (`ray status`); `eris run --resume` goes on from the last checkpoint",
+                fix="check the cluster with `ray status`; `eris run --resume` continues from the last checkpoint",
             )
         for place, home in enumerate(self._homes):
             if home is hand:
@@ -325,7 +325,7 @@ class RayEngine:
         return _Hand(self._remote.remote(self._source.factory, self._source.arguments, sys.path))
 
     def _welcome(self) -> None:
-        """Take those in whom Ray has found a place for since somebody died; each gets a share of the members back."""
+        """Take in the actors that Ray has placed since others died; each gets a share of the members back."""
         for hand, ready in list(self._coming):
             if not self._ray.wait([ready], timeout=0, fetch_local=False)[0]:
                 continue
@@ -347,7 +347,7 @@ class RayEngine:
         node, version = about
         if version != _VERSION:
             raise ConfigError(
-                f"a node of the Ray cluster has eris {version}, this is {_VERSION}",
+                f"a node of the Ray cluster has eris {version}, but this machine has {_VERSION}",
                 fix="install the same version on all nodes",
                 key="network.ray",
             )
@@ -376,7 +376,7 @@ class RayEngine:
 
 
 class _Gone(Exception):
-    """An actor, or what it made, is not there any more."""
+    """An actor, or an object it made, no longer exists."""
 
 
 class _NoStates:
@@ -392,7 +392,7 @@ _NO_STATES = _NoStates()
 
 
 class _Round:
-    """What is asked for, and how far it is done."""
+    """The jobs of a round, and how far they are done."""
 
     def __init__(self, cohorts: Sequence[Cohort], states: States, *, add_up: bool) -> None:
         self.jobs = [job for cohort in cohorts for job in cohort]
@@ -404,5 +404,5 @@ class _Round:
 
     @property
     def open(self) -> bool:
-        """Whether there is anything to do again."""
+        """Whether any job has to be done again."""
         return any(self.waiting.values())
