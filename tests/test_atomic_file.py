@@ -30,7 +30,7 @@ def test_whatever_ends_the_writing_nothing_is_left_of_it(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_an_error_with_a_fix(tmp_path):
-    with pytest.raises(CheckpointError, match="give another folder") as told:
+    with pytest.raises(CheckpointError, match="use another folder") as told:
         write_atomically(tmp_path / "nowhere" / "file", b"bytes")
     assert "make room" not in str(told.value)
 

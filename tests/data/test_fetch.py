@@ -152,7 +152,7 @@ time.sleep(0.5)
     ("body", "sha256", "says"),
     [
         ("print('404 not found'); sys.exit(1)", "", "code 1: 404 not found"),
-        ("pass", "", "gave 0 archives"),
+        ("pass", "", "has 0 archives"),
         ("open('digits-1.0.0.tgz', 'wb').write(b'rubbish')", "", "cannot be unpacked"),
         ("open('digits-1.0.0.tgz', 'wb').write(b'rubbish')", "0" * 64, "does not have the known sha256"),
         (

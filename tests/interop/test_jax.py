@@ -85,7 +85,7 @@ def test_the_bits_are_those_of_the_function_itself():
         ),
         ({"data": (np.zeros((0, 4)),)}, "there are no samples to train on: give this peer some, or leave it out"),
     ],
-    ids=["float64", "another tree", "other shapes", "no samples"],
+    ids=["float64", "a different tree", "other shapes", "no samples"],
 )
 def test_what_cannot_be_is_said_in_a_sentence(changes, sentence):
     given = {"init": init, "train": train, "data": rows(0), **changes}

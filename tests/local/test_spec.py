@@ -141,7 +141,7 @@ class TestRefusals:
             (np.zeros(5), "float64"),
             (np.zeros(5, ">f4"), "float32"),
             (np.zeros((1, 5), "f4"), r"\(1, 5\)"),
-            (np.zeros(4, "f4"), "4 values, the spec has 5"),
+            (np.zeros(4, "f4"), "4 values, but the spec has 5"),
             (np.zeros(10, "f4")[::2], "not contiguous"),
             ([0.0] * 5, "list"),
             ("a word", "str"),

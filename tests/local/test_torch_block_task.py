@@ -93,7 +93,7 @@ def test_weights_are_windows_and_gradients_are_let_go():
     ("work", "says"),
     [
         (LocalWork(optimizer="adam"), r"adam would keep 0\.0 GB per member for a model of [\d,]+ values"),
-        (LocalWork(momentum=0.9), "momentum remembers"),
+        (LocalWork(momentum=0.9), "momentum would keep"),
         (LocalWork(steps=3), "one step per round"),
     ],
 )

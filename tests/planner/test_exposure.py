@@ -149,7 +149,7 @@ def test_shatter_as_drawn(members, chunks, degree):
 
 
 def test_bad_questions_are_refused():
-    with pytest.raises(ConfigError, match="a coalition of 0"):
+    with pytest.raises(ConfigError, match="the coalition has 0"):
         exposure("eris", scenario(n=10, fleet=TEN), coalition=0)
     with pytest.raises(ConfigError, match="no method 'fedproks'"):
         exposure("fedproks", scenario(n=10, fleet=TEN))

@@ -80,7 +80,7 @@ def test_bad_input_is_refused():
         leakage(**LENET, capacity=math.nan)
     with pytest.raises(ConfigError, match="signal-to-noise"):
         gaussian_capacity(-1)
-    with pytest.raises(ConfigError, match="coalition of 0"):
+    with pytest.raises(ConfigError, match="coalition has 0"):
         needed_against(0, shards=1, keep=1)
     with pytest.raises(InputError, match="at least two rows"):
         capacity_from_transcripts(np.ones((1, 3)), np.ones((2, 3)))

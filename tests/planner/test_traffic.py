@@ -198,7 +198,7 @@ def test_impossible_rounds_are_refused():
         scenario(n=10, fleet=TEN, masks="none")
     with pytest.raises(ConfigError, match="audience is 'nobody'"):
         scenario(n=10, fleet=TEN, audience="nobody")
-    with pytest.raises(ConfigError, match="11 of 10 members take part"):
+    with pytest.raises(ConfigError, match="11 of 10 members are to take part"):
         scenario(n=10, fleet=TEN, participants=11)
     with pytest.raises(ConfigError, match="3 shard sizes for 2 aggregators"):
         scenario(n=10, fleet=TEN, aggregators=2, shares=[1, 1, 1])

@@ -149,7 +149,7 @@ def test_the_limit_leaves_room_for_the_tail(multiplier: float, members: int, sha
 def test_what_cannot_be_is_refused_with_the_reason() -> None:
     with pytest.raises(ConfigError, match=r"a sum may have only 3 members, and 3 of them"):
         RingNoise(1.0, 1.0, shares=True, colluders=3).check_members(3)
-    with pytest.raises(ConfigError, match="fewer than 8") as refused:
+    with pytest.raises(ConfigError, match="less than 8") as refused:
         RingNoise(1.0, 1.0).check_grid(7.9)
     assert "server.limit" in refused.value.fix
     with pytest.raises(ConfigError, match="norm is unbounded"):

@@ -95,7 +95,7 @@ def test_blocks_reach_the_plan() -> None:
     [
         ({"kind": "stripes"}, "'stripes'"),
         ({"schedule": "sometimes"}, "'sometimes'"),
-        ({"every": 0}, "every 0 rounds"),
+        ({"every": 0}, "shards.every is 0"),
         ({"shards": 0}, "0 shards"),
         ({"block": 0}, "blocks of 0"),
         ({"capacities": (1.0,)}, "1 capacities for 4 shards"),

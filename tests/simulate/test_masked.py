@@ -145,7 +145,7 @@ def test_the_planner_knows_it():
         (["method=eris+dsc", "compression.compressor=natural"], "symbols cannot be added up"),
         (["method=eris+dsc", "compression.masks=independent"], "a value that only one of them keeps"),
         (["method=eris+dsc", "compression.compressor=top_k", "compression.gamma=1.0"], "depend on the values"),
-        (["method=eris", "members=1", "server.min_contributors=1"], "1 others unmask"),
+        (["method=eris", "members=1", "server.min_contributors=1"], "1 others to unmask"),
     ],
 )  # fmt: skip
 def test_what_needs_single_values_is_refused_with_the_reason(changes, said):

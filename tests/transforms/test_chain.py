@@ -150,7 +150,7 @@ def test_accepted_coordinates(plan, missing):
 
 def test_a_packed_vector_meets_only_plans_of_its_length():
     packed = Compress(rand_k(0.5)).outgoing(normal(10), context(10))
-    with pytest.raises(PlanError, match="plan for 12"):
+    with pytest.raises(PlanError, match="plan is for 12"):
         packed.parts(contiguous(12, 2))
 
 

@@ -132,7 +132,7 @@ def test_a_shared_mask_cannot_be_written_to():
 
 
 def test_stratified_refuses_a_plan_of_another_length():
-    with pytest.raises(PlanError, match="plan for 10"):
+    with pytest.raises(PlanError, match="plan is for 10"):
         stratified_rand_k(0.5).compress(normal(12), context(10))
 
 

@@ -118,9 +118,9 @@ def respelled(*changes: tuple[int, object]) -> bytes:
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (b"", "no document"),
-        (b"\xe5", "no document"),
-        (b"ERIS", "no document"),
+        (b"", "not an eris document"),
+        (b"\xe5", "not an eris document"),
+        (b"ERIS", "not an eris document"),
         (BODY + b"\0", "trailing"),
         (BODY[:-1], "truncated"),
         (respelled((1, 3)), "text: Expected `str`"),
