@@ -55,7 +55,7 @@ def test_several_seeds_end_with_means_and_intervals_over_them(invoke, tmp_path):
     done = invoke("audit", "membership", *options)
     assert done.exit_code == 0
     for phrase in (
-        "Mean over 3 seeds (a statement takes 10), 9 to 11",
+        "Mean over 3 seeds (a claim needs 10), 9 to 11",
         "Attack: whitened, the best of",
         "not measurable",
     ):

@@ -74,7 +74,7 @@ def test_the_command_draws_it(tmp_path, monkeypatch):
     few = [part for change in FEW for part in ("--set", change)]
     done = CliRunner().invoke(app, ["audit", "sweep", "gaussianity", *few, "--out", "g"], catch_exceptions=False)
     assert done.exit_code == 0
-    for word in ("no Gaussian", "chance", "g/sweep-gaussianity.json"):
+    for word in ("not Gaussian", "chance", "g/sweep-gaussianity.json"):
         assert word in done.output
     assert (tmp_path / "g" / "sweep-gaussianity.png").read_bytes().startswith(b"\x89PNG")
     full = [*few, "--set", "local.batch=full", "--out", "f", "--json"]

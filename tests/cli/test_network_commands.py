@@ -98,7 +98,7 @@ def test_one_leaves_for_good_and_the_run_goes_on_without_it(grove: Path, monkeyp
         clock = start(stack, grove, "coordinator", log="clock.log")
         peers = {name: start(stack, grove, "join", "--peer", name, log=f"{name}.log") for name in names}
         assert all(peer.here for peer in _wait_for_round(grove, 2).peers)
-        assert "the run goes on without" in eris("leave", "--yes", "--peer", "dogwood", cwd=grove)
+        assert "the run continues without" in eris("leave", "--yes", "--peer", "dogwood", cwd=grove)
         assert "left after" in peers.pop("dogwood").wait(0)
         status = _wait_for_round(grove, 0)
         assert [peer.name for peer in status.peers if peer.here] == list(NAMES)

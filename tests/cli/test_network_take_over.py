@@ -78,10 +78,10 @@ def test_an_operator_takes_over(tmp_path: Path) -> None:
         status = json.loads(eris("status", "--json", cwd=tmp_path))
         assert (status["coordinator"], status["term"], status["epoch"]) == ("reserve", 1, 1 << 20)
         refused = eris("coordinator", "FEDERATION.toml", "--state", "again", cwd=tmp_path, code=2)
-        assert "reserve has taken over in term 1, by the votes of amber, birch, cedar" in refused
+        assert "reserve has taken over in term 1, with the votes of amber, birch, cedar" in refused
         for peer in peers:
             peer.wait(seconds=200)
-        assert "reserve coordinates in term 1, by the votes of amber, birch, cedar" in second.wait(seconds=60)
+        assert "reserve coordinates in term 1, with the votes of amber, birch, cedar" in second.wait(seconds=60)
     stays = [json.loads((tmp_path / f"run-{name}" / "summary.json").read_text()) for name in NAMES]
     assert {stay["ended"] for stay in stays} == {"finished"}
     assert len({stay["model_digest"] for stay in stays}) == 1

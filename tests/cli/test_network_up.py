@@ -99,7 +99,7 @@ def test_an_interruption_ends_every_process(tmp_path: Path) -> None:
     said = process.stdout.read()
     assert process.wait(60) == 130
     process.stdout.close()
-    assert said.rstrip().endswith("stopped; go on with: eris up --resume up")
+    assert said.rstrip().endswith("stopped; continue with: eris up --resume up")
     assert [peer["exit_code"] for peer in json.loads((tmp_path / "up/outcome.json").read_text())["peers"]] == [130, 130]
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
     assert {stay["ended"] for stay in summaries(tmp_path / "up").values()} == {"interrupted"}
@@ -129,7 +129,7 @@ def test_a_run_that_was_stopped_by_hand_did_not_fail(tmp_path: Path) -> None:
     process.stdout.close()
     assert process.wait(60) == 24
     assert "ended with exit code" not in said
-    assert said.rstrip().endswith("stopped; go on with: eris up --resume up")
+    assert said.rstrip().endswith("stopped; continue with: eris up --resume up")
 
 
 def test_children_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:

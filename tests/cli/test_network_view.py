@@ -90,7 +90,7 @@ def test_a_peer_says_where_it_goes_on() -> None:
     for event in (replace(START, first_round=7), verdict(), ROUND):
         lines(event)
     assert "amber is here" in said.getvalue()
-    assert "going on with round 7" in said.getvalue()
+    assert "continuing with round 7" in said.getvalue()
     assert "round 2/4  2/3 shards  2/3 peers" in said.getvalue()
 
 

@@ -23,7 +23,7 @@ def status(here: str = "abcd", names: tuple[str, ...] = NAMES, **changes: Any) -
 
 def test_who_leaves_hears_whether_the_run_goes_on_waits_or_ends() -> None:
     assert if_one_leaves(status(), "cedar", 3) == (
-        "the run goes on without cedar from the next round on, with amber, birch, dogwood"
+        "the run continues without cedar from the next round, with amber, birch, dogwood"
     )
     assert if_one_leaves(status("abc"), "cedar", 3) == (
         "the run waits without cedar: 2 are here, 3 are needed; away: dogwood"

@@ -191,7 +191,7 @@ def test_a_run_in_which_nothing_moved_is_not_told_as_a_success(invoke, tmp_path,
     notes = json.loads((tmp_path / "a" / "summary.json").read_text())["notes"]
     assert len(notes) == 1
     assert "all 5 shards were lost in" in notes[0]
-    assert "stood still in them" in (tmp_path / "a" / "report.html").read_text()
+    assert "did not change in them" in (tmp_path / "a" / "report.html").read_text()
 
 
 def test_a_run_that_lost_a_shard_on_purpose_says_nothing_of_the_kind(invoke):
@@ -243,7 +243,7 @@ def test_ctrl_c_ends_cleanly_and_can_be_gone_on_with(tmp_path):
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "stopped; go on with: eris run --resume" in output
+    assert "stopped; continue with: eris run --resume" in output
     summary = json.loads((tmp_path / "a" / "summary.json").read_text())
     assert summary["finished"] is False
     assert summary["rounds"] == metrics.read_text().count("\n")

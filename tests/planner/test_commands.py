@@ -142,7 +142,7 @@ def test_a_relay_is_counted(eris):
     assert rows["fedavg"]["relayed"] == 0
     text = eris("plan", "1M", "-k", 10, "--relay-rate", "10MB/s")
     assert "relayed at 10.0 MB/s" in text
-    assert "The relay takes in, and gives out again, in a round: ERIS 72.0 MB" in text
+    assert "Per round the relay receives and passes on: ERIS 72.0 MB" in text
 
 
 def test_partial_participation(eris):

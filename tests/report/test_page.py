@@ -190,7 +190,7 @@ def test_an_unfinished_run_says_so_and_shows_what_there_is(tmp_path: Path) -> No
         file.write('{"round": 8, "accur')  # the run was stopped in the middle of a line
     page = page_of(tmp_path)
     assert page.inside("h1").startswith("This run is not finished")
-    assert "ERIS did 7 of 30 rounds" in page.inside("h1")
+    assert "ERIS finished 7 of 30 rounds" in page.inside("h1")
     assert "bit for bit" not in page.inside("h1")
     assert "unreadable line" in page.words
     assert page.figures["methods"][1]["finished"] is False
@@ -205,7 +205,7 @@ def test_a_loss_that_rose_is_not_overlooked(tmp_path: Path) -> None:
 def test_a_run_without_a_single_round(tmp_path: Path) -> None:
     write_method(tmp_path, "eris", done=0)
     page = page_of(tmp_path)
-    assert "No round is done yet." in page.words
+    assert "No round has finished yet." in page.words
 
 
 @pytest.mark.parametrize("missing", ["config.toml", "metrics.jsonl", "summary.json"])

@@ -66,5 +66,5 @@ def test_a_run_that_was_stopped_says_so(tmp_path: Path) -> None:
     answers = iter([False] * 10)  # stop in the second round
     run_federation(load_config(changes=SMALL), tmp_path, stopped=lambda: next(answers, True))
     sentence = Page(write_report(tmp_path)).inside("h1")
-    assert sentence.startswith("This run is not finished: FedAvg did 1 of 3 rounds")
-    assert sentence.endswith("ERIS, ERIS+DSC and ERIS+masked have not done a round.")
+    assert sentence.startswith("This run is not finished: FedAvg finished 1 of 3 rounds")
+    assert sentence.endswith("ERIS, ERIS+DSC and ERIS+masked have not finished a round.")

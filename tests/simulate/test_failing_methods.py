@@ -101,7 +101,7 @@ def test_the_command_shows_the_row_and_its_exit_code_says_that_something_failed(
     assert "eris+dsc failed after 1 rounds: local training failed with ValueError: what model is this?" in ended.output
     page = (tmp_path / "run" / "report.html").read_text()
     assert "ERIS+DSC failed: local training failed with ValueError: what model is this?" in page
-    assert "FedAvg did all 3 rounds" in page
+    assert "FedAvg finished all 3 rounds" in page
 
 
 def test_one_that_fails_alone_in_its_first_round_leaves_nothing(tmp_path: Path) -> None:

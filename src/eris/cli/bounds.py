@@ -26,13 +26,13 @@ def register(app: typer.Typer) -> None:
         rates: RateOptions,
         run: Annotated[
             Path | None,
-            typer.Option("--from", help="A finished run: estimate constants from it, compare.", metavar="DIR"),
+            typer.Option("--from", help="A finished run to estimate constants from.", metavar="DIR"),
         ] = None,
         as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     ) -> None:
-        """Say what the theory allows and promises: steps, utility, rounds, leakage, rates.
+        """Show what the theory allows and promises: steps, utility, rounds, leakage, rates.
 
-        Every number comes with what is known against it. None of them is a measurement: leakage in particular has to
+        Every number comes with the known objections to it. None of them is a measurement: leakage in particular has to
         be measured with an attack.
 
         **Examples**

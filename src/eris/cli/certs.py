@@ -52,7 +52,7 @@ def issue(
     from eris.transport.authority import Authority
 
     made = Authority(folder).issue(name, hosts=host or (), days=days, replace=replace)
-    typer.echo(f"everything {name} needs is in {made}: carry it there by a safe way, its key.pem is secret")
+    typer.echo(f"everything {name} needs is in {made}: send it there over a secure channel: its key.pem is secret")
     _show_all(made)
 
 
@@ -87,7 +87,9 @@ def request(
     from eris.transport.authority import request as make_request
 
     path = make_request(name, out)
-    typer.echo(f"send {path} to the CA, tell it the fingerprint by another way, and put what it returns into {out}")
+    typer.echo(
+        f"send {path} to the CA, tell it the fingerprint over another channel, and put what it returns into {out}"
+    )
     _show_all(path)
 
 
@@ -127,7 +129,7 @@ def renew(
     for name in names or authority.names():
         ends = authority.holds_until(name)
         if within is not None and ends - time.time() > within * 86_400:
-            typer.echo(f"{name} holds for {(ends - time.time()) / 86_400:.0f} days more")
+            typer.echo(f"{name} is valid for another {(ends - time.time()) / 86_400:.0f} days more")
             continue
         made = authority.renew(name, days=days)
         typer.echo(f"{name}: put {made / CERTIFICATE} into the peer's folder; nothing in it is secret")

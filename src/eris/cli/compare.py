@@ -78,26 +78,28 @@ def register(app: typer.Typer) -> None:
             str, typer.Option(help="membership: train with canaries, attack every method, and mark the Pareto front.")
         ] = "",
         attack: Annotated[
-            str, typer.Option(help="For --audit: best, paper, adaptive, …; the paper's is always made too.")
+            str, typer.Option(help="For --audit: best, paper, adaptive, …; the paper's always runs too.")
         ] = "best",
         views: Annotated[int, typer.Option(min=1, help="For --audit: most viewpoints on each member.")] = 8,
         canaries: Annotated[
             int, typer.Option(min=4, help="For --audit: most canaries per member (at most half of its samples).")
         ] = 64,
         losses_only: Annotated[
-            bool, typer.Option("--losses-only", help="For --audit: build no gradient of a sample, for large models.")
+            bool,
+            typer.Option("--losses-only", help="For --audit: build no gradients of single samples (large models)."),
         ] = False,
         figure: Annotated[
-            str, typer.Option(help="For --audit: auc, accuracy (guesses) or paper_mean; the front is by it.")
+            str, typer.Option(help="For --audit: auc, accuracy (guesses) or paper_mean; the front uses it.")
         ] = "auc",
         front: Annotated[
-            str, typer.Option(metavar="AXIS,AXIS", help="The front by two of accuracy, leak, upload, exposure, time.")
+            str,
+            typer.Option(metavar="AXIS,AXIS", help="Mark the front by two of accuracy, leak, upload, exposure, time."),
         ] = "",
         names_only: Annotated[bool, typer.Option("--list", help="Print all methods, run nothing.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Print compare.json, nothing else.")] = False,
         quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     ) -> None:
-        """Run several methods on the same data, seeds and rounds, and compare what they reach with what they cost."""
+        """Run several methods on the same data, seeds and rounds, and compare what they achieve with what they cost."""
         if names_only:
             _list(as_json=as_json)
             return

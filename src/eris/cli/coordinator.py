@@ -71,7 +71,7 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--take-over",
                 help="Take over from a coordinator that is lost: wait for the votes of more than half of the listed "
-                "peers, and go on from what they keep.",
+                "peers, and continue from what they keep.",
             ),
         ] = False,
         metrics: MetricsPort = None,
@@ -162,7 +162,7 @@ def _take_over(
     if with_parent:
         stop_with_parent(go_away)
     typer.echo(
-        f"{own.name} asks {', '.join(federation.peers)} to be followed; more than half of them must vote", err=True
+        f"{own.name} asks {', '.join(federation.peers)} for their votes; more than half of them must vote", err=True
     )
     try:
         with interruptible(go_away):
@@ -172,7 +172,7 @@ def _take_over(
             raise typer.Exit(ExitCode.INTERRUPTED) from None
         raise
     votes = ", ".join(vote.voter for vote in mandate.votes)
-    typer.echo(f"{own.name} coordinates in term {mandate.term}, by the votes of {votes}", err=True)
+    typer.echo(f"{own.name} coordinates in term {mandate.term}, with the votes of {votes}", err=True)
 
 
 class _View:

@@ -26,7 +26,7 @@ def list_sets(
     sources: Annotated[bool, typer.Option("--sources", help="Say where each came from, or could come from.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead of a table.")] = False,
 ) -> None:
-    """Show every data set, a line each: what it is and whether it is here."""
+    """Show every data set, one line each: what it is and whether it is here."""
     rows = _rows()
     if as_json:
         typer.echo(json.dumps(rows, indent=2))

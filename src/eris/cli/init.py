@@ -23,15 +23,16 @@ method = "eris"
 name = "{name}"
 coordinator = "{coordinator}"
 peers = [{peers}]
-# Of an update one peer may see this share at most, also when it stands in for another, and so many divide it at least.
+# The largest share of an update that one peer may see, including when it stands in for another, and the fewest
+# aggregators that an update is divided among.
 max_share = {share:.2f}
 min_aggregators = {least}
 """
 _MASKED = """\
-# Aggregators see sums over many members. "none" instead means: each aggregator sees its part of your update.
+# Aggregators see sums over many members. With "none", each aggregator would see its part of your update.
 masking = "pairs\""""
 _PLAIN = """\
-# Each aggregator sees its part of your update; among four peers or more, "pairs" shows it only sums.
+# Each aggregator sees its part of your update; with four peers or more, "pairs" would show it only sums.
 masking = "none\""""
 
 
@@ -91,4 +92,4 @@ def _write_federation(path: Path, peers: list[str], name: str, coordinator: str,
         load_federation(tried)
     path.write_text(text, encoding="utf-8")
     seen = "sums over many members" if masked else "its part of each update"
-    typer.echo(f"wrote {path}: an aggregator sees {seen}; every peer needs this very file")
+    typer.echo(f"wrote {path}: an aggregator sees {seen}; every peer needs exactly this file")

@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
     @app.command("list")
     def list_(
         kind: Annotated[str, typer.Argument(help=f"What: {', '.join(KINDS)} (default: all).")] = "",
-        options: Annotated[bool, typer.Option("--options", help="Say what options each takes.")] = False,
+        options: Annotated[bool, typer.Option("--options", help="Show the options that each takes.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     ) -> None:
         """List everything with a name: built in, or from an installed package.

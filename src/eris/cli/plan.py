@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
         advice: AdviceOptions,
         output: OutputOptions,
     ) -> None:
-        """Say what a round will cost: bytes, time, memory and exposure of every method.
+        """Show what a round will cost: bytes, time, memory and exposure of every method.
 
         Times are lower bounds: links at full rate, no latency, no local work. Units are decimal (1 MB = 10⁶ bytes).
 

@@ -18,7 +18,7 @@ __all__ = ["register"]
 
 _WORDS = {
     "waits": "{peer} waits here",
-    "gone": "{peer} waits here no longer",
+    "gone": "{peer} no longer waits here",
     "joined": "{peer} is joined with {other}",
     "parted": "{peer} and {other} have parted: {carried:,} bytes",
     "refused": "{peer} is refused: {why}",

@@ -35,19 +35,23 @@ def register(app: typer.Typer) -> None:
         names: Annotated[
             list[str] | None, typer.Argument(metavar="NAME…", help="Experiments (--list), all, or claims.")
         ] = None,
-        listed: Annotated[bool, typer.Option("--list", help="Every experiment with its cells and times.")] = False,
+        listed: Annotated[bool, typer.Option("--list", help="List every experiment with its cells and times.")] = False,
         size: Annotated[str, typer.Option(help="smoke (seconds), small (minutes to hours) or paper (days).")] = "smoke",
         out: Annotated[Path | None, typer.Option(help="Folder of the results (default: paper/SIZE).")] = None,
         only: Annotated[
-            list[str] | None, typer.Option(help="Cells whose name holds these words: ERIS, MNIST, fold 0; may repeat.")
+            list[str] | None,
+            typer.Option(help="Only cells whose name has these words: ERIS, MNIST, fold 0; may repeat."),
         ] = None,
         reading: Annotated[
-            str, typer.Option(help="paper: as it made its numbers; eris: as they mean something (docs/paper).")
+            str,
+            typer.Option(
+                help="paper: as its numbers were made; eris: as they would have to be meant (docs/reproduce.md)."
+            ),
         ] = "paper",
-        workers: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
+        workers: Annotated[int, typer.Option(min=0, help="Processes; 0 for one per core.")] = 0,
         ray: Annotated[bool, typer.Option("--ray", help="Run the cells on a Ray cluster instead.")] = False,
         tables_only: Annotated[
-            bool, typer.Option("--tables-only", help="Run nothing: write the tables of what is there.")
+            bool, typer.Option("--tables-only", help="Run nothing; write the tables from what is there.")
         ] = False,
         page: Annotated[
             Path | None, typer.Option(help="For claims: the page to write (default: OUT/claims.md).")

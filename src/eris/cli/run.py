@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
         as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON, nothing else.")] = False,
         quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     ) -> None:
-        """Train a federation in simulation: by default real digits, as FedAvg and as ERIS in three ways."""
+        """Simulate a federation's training: by default on real digits, with FedAvg and three variants of ERIS."""
         from eris.config import dump_config
         from eris.simulate.run import check
 
@@ -197,7 +197,7 @@ def _show(result: RunResult, config: Config, report: Path | str, own: str) -> No
         console.print(note, style="yellow", soft_wrap=True, highlight=False, markup=False)
     console.print(f"report: {report}", soft_wrap=True, highlight=False, markup=False)
     if not result.finished:
-        how = "failed; try it again" if result.failures else "stopped; go on"
+        how = "failed; try it again" if result.failures else "stopped; continue"
         console.print(
             f"{how} with: eris run --resume {result.path}{own}", soft_wrap=True, highlight=False, markup=False
         )

@@ -94,4 +94,4 @@ def _show(status: dict[str, Any], console: Console) -> None:
     for reason, count in status["lost"].items():
         console.print(f"{count} shards lost: {reason}", style="yellow", markup=False)
     for finding in status.get("disagreements", ()):
-        console.print(f"two aggregators do not say the same: {finding}", style="red", markup=False)
+        console.print(f"two aggregators disagree: {finding}", style="red", markup=False)

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
         credentials: CredentialsOption = None,
         yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     ) -> None:
-        """End the run; who asked is recorded. Restarted in the same folders, it continues where it was."""
+        """End the run; who asked is recorded. Restarted in the same folders, it continues where it stopped."""
         from eris.cli.networking.options import known_caller
         from eris.cli.networking.outlook import ask, if_stopped
 

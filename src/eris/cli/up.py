@@ -42,7 +42,8 @@ def register(app: typer.Typer) -> None:
             list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. rounds=3.")
         ] = None,
         peers: Annotated[
-            int | None, typer.Option(min=1, help="Peers, a process each (default: the file's members, or 5).")
+            int | None,
+            typer.Option(min=1, help="Number of peers, one process each (default: the file's members, or 5)."),
         ] = None,
         out: Annotated[Path | None, typer.Option(help="The run's folder (default: runs/TIME-up-METHOD).")] = None,
         resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Continue a run that was stopped.")] = None,
@@ -115,7 +116,7 @@ def _run(local: LocalFederation, own: _OwnTask, console: Console, *, as_json: bo
         code = ExitCode.STOPPED_BY_HAND
     if code:
         words = " ".join(["eris", "up", "--resume", str(local.path), *own.words()])
-        console.print(f"stopped; go on with: {words}", **_PLAIN)
+        console.print(f"stopped; continue with: {words}", **_PLAIN)
         raise typer.Exit(code)
     if not outcome.all_well:
         raise typer.Exit(ExitCode.PEER_FAILED)

@@ -597,7 +597,7 @@ class CoordinatorRun:
     def _tell(self, verdict: Verdict, coordinator: Coordinator) -> None:
         for finding in coordinator.disagreements:
             if finding.first.round == verdict.round:
-                _LOG.error("two aggregators do not say the same: %s", finding)
+                _LOG.error("two aggregators disagree: %s", finding)
         for entry in verdict.shards:
             if not entry.committed:
                 _LOG.warning("round %d: shard %d is lost: %s", verdict.round, entry.shard, entry.lost)

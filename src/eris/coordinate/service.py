@@ -417,7 +417,7 @@ class CoordinatorService:
         if self._mandates.learn(mandate) and mandate.term > self._run.term:
             votes = ", ".join(vote.voter for vote in mandate.votes)
             with self._lock:
-                self._gave_way = f"{mandate.name} has taken over in term {mandate.term}, by the votes of {votes}"
+                self._gave_way = f"{mandate.name} has taken over in term {mandate.term}, with the votes of {votes}"
                 _LOG.warning("%s", self._gave_way)
                 self._lock.notify_all()
 

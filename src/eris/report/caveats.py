@@ -10,9 +10,9 @@ from eris.report.results import MethodResult
 __all__ = ["caveats", "notes_of", "warnings_of"]
 
 _SHARDED = (
-    "Sharded aggregation takes away the one party that sees whole updates, and changes nothing in what is learned. "
+    "Sharded aggregation removes the one party that sees whole updates, and does not change what is learned. "
     "It is not differential privacy: each aggregator still sees its own shard of every member's update in the clear, "
-    "colluding aggregators can put their shards together, and what is published says as much about the group as it "
+    "colluding aggregators can pool their shards, and what is published says as much about the group as it "
     "would under FedAvg. A partial view can be enough to reconstruct very small batches."
 )
 _CENTRAL = "With FedAvg the server sees the whole update of every member in every round."
@@ -21,7 +21,7 @@ _COMPRESSED = (
     "with shifted compression the references an observer can follow add up over rounds."
 )
 _SIDE_SCALARS = (
-    "Beside the values, an observer learns {} of the members whose values it sees; shares do not count these."
+    "Besides the values, an observer learns {} of the members whose values it sees; shares do not count these."
 )
 _OVER_ROUNDS = (
     "The share seen over all rounds counts coordinates seen at least once. With a fixed shard plan it stays at one "
@@ -29,20 +29,22 @@ _OVER_ROUNDS = (
 )
 _THEOREM = (
     "The paper's Theorem 3.2 bounds what one observer learns of a member, in nats, by the number of values it got "
-    "times C_max, what one value can tell: {}. Read it as a count. It adds up coordinates as if they were independent "
-    "given the data, leaves out what is published to everybody, and C_max is infinite where members train on full "
-    "batches. What can be learned has to be measured: eris audit."
+    "times C_max, what one value can reveal: {}. Read it as a count. It adds up coordinates as if they were "
+    "independent given the data, leaves out what is published to everybody, and C_max is infinite where members train "
+    "on full batches. What can be learned has to be measured: eris audit."
 )
 _REPRODUCIBLE = (
-    "All randomness of this run, any noise included, follows from its seed, so that its bits can be compared: noise "
-    "that can be computed again is reproducible, hence no privacy claim is made for it."
+    "All randomness of this run, including any noise, follows from its seed, so that its bits can be compared. Such "
+    "noise is reproducible, hence no privacy claim is made for it."
 )
 _ESTIMATED = (
     "The distribution time is an estimate: the bytes of a round over the links of the configuration. No network "
     "was used, and waiting, retries and latency are not in it. Seconds for each stage are what the machine of the run "
-    "took to simulate all members, beside whatever else it had to do."
+    "took to simulate all members, alongside whatever else it was doing."
 )
-_ONE_SEED = "One seed was run: whether a small difference between methods would hold for another, this run cannot say."
+_ONE_SEED = (
+    "Only one seed was run, so this run cannot say whether a small difference between methods would hold for another."
+)
 
 
 def notes_of(results: Sequence[MethodResult]) -> list[tuple[str, str]]:
@@ -72,7 +74,7 @@ def warnings_of(methods: Sequence[MethodFigures]) -> list[str]:
     for method in methods:
         if method.faults.fruitless:
             rounds = f"{method.faults.fruitless} of {method.rounds} rounds"
-            found.append(f"{method.label} lost every shard in {rounds}: its model stood still in them.")
+            found.append(f"{method.label} lost every shard in {rounds}: its model did not change in them.")
         losses = [loss for loss in method.curve.loss if loss is not None]
         if method.finished and len(losses) > 1 and losses[-1] > losses[0]:
             found.append(f"{method.label} did not converge: its loss rose from {losses[0]:.3g} to {losses[-1]:.3g}.")

@@ -51,7 +51,9 @@ def gallery(methods: Sequence[MethodFigures]) -> Markup:
     exposure = _exposure(methods, rows, wide=len(narrow) % 2 == 0)  # narrow ones stand in pairs
     rest = [draw(methods, rows) for draw in (_bytes, _seconds, _classes)]
     shown = [figure for figure in (*narrow, exposure, *rest) if figure]
-    return element("div", *shown, class_="plots") if shown else element("p", "No round is done yet.", class_="note")
+    return (
+        element("div", *shown, class_="plots") if shown else element("p", "No round has finished yet.", class_="note")
+    )
 
 
 def _figure(title: str, reading: str, plot: Markup, *, wide: bool = False) -> Markup:
@@ -97,7 +99,7 @@ def _accuracy(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup |
     plot = curves(lines, x_label="round", y_format=_whole_percent, alternative=alternative)
     return _figure(
         "Accuracy against rounds",
-        f"Share of the test set classified right.{_first_round(lines)}{_coinciding(lines)}",
+        f"Share of the test set classified correctly.{_first_round(lines)}{_coinciding(lines)}",
         plot,
     )
 
@@ -165,7 +167,7 @@ def _bytes(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup | No
         for way, verb in _WAYS
     ]
     alternative = "Bar chart of bytes for each role, mean of a peer and round. " + _in_words(rows, panels, format_bytes)
-    reading = "Mean of one peer in one round. A peer that is member and aggregator carries both."
+    reading = "Mean of one peer in one round. A peer that is both member and aggregator carries both."
     return _bar_figure("Bytes for each role", reading, rows, panels, format_bytes, alternative)
 
 

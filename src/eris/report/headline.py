@@ -49,17 +49,17 @@ def _unfinished(methods: Sequence[MethodFigures]) -> str:
         return "; ".join([*failed, *begun]) + "."
     begun += failed
     if waiting:
-        begun.append(f"{_listed(waiting)} {'has' if len(waiting) == 1 else 'have'} not done a round")
+        begun.append(f"{_listed(waiting)} {'has' if len(waiting) == 1 else 'have'} not finished a round")
     return f"This run is not finished: {'; '.join(begun)}."
 
 
 def _progress(method: MethodFigures) -> str:
     if method.finished:
         reached = f" ({format_percent(method.final_accuracy)})" if method.final_accuracy is not None else ""
-        return f"{method.label} did all {method.rounds} rounds{reached}"
+        return f"{method.label} finished all {method.rounds} rounds{reached}"
     planned = f" of {method.rounds_planned}" if method.rounds_planned else ""
     reached = f" ({format_percent(method.final_accuracy)} so far)" if method.final_accuracy is not None else ""
-    return f"{method.label} did {method.rounds}{planned} rounds{reached}"
+    return f"{method.label} finished {method.rounds}{planned} rounds{reached}"
 
 
 def _alone(method: MethodFigures) -> str:
@@ -76,7 +76,7 @@ def _alone(method: MethodFigures) -> str:
 
 def _compared(method: MethodFigures, baseline: MethodFigures) -> str:
     if method.final_accuracy is None or baseline.final_accuracy is None:
-        return f"{method.label} ended with another model than {baseline.label}{_upload(method, baseline)}"
+        return f"{method.label} ended with a different model from {baseline.label}{_upload(method, baseline)}"
     points = round((method.final_accuracy - baseline.final_accuracy) * 100, 1)
     place = f"{abs(points):.1f} points {'above' if points > 0 else 'below'}" if points else "level with"
     figures = f"{format_percent(method.final_accuracy)} against {format_percent(baseline.final_accuracy)} accuracy"
@@ -95,7 +95,7 @@ def _upload(method: MethodFigures, baseline: MethodFigures) -> str:
 def _extremes(methods: Sequence[MethodFigures], baseline: MethodFigures) -> list[str]:
     known = [method for method in methods if method.final_accuracy is not None]
     if not known:
-        return [f"{len(methods)} methods ended with other models than {baseline.label}"]
+        return [f"{len(methods)} methods ended with different models from {baseline.label}"]
     ranked = sorted(known, key=lambda method: method.final_accuracy or 0.0)
     best, weakest = _compared(ranked[-1], baseline), _compared(ranked[0], baseline)
     return [f"{best}, the best of {len(known)} that ended elsewhere", f"{weakest}, the weakest"]

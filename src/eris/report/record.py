@@ -58,7 +58,7 @@ def _configuration(alike: Sequence[MethodResult]) -> Markup:
     if len(alike) == 1:
         return _folded(title, code)
     names = ", ".join(result.name for result in alike)
-    return _folded(title, element("p", f"The same for all, but for method: {names}.", class_="note"), code)
+    return _folded(title, element("p", f"The same for all except the method: {names}.", class_="note"), code)
 
 
 def _folded(title: str, *content: Markup) -> Markup:

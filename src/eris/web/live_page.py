@@ -106,7 +106,7 @@ class LivePage:
         if not self._knows(request):
             return _nothing_here()
         if len(self._audience) >= _MOST:
-            return PlainTextResponse("too many look at this page already", 503, headers=_CAREFUL)
+            return PlainTextResponse("too many browsers are watching this page already", 503, headers=_CAREFUL)
         return StreamingResponse(self._said(), media_type="text/event-stream", headers=_CAREFUL)
 
     def _knows(self, request: Request) -> bool:

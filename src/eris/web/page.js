@@ -301,7 +301,7 @@ function drawPeers() {
 // ── losses and log ──────────────────────────────────────────────────────────────────────────────────────────────────
 function drawLosses() {
   const lost = Object.entries(known.run.lost || {}).sort((one, two) => two[1] - one[1]);
-  $("losses-note").textContent = lost.length ? "their coordinates stood still for a round" : "none so far";
+  $("losses-note").textContent = lost.length ? "their coordinates stayed as they were for a round" : "none so far";
   $("reasons").replaceChildren(...lost.map(([why, times]) => {
     const item = make("li", ` ${why}`);
     item.prepend(make("b", `${count(times)} ×`));

@@ -34,7 +34,7 @@ def property_inference(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Tell from what an observer saw which classes each member holds.
+    """Guess from what an observer saw which classes each member holds.
 
     Members must differ in that: the preset divides the digits unevenly (dirichlet, α = 0.3).
 
@@ -53,12 +53,12 @@ def source_inference(
     source: _Source = None,
     changes: Changes = None,
     observer: _Observer = "aggregator",
-    asked: Annotated[int, typer.Option(min=1, help="Samples of each member that are asked about.")] = 8,
+    asked: Annotated[int, typer.Option(min=1, help="Samples of each member to ask about.")] = 8,
     seeds: _Seeds = 3,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Tell from what an observer saw which member trained on a given sample.
+    """Guess from what an observer saw which member trained on a given sample.
 
     **Examples**
 
@@ -106,7 +106,7 @@ def _table(question: Question, found: dict[str, Any]) -> Any:
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    figure = "AUC" if question == "property" else "named right"
+    figure = "AUC" if question == "property" else "named correctly"
     for column in ("seed", "observer", figure, "95 %", "chance", "asked"):
         table.add_column(column, justify="left" if column == "observer" else "right", no_wrap=True)
     rows = [(str(run["seed"]), run["observer"], run, run["chance"], str(run["asked"])) for run in found["runs"]]
@@ -120,6 +120,6 @@ def _table(question: Question, found: dict[str, Any]) -> Any:
 def _footnotes(question: Question, found: dict[str, Any], folder: Path) -> str:
     return (
         f"{found['note']}.\n"
-        "95 %: within a run; of all seeds, Student's t over them. Whoever looks is not asked about.\n"
+        "95 %: within a run; of all seeds, Student's t over them. The observer itself is left out.\n"
         f"results: {folder / f'{question}.json'}"
     )

@@ -25,9 +25,9 @@ def malicious(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Sign a false mean that plants traps or fishes for a class, and see what single pictures that lays open.
+    """Sign a false mean that plants traps or fishes for a class, and see which single pictures that exposes.
 
-    It is played on a perceptron with ReLU, with and without each defence.
+    The model is a perceptron with ReLU; the audit runs with and without each defence.
 
     **Examples**
 
@@ -48,7 +48,7 @@ def malicious(
     console = Console()
     console.print(_table(results))
     notes = (
-        "Isolated: pictures of a batch that a row shows alone; of each, that share of pixels is read.\n"
+        "Isolated: pictures of a batch that one row shows alone. Read: the share of each one's pixels that is read.\n"
         "Fishing: how much of one class's output row is that class's alone (cosine). Chance: honest mean.\n"
         f"95 %: Student's t over {seeds} seeds.\nresults: {folder / 'malicious.json'}"
     )

@@ -71,11 +71,13 @@ def membership(
         typer.Option("--crafted", help="Canaries whose gradients look like nothing else: an upper bound for samples."),
     ] = False,
     losses_only: Annotated[
-        bool, typer.Option("--losses-only", help="Build no gradient of a sample: for models too large for that.")
+        bool, typer.Option("--losses-only", help="Build no gradients of single samples; for models too large for that.")
     ] = False,
     all_attacks: Annotated[
         bool,
-        typer.Option("--all-attacks", help="Let every attack listen, to ask for another one later without training."),
+        typer.Option(
+            "--all-attacks", help="Let every attack listen, so that you can query another one later without training."
+        ),
     ] = False,
     processes: Annotated[
         int | None, typer.Option(min=1, show_default="cores", help="Trainings to run at once.")
@@ -83,7 +85,7 @@ def membership(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Plant canaries, train, and tell from what an observer saw which of them were trained on.
+    """Plant canaries, train, and guess from what an observer saw which of them were trained on.
 
     Canaries must be planted before the training, so a finished run's folder gives its settings and is trained again;
     unless an audit made it (audits/…/runs/eris): then it is only attacked again.

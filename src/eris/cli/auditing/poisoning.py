@@ -33,7 +33,7 @@ def poisoning(
         typer.Option(help="mean, median, trimmed mean, fixed point (default: all); may be given several times."),
     ] = None,
     attackers: Annotated[int, typer.Option(min=1, help="Members that do harm; fewer than half.")] = 2,
-    target: Annotated[int, typer.Option(min=0, help="The class that a backdoor opens to.")] = 0,
+    target: Annotated[int, typer.Option(min=0, help="The class that the backdoor leads to.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each pair; a claim needs ten.")] = 3,
     out: Out = None,
     as_json: Json = False,

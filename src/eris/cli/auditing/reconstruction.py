@@ -54,7 +54,9 @@ def reconstruction(
     together: Annotated[
         bool, typer.Option("--together", help="Match all rounds up to that one together (full batches).")
     ] = False,
-    candidates: Annotated[int, typer.Option(min=2, help="Pictures among which a recovered one is looked for.")] = 100,
+    candidates: Annotated[
+        int, typer.Option(min=2, help="Number of pictures among which to look for a recovered one.")
+    ] = 100,
     option: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="An option of the attacks, e.g. steps=2000.")
     ] = None,

@@ -38,7 +38,7 @@ def sweep(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Repeat an attack along one axis, and draw it; the same again with the same --out goes on where it was.
+    """Repeat an attack along one axis and plot it; the same command with the same --out continues where it stopped.
 
     **Examples**
 

@@ -63,10 +63,10 @@ def runs_footnote(trials: Sequence[Mapping[str, Any]], together: Sequence[Mappin
     if not together:
         seed = trials[0]["seed"]
         return "\n".join(
-            [f"One run (seed {seed}): its intervals are within it. --seeds {_ENOUGH}: over seeds.", *lines]
+            [f"One run (seed {seed}), intervals within it; --seeds {_ENOUGH} gives them over seeds.", *lines]
         )
     seeds = together[0]["seeds"]
-    few = "" if len(seeds) >= _ENOUGH else f" (a statement takes {_ENOUGH})"
+    few = "" if len(seeds) >= _ENOUGH else f" (a claim needs {_ENOUGH})"
     return "\n".join(
         [
             f"Mean over {len(seeds)} seeds{few}, {seeds[0]} to {seeds[-1]}, on which nothing was chosen.",
@@ -81,14 +81,14 @@ def _true_positives(found: Sequence[Mapping[str, Any]], rate: str) -> str:
     parts = [result["true_positives"][rate] for result in found if result["attack"] == attack]
     if any(part["value"] is None for part in parts):
         fewest, needed = min(part["non_members"] for part in parts), parts[0]["needed"]
-        return f"True positives at {rate} false ones: not measurable ({fewest} of {needed} non-members)."
+        return f"True positives at {rate} false positives: not measurable ({fewest} of {needed} non-members)."
     shares = ", ".join(f"{part['value']:.1%}" for part in parts)
-    return f"True positives at {rate} false ones, {attack}: {shares}."
+    return f"True positives at {rate} false positives, {attack}: {shares}."
 
 
 def gaussianity_table(points: Sequence[Mapping[str, Any]]) -> Any:
     """Return a line for each round that was looked at."""
-    columns = ("round", "no Gaussian\nat 5 %", "chance", "C_max\n(nats)", "of moving:\nlargest", "mean",
+    columns = ("round", "not Gaussian\nat 5 %", "chance", "C_max\n(nats)", "of those that\nmove: largest", "mean",
                "weights:\ndeviation", "excess\nkurtosis")  # fmt: skip
     table = _table(columns)
     for point in points:

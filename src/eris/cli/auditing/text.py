@@ -34,11 +34,11 @@ def text(
     ] = None,
     keep: Annotated[str, typer.Option(help="Shares of a shard that compression sends.")] = "1",
     noise: Annotated[str, typer.Option(help="Noise multipliers, with the gradient clipped to its own length.")] = "0",
-    texts: Annotated[int, typer.Option(min=1, help="Texts for each point of the map.")] = 5,
+    texts: Annotated[int, typer.Option(min=1, help="Texts for each point of the grid.")] = 5,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Recover the words of a text from what an aggregator saw of one gradient step, over a map of settings.
+    """Recover the words of a text from what an aggregator saw of one gradient step, over a grid of settings.
 
     **Examples**
 

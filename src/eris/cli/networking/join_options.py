@@ -65,7 +65,8 @@ class FloorOptions:
         int, typer.Option(min=1, help="Send nothing if means of fewer members are published.")
     ] = 3
     require: Annotated[
-        list[str] | None, typer.Option(metavar="TRANSFORM", help="Must be on, e.g. gaussian_noise. Repeatable.")
+        list[str] | None,
+        typer.Option(metavar="TRANSFORM", help="A transform that must be on, e.g. gaussian_noise. Repeatable."),
     ] = None
     share_figures: Annotated[
         bool,
@@ -110,11 +111,12 @@ class BudgetOptions:
         typer.Option(
             metavar="DIR",
             envvar="ERIS_BUDGET",
-            help="Where this member keeps what it spends over all runs (default: its state folder); none: nowhere.",
+            help="Where to record what this member spends over all runs (default: its state folder); none: no record.",
         ),
     ] = None
     max_epsilon: Annotated[
-        float, typer.Option(min=0.0, help="Do not begin if all runs together might spend more than this ε. 0: any.")
+        float,
+        typer.Option(min=0.0, help="Do not begin if all runs together might spend more than this ε. 0: no limit."),
     ] = 0.0
 
 

@@ -35,7 +35,7 @@ class PeerLines:
         match event:
             case RunStarted(rounds=rounds, first_round=first):
                 self._rounds = rounds
-                again = f", going on with round {first}" if first else ""
+                again = f", continuing with round {first}" if first else ""
                 self._say(f"{self._peer} is here (process {os.getpid()}){again}; waiting for the others")
             case VerdictWritten():
                 self._presence = presence_of(event)

@@ -45,7 +45,7 @@ class LocalFederation:
         if (path / _FILE).exists() and _never_began(path):
             _clear(path)
         if (path / _FILE).exists():
-            fix = f"choose another --out, or go on with --resume {path}"
+            fix = f"choose another --out, or continue with --resume {path}"
             raise ConfigError("there is a federation in this folder already", fix=fix, path=path)
         if path.exists() and not path.is_dir():
             raise ConfigError("this is a file, not a folder", fix="choose another --out", path=path)

@@ -21,7 +21,7 @@ def if_one_leaves(status: Overview, name: str, least: int) -> str:
     here = [peer.name for peer in status.peers if peer.name != name and peer.here]
     away = [other for other in others if other not in here]
     if status.ended:
-        return f"the run has ended already ({status.ended}); {name} is taken out of it"
+        return f"the run has ended already ({status.ended}); {name} is removed from it"
     if not status.started:
         return f"the run has not begun; it keeps waiting for all listed peers, and {name} may still come"
     if len(others) < least:
@@ -29,7 +29,7 @@ def if_one_leaves(status: Overview, name: str, least: int) -> str:
         return f"the run ends for everybody after {status.round} of {status.rounds} rounds (exit code 14): {left}"
     if len(here) < least:
         return f"the run waits without {name}: {len(here)} are here, {least} are needed; away: {_named(away)}"
-    return f"the run goes on without {name} from the next round on, with {_named(here)}"
+    return f"the run continues without {name} from the next round, with {_named(here)}"
 
 
 def if_stopped(status: Overview) -> str:

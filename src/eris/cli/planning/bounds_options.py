@@ -24,7 +24,7 @@ class StepOptions:
     smoothness: Annotated[float, typer.Option("--smoothness", "-L", help="L.")] = 1.0
     beta: Annotated[float, typer.Option(help="The theorem's free β > 0.")] = 0.1
     gamma1: Annotated[float, typer.Option(help="Γ₁ of the estimator.")] = 0.0
-    gamma2: Annotated[float | None, typer.Option(help="Γ₂; left out: from samples, batch, G.")] = None
+    gamma2: Annotated[float | None, typer.Option(help="Γ₂ (default: from samples, batch and G).")] = None
     gamma3: Annotated[float, typer.Option(help="Γ₃.")] = 0.0
     gamma4: Annotated[float, typer.Option(help="Γ₄.")] = 0.0
     theta: Annotated[float, typer.Option(help="θ.")] = 1.0
@@ -39,7 +39,7 @@ class StartOptions:
 
     help_panel: ClassVar = "Start and target"
 
-    step: Annotated[float | None, typer.Option(help="Step λ; left out: the largest allowed.")] = None
+    step: Annotated[float | None, typer.Option(help="Step λ (default: the largest allowed).")] = None
     gap: Annotated[float, typer.Option(help="f(x⁰) − f*.")] = 5.0
     reference_error: Annotated[float, typer.Option(help="Mean of ‖∇f_k(x⁰) − s_k⁰‖².")] = 0.0
     estimator_error: Annotated[float, typer.Option(help="Δ⁰.")] = 0.0

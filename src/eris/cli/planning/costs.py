@@ -71,7 +71,7 @@ def _mark(entry: Cost, notes: Notes) -> str:
 
 def _bytes_table(costs: list[Cost], marks: dict[str, str]) -> Table:
     table = make_table(
-        "Bytes a round: a member (↑ ↓ Σ), a node in both roles (↑ ↓)",
+        "Bytes per round: a member (↑ ↓ Σ), a node in both roles (↑ ↓)",
         "method",
         "keeps",
         "member ↑",
@@ -128,7 +128,7 @@ def _print_relay(console: Console, round: Scenario, costs: list[Cost]) -> None:
     if round.fleet.relay is None:
         return
     parts = ", ".join(f"{label_of(entry.method)} {format_bytes(entry.relayed)}" for entry in costs if entry.relayed)
-    console.print(f"The relay takes in, and gives out again, in a round: {parts or 'nothing'}.", soft_wrap=True)
+    console.print(f"Per round the relay receives and passes on: {parts or 'nothing'}.", soft_wrap=True)
 
 
 def _print_control(console: Console, round: Scenario) -> None:
@@ -137,7 +137,7 @@ def _print_control(console: Console, round: Scenario) -> None:
     console.print(
         f"Control plane, at most: plan {size['plan']}, verdict {size['verdict']} ({size['longest_verdict']} if no two "
         f"shards have the same contributors), report {size['report']}, manifest {size['manifest']}; the roster once, "
-        f"{size['roster']}. A round: the coordinator ↑ {size['coordinator_sends']} "
+        f"{size['roster']}. Per round: the coordinator ↑ {size['coordinator_sends']} "
         f"({size['coordinator_sends_at_most']}) ↓ {size['coordinator_hears']}, a peer ↑ {size['peer_sends']} "
         f"↓ {size['peer_hears']}. File descriptors: coordinator {need['coordinator_descriptors']:,}, "
         f"aggregator {need['aggregator_descriptors']:,}. Memory: coordinator {size['coordinator_memory']}, "
@@ -153,7 +153,7 @@ def _print_collusion(console: Console, round: Scenario, methods: list[str]) -> N
         console.print(f"Colluding aggregators see, {label_of(method)}: {parts}", soft_wrap=True)
     if methods:
         console.print(
-            "Counted is the share of an update that others see in a round, of a member that aggregates nothing; one "
-            "that does keeps its own shard to itself, and `eris audit` counts its update without it.",
+            "These shares are for one round and a member that aggregates nothing. One that aggregates keeps its own "
+            "shard to itself, and `eris audit` counts its update without it.",
             soft_wrap=True,
         )

@@ -36,8 +36,8 @@ class FleetOptions:
     audience: Annotated[str, typer.Option(help="Who receives published shards: all, participants.")] = "all"
     shards: Annotated[str, typer.Option(help="Shard sizes: even, or capacity (linear programme).")] = "even"
     replicas: Annotated[int, typer.Option(min=1, max=2, help="Aggregators of each shard, to be compared.")] = 1
-    header: Annotated[int, typer.Option(help="Bytes before every chunk (160 on eris' wire).")] = 0
-    chunk: Annotated[int, typer.Option(help="Bytes of a chunk; 0: one for a message.")] = 0
+    header: Annotated[int, typer.Option(help="Bytes before every chunk (eris uses 160).")] = 0
+    chunk: Annotated[int, typer.Option(help="Bytes per chunk; 0: one chunk per message.")] = 0
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,9 @@ class OutputOptions:
 
     help_panel: ClassVar = "Output"
 
-    as_printed: Annotated[bool, typer.Option("--as-printed", help="By the rules of the paper's tables.")] = False
+    as_printed: Annotated[bool, typer.Option("--as-printed", help="Compute by the rules of the paper's tables.")] = (
+        False
+    )
     panel: Annotated[
         str,
         typer.Option(help="A table of the paper: cnn-dailymail, imdb, cifar-10, mnist or main-text."),

@@ -56,7 +56,7 @@ _PRINTED_NOTES = (
     "Shatter's total is not its upload + download, and r = 3 for CNN/DailyMail where the paper's text says 4.",
     "Ako and Q-DPSGD-1 send and receive in turn, all others at once; Q-DPSGD-1's total is not quantised.",
     "PriPrune is labelled with the rate its cells follow (the paper writes 0.01, 0.05, 0.1 for large models too).",
-    "Downloads of DSC are counted whole. Without --as-printed and --panel come the honest forms.",
+    "Downloads of DSC are counted whole. Leave out --as-printed and --panel for the honest forms.",
 )  # fmt: skip
 
 
