@@ -1,4 +1,4 @@
-"""One round of ERIS by its three real roles, in one process: run it, or step through it with a debugger.
+"""One round of ERIS with its three real roles in one process: run it, or step through it with a debugger.
 
 python examples/one_round.py
 """
@@ -45,4 +45,4 @@ print(f"coordinator  commits {[(entry.shard, entry.hash[:8]) for entry in verdic
 before = roles.members[0].look().copy()
 roles.conclude(verdict)
 for peer, member in roles.members.items():
-    print(f"member {peer}     moves by {member.look() - before} to the digest {member.replica.digest()[:8]}")
+    print(f"member {peer}     moves by {member.look() - before}; its digest is now {member.replica.digest()[:8]}")

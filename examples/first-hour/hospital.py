@@ -11,7 +11,7 @@ from eris.tasks import task_at_home
 
 def task(config, peer):
     """Return the learning problem of this peer: its own samples, the first fifth kept for testing."""
-    del peer  # every hospital has a file of its own, under the same name
+    del peer  # every hospital has its own file, under the same name
     with np.load("patients.npz") as file:
         pictures, labels = file["pictures"].astype(np.float32)[:, None] / 255, file["labels"].astype(np.int64)
     held_out = len(labels) // 5

@@ -1,4 +1,4 @@
-"""A network of one's own: any torch module will do."""
+"""Your own network: any torch module will do."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Play the world: give each hospital named on the command line a file of patients that only it has."""
+"""Set the stage: give each hospital named on the command line a file of patients that only it has."""
 
 import sys
 from pathlib import Path

@@ -29,7 +29,7 @@ max_share = {share:.2f}
 min_aggregators = {least}
 """
 _MASKED = """\
-# Aggregators see sums over many members. With "none", each aggregator would see its part of your update.
+# Aggregators see sums over many members. With "none", each aggregator sees its part of your update.
 masking = "pairs\""""
 _PLAIN = """\
 # Each aggregator sees its part of your update; with four peers or more, "pairs" would show it only sums.

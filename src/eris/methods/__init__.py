@@ -79,7 +79,7 @@ def check_options(config: Config) -> None:
 
 def commented_options() -> str:
     """Return every method's own options as commented-out TOML, for the end of the file that `eris init` writes."""
-    lines = ["", "# The methods' own options, each in a table of its own."]
+    lines = ["", "# The methods' own options, each in its own table."]
     for method in METHODS.usable().values():
         fields = TypeAdapter(method.options).json_schema().get("properties", {})
         if fields:
