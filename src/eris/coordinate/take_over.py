@@ -107,7 +107,7 @@ def require_not_taken_over(federation: FederationFile, credentials: Credentials)
     _learn_from_others(mandates, credentials)
     if (last := mandates.last) is not None and not mandates.is_ours:
         raise ConfigError(
-            f"{last.name} has taken over in term {last.term}, by the votes of "
+            f"{last.name} has taken over in term {last.term}, with the votes of "
             f"{', '.join(vote.voter for vote in last.votes)}: they follow nobody else",
             fix="leave it to that one, or ask for the next term with --take-over",
         )

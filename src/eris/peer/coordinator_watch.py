@@ -101,7 +101,7 @@ class CoordinatorWatch:
     def _turn_to(self, mandate: Mandate, former: str) -> None:
         """Follow who was voted in; whoever was followed before is shown why, if it can be reached."""
         votes = ", ".join(vote.voter for vote in mandate.votes)
-        _LOG.warning("%s coordinates now, in term %d, by the votes of %s", mandate.name, mandate.term, votes)
+        _LOG.warning("%s coordinates now, in term %d, with the votes of %s", mandate.name, mandate.term, votes)
         self._client.turn_to(mandate.name, self._places[mandate.name])
         self._inbox.heard, self._inbox.waiting = time.monotonic(), False
         if former != mandate.name:
