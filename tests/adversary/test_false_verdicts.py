@@ -43,7 +43,7 @@ def test_prevented_a_verdict_that_says_other_than_the_manifest_it_names(
         for name, node in nodes.items():
             place.start(name, node.run)
         for name in place.names:
-            with pytest.raises(Refused, match="than the manifest that it names") as ended:
+            with pytest.raises(Refused, match="from the manifest that it names") as ended:
                 place.wait(name)
             assert ended.value.reason is Reason.WRONG_DIGEST
         assert {name: node.model_digest() for name, node in nodes.items()} == before
@@ -61,7 +61,7 @@ def test_prevented_the_same_bytes_under_another_signed_list_of_contributors() ->
     forged = replace(manifest, contributors=fewer, c=float(member.recipe.scale(member.plan, fewer)), signature="")
     signed = replace(forged, signature=sign_as(manifest.aggregator)(forged.signed_bytes))
     model = member.replica.model.copy()
-    with pytest.raises(Refused, match="not what the verdict committed"):
+    with pytest.raises(Refused, match="not the one that the verdict committed"):
         member.accept_fetched(Published(signed, found.values, found.buffers), verdict)
     assert member.conclude(verdict) is not None  # still lacks it
     assert np.array_equal(member.replica.model, model)
@@ -73,5 +73,5 @@ def test_prevented_the_same_bytes_under_another_signed_list_of_contributors() ->
 def test_prevented_a_verdict_on_fewer_shards_than_the_plan_has() -> None:
     made = world(3)
     verdict = lacking(made, shard=1)
-    with pytest.raises(Refused, match="a verdict on 2 shards"):
+    with pytest.raises(Refused, match="the verdict has 2 shards"):
         made.peers[VICTIM].member.conclude(replace(verdict, shards=verdict.shards[:2]))

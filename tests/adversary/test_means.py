@@ -175,7 +175,7 @@ def test_prevented_an_exclusion_without_a_proof(tmp_path: Path, monkeypatch: pyt
         for name, node in nodes.items():
             place.start(name, node.run)
         for name in place.names:
-            with pytest.raises(Refused, match="shows no proof"):
+            with pytest.raises(Refused, match="without showing a proof"):
                 place.wait(name)
 
 

@@ -122,7 +122,7 @@ def test_a_run_with_canaries_is_attacked_again_without_training(invoke, tmp_path
     assert trained.stat().st_mtime_ns == before
     assert not (tmp_path / "second" / "runs").exists()
     invoke("audit", "membership", *one, "--out", "few")
-    with pytest.raises(ConfigError, match="dot did not listen to this training, only paper, whitened did"):
+    with pytest.raises(ConfigError, match="dot did not observe this training, only paper, whitened did"):
         invoke("audit", "membership", "few/runs/eris", "--out", "fourth", "--attack", "dot")
 
 

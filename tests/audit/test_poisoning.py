@@ -93,7 +93,7 @@ def test_what_cannot_be_is_refused_before_anything_is_trained(tmp_path):
     with pytest.raises(ConfigError, match="would not"):
         audit_poisoning(clipped, tmp_path / "out", PoisoningPlan(), seeds=[1])
     assert not (tmp_path / "out").exists()
-    with pytest.raises(InputError, match="cannot be exchanged"):
+    with pytest.raises(InputError, match="cannot be replaced"):
         audit_poisoning(config, tmp_path / "out", PoisoningPlan(attacks=("backdoor",)), seeds=[1])
 
 

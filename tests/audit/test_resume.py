@@ -139,7 +139,7 @@ def test_other_settings_are_refused(tmp_path):
 def test_a_run_that_is_no_audit_is_left_alone(tmp_path):
     config = configured("method=eris")
     run(config, tmp_path / "runs" / "eris")
-    with pytest.raises(ConfigError, match="something else"):
+    with pytest.raises(ConfigError, match="something other than an audit"):
         audit_membership(config, tmp_path, PLAN)
     assert (tmp_path / "runs" / "eris" / "summary.json").exists()
 

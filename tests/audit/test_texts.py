@@ -166,7 +166,7 @@ def test_an_encoder_that_never_guessed_words_is_refused(tmp_path, encoder):
     network = transformers.AutoModel.from_config(transformers.AutoConfig.from_pretrained(encoder))
     tokenizer_in(tmp_path)
     network.save_pretrained(tmp_path)
-    with pytest.raises(ConfigError, match="not taught to guess hidden words"):
+    with pytest.raises(ConfigError, match="not trained to guess hidden words"):
         filler_of(str(tmp_path))
     taught = transformers.AutoModelForMaskedLM.from_config(network.config)
     taught.save_pretrained(tmp_path)

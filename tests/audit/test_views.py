@@ -153,5 +153,5 @@ def test_observers_that_are_none(text):
 def test_observers_that_cannot_be():
     with pytest.raises(ConfigError, match="no server"):
         Observer("server").vantages(0, range(3), 3, public_root(1), limit=1)
-    with pytest.raises(ConfigError, match="among 3"):
+    with pytest.raises(ConfigError, match="3 aggregators"):
         Observer("coalition", 4).vantages(0, range(3), 5, public_root(1), limit=1)

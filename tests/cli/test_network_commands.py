@@ -133,7 +133,7 @@ def test_a_check_says_which_of_all_is_wrong(grove: Path) -> None:
         there = ("--listen", "127.0.0.1:0", "--advertise", "127.0.0.9")
         said = eris(*join, "--peer", "amber", "--max-share", "0.3", *there, cwd=grove, code=21)
         assert "wrong  listening    the coordinator cannot reach 127.0.0.9" in said
-        assert "wrong  floor        peer 1 would see 50.0% of the update, this member allows 30.0%" in said
+        assert "wrong  floor        peer 1 would see 50.0% of the update, but this member allows 30.0%" in said
         assert "ok     task         100 parameters" in said
         other = Authority.create(grove / "other", "grove")
         said = eris(*join, "--peer", "birch", "--credentials", other.issue("birch"), cwd=grove, code=21)

@@ -133,7 +133,7 @@ def test_another_roster_than_the_plan_cites_is_refused() -> None:
     good, other = roster(0, 1), roster(0, 1, weight=2.0)
     client = Rosters(good)
     client.known[other.digest] = good
-    with pytest.raises(Refused, match="another roster"):
+    with pytest.raises(Refused, match="a roster that its plan does not cite"):
         RosterCache(client).find(other.digest)  # type: ignore[arg-type]
 
 

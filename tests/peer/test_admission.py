@@ -39,7 +39,7 @@ def test_an_address_nobody_can_reach_is_given_no_shard(tmp_path: Path, caplog: p
         place.wait()
     assert {plan.assignment for plan in plans} == {(0, 2)}
     assert "birch cannot be dialled at 127.0.0.2" in caplog.text  # at the coordinator
-    assert "this peer is given no shard" in caplog.text  # at the peer
+    assert "this peer gets no shard" in caplog.text  # at the peer
 
 
 def test_with_too_few_aggregators_the_run_says_so(tmp_path: Path) -> None:

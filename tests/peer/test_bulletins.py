@@ -125,4 +125,4 @@ def test_a_rumour_costs_a_line_in_the_log(tmp_path: Path, caplog: pytest.LogCapt
             place.start(node.settings.name, node.run)
         place.wait()
     assert {node.model_digest() for node in nodes} == {simulated(config, tmp_path / "run")}
-    assert caplog.text.count("that is no bulletin") == 2 * len(nodes)
+    assert caplog.text.count("that is not a bulletin") == 2 * len(nodes)

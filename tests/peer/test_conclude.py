@@ -158,7 +158,7 @@ def test_who_has_left_and_lacks_a_shard_of_its_last_round_ends_as_one_that_left(
             del deadline, stated
             while leaver._book.number("dogwood") is not None:  # until the others have begun a round without it
                 time.sleep(0.01)
-            raise RunStopped("a committed shard cannot be had from anybody", round=verdict.round)
+            raise RunStopped("no peer can supply a committed shard", round=verdict.round)
 
         leaver.fault_points.listener = leave
         for name, node in nodes.items():

@@ -68,7 +68,7 @@ def test_a_peer_whose_initial_model_differs_follows_no_verdict_from_there(
         for node in nodes:
             place.start(node.settings.name, node.run)
         place.wait("birch", "cedar")
-        with pytest.raises(RunStopped, match="nobody can bring this peer up to date"):
+        with pytest.raises(RunStopped, match="no other peer can bring this one up to date"):
             place.wait("amber")
 
 

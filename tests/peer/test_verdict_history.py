@@ -193,4 +193,4 @@ def test_a_peer_without_a_reference_outlasts_a_coordinator_that_does_not_hear_of
         place.close()
         node._admission.ask_for_reference()
     assert node.member.lost_reference
-    assert "did not hear" in caplog.text
+    assert "could not be told" in caplog.text

@@ -156,7 +156,7 @@ def test_what_cannot_be_is_refused_with_the_reason() -> None:
         RingNoise(1.0, 1.0).check(chain())
     with pytest.raises(ConfigError, match="are sent without noise"):
         Federation(Case(buffers=3, encoding=FixedPoint(), noise=RingNoise(1.0, 1.0)))
-    with pytest.raises(ConfigError, match="floats have noise in their chain"):
+    with pytest.raises(ConfigError, match="noise on sums needs fixed point"):
         Federation(Case(buffers=0, noise=RingNoise(1.0, 1.0)))
     with pytest.raises(ConfigError, match="noise multiplier"):
         RingNoise(0.0, 1.0)

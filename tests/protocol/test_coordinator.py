@@ -152,7 +152,7 @@ def test_a_lost_quorum_ends_the_run() -> None:
     made = coordinator()
     for peer in range(3):
         made.gone(peer)
-    with pytest.raises(RunStopped, match="2 of 5 members are here, the quorum is 3"):
+    with pytest.raises(RunStopped, match="2 of 5 members are here, but the quorum is 3"):
         made.plan(0.0)
 
 

@@ -156,5 +156,5 @@ def test_buffers_are_told_from_trainable_values_wherever_a_block_ends() -> None:
 
 def test_a_model_in_too_few_or_too_many_blocks_is_refused() -> None:
     for size in (SPEC.n - 1, SPEC.n + 1):
-        with pytest.raises(SpecError, match="do not have 50 values"):
+        with pytest.raises(SpecError, match="do not add up to 50 values"):
             Replica.start(recipe_of(chain()), in_blocks(np.zeros(size, np.float32)))

@@ -128,7 +128,7 @@ def test_a_plan_names_two_different_peers_for_every_shard() -> None:
     plan = coordinator().plan(0.0)
     assert read_plain(RoundPlan, plain(plan)) == plan
     for wrong in ((0, 2, 0), (1, 2), (1, 2, 9)):
-        with pytest.raises(InputError, match="two peers"):
+        with pytest.raises(InputError, match="two different aggregators"):
             replace(plan, witnesses=wrong)
 
 

@@ -341,7 +341,7 @@ def test_state_moves_on_the_verdict_only() -> None:
     [
         (Floor(min_aggregators=3, min_contributors=1), "2 aggregators"),
         (Floor(max_share=0.4, min_contributors=1), "allows 40.0%"),
-        (Floor(min_contributors=3), "wants 3"),
+        (Floor(min_contributors=3), "requires 3"),
         (Floor(min_contributors=1, transforms=("gaussian_noise",)), "lacks"),
         (Floor(min_contributors=1, max_organisation_share=0.9), "organisation acme"),
     ],

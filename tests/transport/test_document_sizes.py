@@ -68,7 +68,7 @@ def test_memory_that_a_machine_does_not_have_is_refused_with_the_numbers() -> No
     assert link_memory(1000, 50) > link_memory(1000, 50, aggregates=False)
     require_process_memory(1, "this")
     with pytest.raises(
-        ConfigError, match=r"a coordinator needs 1000000000\.0 GB of memory, this process may have .* GB"
+        ConfigError, match=r"a coordinator needs 1000000000\.0 GB of memory, but this process may have only .* GB"
     ):
         require_process_memory(10**18, "a coordinator")
 

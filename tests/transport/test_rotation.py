@@ -51,7 +51,7 @@ def test_what_does_not_hold_is_not_renewed(federation: Any) -> None:
     federation.authority.issue("alice")
     federation.authority.revoke("alice")
     for name in ("alice", "nobody"):
-        with pytest.raises(ConfigError, match="has no certificate that holds"):
+        with pytest.raises(ConfigError, match="has no valid certificate"):
             federation.authority.renew(name)
     assert federation.authority.names() == []
 
@@ -99,7 +99,7 @@ def test_the_old_ca_is_not_retired_while_somebody_needs_it(federation: Any) -> N
     with pytest.raises(ConfigError, match="there is no old CA"):
         federation.authority.retire()
     federation.authority.rotate()
-    with pytest.raises(ConfigError, match="being replaced already"):
+    with pytest.raises(ConfigError, match="already being replaced"):
         Authority(federation.folder).rotate()
     federation.authority.renew("bob")
     with pytest.raises(ConfigError, match="alice would be shut out"):

@@ -171,6 +171,6 @@ def require(attack: MembershipAttack, available: Collection[Need]) -> None:
     if missing := sorted(attack.needs - set(available)):
         possible = ", ".join(name for name, other in ATTACKS.usable().items() if other.needs <= set(available))
         raise ConfigError(
-            f"attack {attack.name} needs {' and '.join(missing)} of the canaries, which are not taken here",
+            f"attack {attack.name} needs {' and '.join(missing)} of the canaries, which this audit does not record",
             fix=f"use one of {possible}" + (", or give --filler" if missing == ["copies"] else ""),
         )

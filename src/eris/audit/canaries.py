@@ -137,8 +137,8 @@ def _of_member(
     count = min(int(samples * share), samples - 1, most or samples)
     if count < _LEAST:
         raise ConfigError(
-            f"a member with {samples} samples has {max(count, 0)} canaries",
-            fix=f"give every member at least {int(_LEAST / share)} samples: {_LEAST} canaries are the least",
+            f"a member with {samples} samples has only {max(count, 0)} canaries",
+            fix=f"give every member at least {int(_LEAST / share)} samples, for {_LEAST} canaries or more",
             key="data.samples",
         )
     places = seed.child("choice").subset(samples, count)

@@ -238,8 +238,8 @@ def _require_known(transforms: Sequence[Transform]) -> None:
     for transform in transforms:
         if type(transform).outgoing is not Transform.outgoing and not isinstance(transform, known):
             raise ConfigError(
-                f"an attacker who knows the method would undo {transform!r}, and this audit does not know how",
-                fix="audit a method whose transforms are eris' own; figures for this one would be too low",
+                f"an attacker who knows the method would undo {transform!r}, but this audit does not know how",
+                fix="audit a method with eris's own transforms; figures for this one would be too low",
                 key="method",
             )
 

@@ -135,7 +135,7 @@ def _train(
     again = (folder / "config.toml").exists()
     result = resume(folder, **options) if again else run(config, folder, **options)
     if not result.finished:
-        raise RunStopped("the training was stopped", fix="run the sweep again: it goes on")
+        raise RunStopped("the training was stopped", fix="run the sweep again: it continues")
 
 
 def _point(number: int, path: Path, seed: Seed) -> dict[str, Any]:

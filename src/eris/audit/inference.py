@@ -145,9 +145,7 @@ def audit_inference(
 
 def _check(config: Config, observer: Observer) -> None:
     if len(config.methods) != 1 or method_by_name(config.methods[0]).exchange is not None:
-        raise ConfigError(
-            "this question is asked of one method with a common model", fix="use --set method=eris", key="method"
-        )
+        raise ConfigError("this audit is for one method with a common model", fix="use --set method=eris", key="method")
     if observer.kind in ("neighbour", "broadcast"):
         raise ConfigError(
             f"{observer} sees no single member's values here", fix="use aggregator, pair, coalition:C, server or wire"
@@ -250,5 +248,5 @@ class _Source:
 def _labels(task: AuditableTask, member: int) -> NDArray[np.int64]:
     labels = np.asarray(cast(Any, task).examples(member)[1])
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise InputError("there are no classes to ask about", fix="ask of a classification")
+        raise InputError("there are no classes to ask about", fix="audit a classification task")
     return labels.astype(np.int64)

@@ -36,7 +36,7 @@ def epsilon_lower_bound(
     It holds for one statistic that was chosen beforehand: a maximum over rounds, members or aggregators breaks it.
     """
     if not 0 <= correct <= guesses <= canaries:
-        raise InputError(f"{correct} right of {guesses} guesses on {canaries} canaries", fix="give m ≥ r ≥ v ≥ 0")
+        raise InputError(f"{correct} of {guesses} guesses on {canaries} canaries are right", fix="give m ≥ r ≥ v ≥ 0")
     if not _refuted(0.0, canaries, guesses, correct, delta, level):
         return 0.0
     low, high = 0.0, _LARGEST_EPSILON

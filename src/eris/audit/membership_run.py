@@ -116,7 +116,7 @@ def finished_audit(folder: Path, attacks: tuple[str, ...]) -> AuditPlan | None:
     heard = facts["attacks"]
     if deaf := [name for name in attacks if name not in heard]:
         raise ConfigError(
-            f"attack {deaf[0]} did not listen to this training, only {', '.join(heard)} did",
+            f"attack {deaf[0]} did not observe this training, only {', '.join(heard)} did",
             fix=f"audit again with --attack {deaf[0]}, or with --all-attacks",
             path=folder,
         )
@@ -200,10 +200,12 @@ class AuditedRun:
         """Take over the scores of the same audit if it was finished; go on with the same audit only."""
         mark = self.folder / _MARK
         if not mark.exists():
-            raise ConfigError("there is something else in this folder", fix="choose another --out", path=self.folder)
+            raise ConfigError(
+                "this folder holds something other than an audit", fix="choose another --out", path=self.folder
+            )
         if json.loads(mark.read_text(encoding="utf-8"))["key"] != self._key:
             raise ConfigError(
-                "there is an audit with other settings in this folder already", fix="choose another --out", path=mark
+                "there is already an audit with other settings in this folder", fix="choose another --out", path=mark
             )
         if not (self.folder / _SCORES).exists() or not (self.folder / _SUMMARY).exists():
             return

@@ -62,7 +62,7 @@ def require_memory(need: AuditMemory) -> None:
     available = _available()
     if available is not None and need.total > available:
         raise ConfigError(
-            f"the audit takes {need} of memory besides the training, and {_sized(available)} are free",
+            f"the audit needs {need} of memory besides the training, but only {_sized(available)} are free",
             fix="use --losses-only, fewer --views, or fewer --canaries",
         )
 

@@ -116,7 +116,7 @@ def load_network(name: str) -> Weights:
 
     manifest = manifest_of(name)
     if manifest is None:
-        raise DataError(f"the network {name} is not here", fix=f"run `eris data get {name}`")
+        raise DataError(f"the network {name} has not been fetched", fix=f"run `eris data get {name}`")
     return cast(Weights, load_file(checked_folder(manifest) / _FILE))
 
 

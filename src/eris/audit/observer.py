@@ -138,7 +138,8 @@ class Observer:
     def _coalitions(self, victim: int, aggregators: Sequence[int], seed: Seed, limit: int) -> list[Vantage]:
         if self.size > len(aggregators):
             raise ConfigError(
-                f"a coalition of {self.size} among {len(aggregators)} aggregators", fix="use a smaller coalition"
+                f"the coalition has {self.size} peers, but there are {len(aggregators)} aggregators",
+                fix="use a smaller one",
             )
         different: dict[frozenset[int], Vantage] = {}
         for draw in range(limit):
@@ -156,7 +157,7 @@ def parse_observer(text: str) -> Observer:
             fix="use aggregator, unmasker, pair, coalition:C, server, neighbour, broadcast or wire",
         )
     if size and int(size) < 1:
-        raise ConfigError("a coalition of nobody sees nothing", fix="use coalition:1 or more")
+        raise ConfigError("the coalition has no members", fix="use coalition:1 or more")
     return Observer(kind, int(size or 1))  # type: ignore[arg-type]
 
 
@@ -181,7 +182,7 @@ def partners_of(config: Config, name: str) -> dict[int, tuple[int, ...]]:
 def _unmaskers(aggregators: Sequence[int], victim: int, partners: Mapping[int, Sequence[int]]) -> list[Vantage]:
     """Return whoever takes pads off a shard, alone: it knows pads and no values, but for what it aggregates itself."""
     if not partners:
-        raise ConfigError("shards are not masked: nobody unmasks", fix="use --observer aggregator")
+        raise ConfigError("shards are not masked, so there is no unmasker", fix="use --observer aggregator")
     helpers = dict.fromkeys(helper for peer in aggregators for helper in partners[peer] if helper != victim)
     return [Vantage((peer,), "own") for peer in helpers] or [Vantage((), "none")]
 
@@ -189,7 +190,7 @@ def _unmaskers(aggregators: Sequence[int], victim: int, partners: Mapping[int, S
 def _pairs(aggregators: Sequence[int], victim: int, partners: Mapping[int, Sequence[int]]) -> list[Vantage]:
     """Return each aggregator with whoever takes the pads off its shards, where the victim is not one of them."""
     if not partners:
-        raise ConfigError("shards are not masked: an aggregator needs nobody", fix="use --observer aggregator")
+        raise ConfigError("shards are not masked, so an aggregator needs no unmasker", fix="use --observer aggregator")
     pairs = [(peer, *partners[peer]) for peer in aggregators if victim not in partners[peer]]
     return [Vantage(peers, "own") for peers in pairs] or [Vantage((), "none")]
 

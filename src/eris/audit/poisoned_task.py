@@ -162,7 +162,7 @@ def _spoiled(task: Task, attack: PoisoningAttack, target: int) -> Any:
         return task
     if not hasattr(task, "tested_on"):
         raise InputError(
-            f"the samples of this task cannot be exchanged for {attack.name}", fix="use sign-flip or scaled"
+            f"this task's samples cannot be replaced, as {attack.name} needs", fix="use sign-flip or scaled"
         )
     own = cast(_SpoilableTask, task)
     places = [own.places(member) for member in range(own.members)]
@@ -215,7 +215,7 @@ def _stamped(task: _SpoilableTask, target: int, *, every: int = 1) -> Change:
     """
     some = np.asarray(task.pool.take(np.arange(min(_LOOKED_AT, len(task.pool))))[0])
     if some.ndim not in (2, 4):
-        raise InputError("these samples cannot carry a trigger: they are no pictures", fix="use another attack")
+        raise InputError("these samples cannot carry a trigger: they are not pictures", fix="use another attack")
     white = some.max()
 
     def change(inputs: Any, targets: Any, indices: Indices) -> tuple[Any, Any]:

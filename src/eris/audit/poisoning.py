@@ -72,7 +72,7 @@ class PoisoningPlan:
             raise ConfigError(f"there is no rule {unknown[0]!r} here", fix=f"use one of {', '.join(RULES)}")
         if not 0 < self.attackers < config.members / 2:
             raise ConfigError(
-                f"{self.attackers} attackers among {config.members} members",
+                f"there are {self.attackers} attackers among {config.members} members",
                 fix="use at least one and fewer than half: no rule holds against more",
                 key="members",
             )
@@ -80,7 +80,7 @@ class PoisoningPlan:
             raise ConfigError("poisoning is audited for one method", fix="use --set method=eris", key="method")
         if with_defaults(config, config.methods[0]).privacy.clip:
             raise ConfigError(
-                "members clip their own updates, and an attacker would not",
+                "privacy.clip is set: members clip their own updates, but an attacker would not",
                 fix="leave privacy.clip out",
                 key="privacy.clip",
             )
@@ -166,7 +166,7 @@ def _known(mark: Path, key: str, config: Config, listeners: Sequence[Listener]) 
     found: dict[str, Any] = json.loads(mark.read_text(encoding="utf-8"))
     if found.pop("key") != key:
         raise ConfigError(
-            "there is a training with other settings in this folder already", fix="choose another --out", path=mark
+            "there is already a training with other settings in this folder", fix="choose another --out", path=mark
         )
     for listener in listeners:
         listener(RunEnded(config.rounds, True, "", 0.0))

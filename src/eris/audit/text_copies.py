@@ -197,7 +197,7 @@ def filler_of(source: str) -> Filler:
     if tokenizer.mask_token is None:
         raise ConfigError(f"{source} has no token for a hidden word", fix=_OTHERS)
     if untaught(source, kind):
-        raise ConfigError(f"{source} was not taught to guess hidden words: its head has no weights", fix=_OTHERS)
+        raise ConfigError(f"{source} was not trained to guess hidden words: its head has no weights", fix=_OTHERS)
     return MaskFiller(loaded_text_model(source, kind), tokenizer)
 
 

@@ -120,7 +120,7 @@ class AddressBook:
             raise Refused(
                 Reason.BAD_SIGNATURE,
                 f"the address book has an address of {record.name} that {record.name} {what}",
-                fix="the coordinator is not honest; nothing is sent there",
+                fix="nothing is sent there; the coordinator is not honest",
                 peer=peer,
             )
         with self._lock:

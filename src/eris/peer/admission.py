@@ -92,7 +92,7 @@ class Admission:
         if not answer.dialled and self._settings.reachable:
             ways = [place for place in (self._address(), *self._settings.relays) if place is not None]
             _LOG.warning(
-                "this peer is given no shard: %s cannot be dialled, or it is not meant to aggregate",
+                "this peer gets no shard: %s cannot be dialled, or the peer is not meant to aggregate",
                 ", ".join(map(address_text, ways)),
             )
         if under_way is not None and follows:
@@ -104,7 +104,7 @@ class Admission:
         try:
             self.join()
         except (LinkClosed, LinkTimeout) as error:
-            _LOG.warning("the coordinator did not hear that this peer has no reference: %s", error)
+            _LOG.warning("the coordinator could not be told that this peer has no reference: %s", error)
 
     def say_where_we_stand(self) -> None:
         """Join again, however often that fails, until the coordinator has heard it or the run is over."""
@@ -113,11 +113,11 @@ class Admission:
                 self.join()
                 break
             except Refused as refused:  # we were excluded: nobody waits for us, but we may see the end
-                _LOG.warning("the coordinator does not want to hear where we stand: %s", refused)
+                _LOG.warning("the coordinator refuses this peer's position: %s", refused)
                 break
             except (LinkClosed, LinkTimeout) as error:
                 self._inbox.require_patience(self._member.round)
-                _LOG.info("the coordinator did not hear where we stand: %s", error)
+                _LOG.info("the coordinator could not be told this peer's position: %s", error)
                 self._inbox.closed.wait(0.5)
 
     def stop(self) -> None:
@@ -131,7 +131,7 @@ class Admission:
         try:
             self._client.leave(seconds=2.0)
         except ErisError as error:
-            _LOG.info("could not say goodbye: %s", error)
+            _LOG.info("the coordinator could not be told that this peer leaves: %s", error)
 
     def _remember_reference(self) -> None:
         """Stand by our reference again if we stand where we were told to forget it: the run may have gone back."""

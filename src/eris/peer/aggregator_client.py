@@ -420,7 +420,7 @@ class AggregatorClient:
         try:
             receipt = framing.receive_receipt(link, deadline, self.peer)
         except Refused as refusal:
-            _LOG.warning("round %d: peer %d refused our part: %s", upload.round, self.peer, refusal)
+            _LOG.warning("round %d: peer %d refused this member's contribution: %s", upload.round, self.peer, refusal)
             self._look_at(refusal)
             return refusal.reason
         self._fault_points("receipt", round=upload.round, shard=upload.shard)
@@ -456,7 +456,7 @@ class AggregatorClient:
                 raise Refused(Reason.WRONG_SHARD, "this peer unmasks nothing", shard=cut.shard)
             framing.send_unmasking(link, self._unmask(cut, delivery.deadline), delivery.deadline)
         except Refused as refusal:
-            _LOG.warning("round %d: peer %d: a cut is not answered: %s", delivery.plan.round, self.peer, refusal)
+            _LOG.warning("round %d: peer %d: its cut is refused: %s", delivery.plan.round, self.peer, refusal)
             framing.send_refusal(link, refusal, delivery.deadline)
 
     def _kept(self) -> StreamLink | None:
@@ -485,7 +485,7 @@ class AggregatorClient:
             except LinkError as error:
                 failure = error
                 if len(ways) > 1:
-                    _LOG.info("peer %d: %s leads nowhere now: %s", self.peer, name, error)
+                    _LOG.info("peer %d: %s cannot be reached now: %s", self.peer, name, error)
                 continue
             self._way = name
             return self._link
@@ -617,7 +617,7 @@ class AggregatorClients:
         try:
             self.to(peer).accuse(proof, until)
         except (LinkError, Refused) as error:
-            _LOG.info("peer %d was not shown the proof: %s", peer, error)
+            _LOG.info("peer %d could not be shown the proof: %s", peer, error)
         finally:
             self._clients[peer].close()
 

@@ -87,7 +87,7 @@ class Allegiance:
         if not self.promise.allows(term, candidacy):
             raise Refused(
                 Reason.WRONG_EPOCH,
-                f"{name} asks for term {term}, but this peer has promised itself in term {self.promise.term}",
+                f"{name} asks for term {term}, but this peer is already committed in term {self.promise.term}",
                 fix="ask for a higher term: `eris coordinator --take-over` does",
                 peer=self._credentials.name,
             )
@@ -100,8 +100,8 @@ class Allegiance:
         if any(vote.seat != self._seat for vote in own):
             raise Refused(
                 Reason.WRONG_RUN,
-                f"the mandate of {mandate.name} for term {mandate.term} is of an earlier run of this federation",
-                fix="remove the --state of whoever shows it",
+                f"the mandate of {mandate.name} for term {mandate.term} is from an earlier run of this federation",
+                fix="remove the --state folder of the coordinator that shows it",
                 peer=self._credentials.name,
             )
 
@@ -112,7 +112,7 @@ class Allegiance:
         term = term_of(document.epoch)
         if term < self.promise.term:
             _LOG.warning(
-                "round %d of term %d is not answered: this peer has promised itself in term %d",
+                "round %d of term %d is not answered: this peer is already committed in term %d",
                 document.round,
                 term,
                 self.promise.term,
@@ -128,7 +128,7 @@ class Allegiance:
         if plan.round < base.rounds or (plan.round == base.rounds and plan.chain != base.verdict):
             raise Refused(
                 Reason.WRONG_CHAIN,
-                f"{mandate.name} goes on from another verdict than the last one that its voters hold",
+                f"{mandate.name} does not continue from the last verdict that its voters hold",
                 fix="it is not honest, or its journal is damaged: let another standby take over",
                 round=plan.round,
             )
@@ -182,7 +182,7 @@ class Allegiance:
             self._adopted, self._seat = int(kept["adopted"]), str(kept["seat"])
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
-                f"what this peer promised cannot be read: {error}",
-                fix="restore the file; who forgets a promise may follow two coordinators",
+                f"this peer's promises cannot be read: {error}",
+                fix="restore the file: a peer that forgets its promises may follow two coordinators",
                 path=self._path,
             ) from None

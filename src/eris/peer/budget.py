@@ -64,7 +64,7 @@ class RunSpent:
 
     def __post_init__(self) -> None:
         if self.unit not in get_args(Unit) or self.adjacency not in get_args(Adjacency) or self.sent < 0:
-            raise ValueError("no account of a run")
+            raise ValueError("it does not hold an account of a run")
 
     @property
     def counts(self) -> int:
@@ -246,8 +246,8 @@ def _read(path: Path) -> RunSpent:
         return RunSpent(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"what a run has cost cannot be read: {error}",
-            fix="restore the file; who removes it forgets what was spent",
+            f"the record of what a run has cost cannot be read: {error}",
+            fix="restore the file: without it, what was spent would be forgotten",
             path=path,
         ) from None
 

@@ -119,7 +119,7 @@ class CatchUp:
         if verdict.state and stated not in ("", verdict.state):
             raise CheckpointError(
                 "this peer's model is not the one that most others hold",
-                fix="look for who gave it a snapshot; remove its checkpoint folder and start again",
+                fix="find out which peer gave it a snapshot; remove its checkpoint folder and start again",
                 peer=self._name,
                 round=verdict.round,
             )
@@ -130,7 +130,7 @@ class CatchUp:
             with self.stepping:
                 missing = self._member.conclude(verdict)
             if missing is not None:
-                raise RunStopped("a committed shard cannot be had from anybody", round=verdict.round)
+                raise RunStopped("no peer can supply a committed shard", round=verdict.round)
 
     def _fetch_missing(self, missing: Missing, verdict: Verdict, deadline: float) -> None:
         """Ask one peer after another: who stays silent uses up its own time, and none of the others'."""
@@ -143,11 +143,13 @@ class CatchUp:
                 try:
                     published = self._clients.to(peer).fetch(digest, verdict.round, until)
                     if published.manifest.shard != shard:
-                        raise Refused(Reason.WRONG_SHARD, f"shard {published.manifest.shard} came", peer=peer)
+                        raise Refused(
+                            Reason.WRONG_SHARD, f"another shard came, number {published.manifest.shard}", peer=peer
+                        )
                     self._member.accept_fetched(published, verdict)
                     break
                 except (LinkError, Refused) as error:
-                    _LOG.info("shard %d is not to be had from peer %d: %s", shard, peer, error)
+                    _LOG.info("shard %d cannot be fetched from peer %d: %s", shard, peer, error)
 
     def verdict_of(self, plan: RoundPlan) -> Verdict | None:
         """Return a round's verdict as the coordinator's journal has it; None if the run went another way."""
@@ -170,8 +172,8 @@ class CatchUp:
                 time.sleep(_PAUSE)  # others may come back with more, or the run go back to what there is
             else:
                 raise RunStopped(
-                    "nobody can bring this peer up to date",
-                    fix="start it again when others are there",
+                    "no other peer can bring this one up to date",
+                    fix="start it again when others are reachable",
                     peer=self._name,
                     round=self._member.round,
                 )
@@ -201,9 +203,9 @@ class CatchUp:
             with self.stepping:
                 found = self.checkpoints.restore(self._member, self._training, round)
             if found and not self.strayed():
-                _LOG.warning("the run went back: this peer goes on from round %d", round)
+                _LOG.warning("the run went back: this peer continues from round %d", round)
                 return
-        _LOG.warning("the run went back behind all that this peer kept: it begins anew")
+        _LOG.warning("the run went back beyond everything that this peer kept: it starts afresh")
         with self.stepping:
             self._training.begin_anew()
 
@@ -282,9 +284,9 @@ class CatchUp:
             return False
         raise Refused(
             Reason.WRONG_DIGEST,
-            f"our initial model differs from the one that the coordinator names, which {have} of {len(plan.roster)} "
-            "peers have: more than half must",
-            fix="use the same versions of what makes the model everywhere, or the same file of weights",
+            f"this peer's initial model is not the one that the coordinator names, which {have} of {len(plan.roster)} "
+            "peers have (more than half must)",
+            fix="build the model with the same library versions everywhere, or from the same file of weights",
             peer=self._name,
         )
 

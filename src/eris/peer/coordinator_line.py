@@ -61,7 +61,7 @@ def _allegiance(federation: FederationFile, credentials: Credentials, settings: 
         return None
     if settings.folder is None:
         raise ConfigError(
-            "this federation lists standbys, and this peer has no folder to keep verdicts and promises in",
+            "this federation lists standbys, but this peer has no folder in which to keep verdicts and promises",
             fix="give it one (--out)",
             peer=settings.name,
         )

@@ -148,7 +148,8 @@ class FederationFile:
             )
         if strangers := set(settings.aggregators) - set(settings.peers):
             raise ConfigError(
-                f"{', '.join(sorted(strangers))} may aggregate, but is not a peer", key="federation.aggregators"
+                f"{', '.join(sorted(strangers))} may aggregate, but is not listed as a peer",
+                key="federation.aggregators",
             )
 
     @property
@@ -293,7 +294,7 @@ def load_federation(path: Path) -> FederationFile:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", fix="give the path of FEDERATION.toml") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {error}", fix="fix that line") from None
+        raise ConfigError(f"{path} is not TOML: {error}", fix="correct that line") from None
     settings = data.pop("federation", None)
     if not isinstance(settings, dict):
         raise ConfigError("there is no table [federation]", fix="see docs/first-hour.md for an example", path=path)

@@ -69,7 +69,7 @@ def pool_for(recipe: Recipe, settings: NodeSettings, *, members: int, in_blocks:
     if need:
         what = f"a model of {recipe.spec.n:,} values, with vectors longer than {settings.spill_above:,} bytes in files,"
         require_room(sum(need.values()), settings.folder, what=what)
-        _LOG.info("%.1f GB of disk hold what is too long for memory: %s", sum(need.values()) / 1e9, need)
+        _LOG.info("%.1f GB on disk are used for what is too long for memory: %s", sum(need.values()) / 1e9, need)
         if settings.folder is not None:
             settings.folder.mkdir(parents=True, exist_ok=True)
     return BufferPool(settings.folder, above=settings.spill_above)

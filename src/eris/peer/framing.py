@@ -239,7 +239,7 @@ def receive_receipt(link: Link, deadline: float, aggregator: int = 0) -> Receipt
     """Return the receipt for what was sent first and has none yet; a refusal becomes the error it is."""
     frame = _expect(link, Kind.RECEIPT, deadline)
     if frame.total > _LONGEST_SIGNATURE:
-        raise Refused(Reason.MALFORMED, f"a receipt of {frame.total} bytes", peer=link.peer.name)
+        raise Refused(Reason.MALFORMED, f"a receipt has {frame.total} bytes, which is too long", peer=link.peer.name)
     said = _receive_document(link, frame, deadline) if frame.total else b""
     return Receipt(frame.plan.hex(), frame.member, frame.shard, aggregator, said.hex())
 
@@ -257,7 +257,9 @@ def receive_manifest(link: Link, deadline: float, *, round: int, on_cut: OnCut |
         frame = receive_header(link, deadline)
     manifest = Manifest.decode(_receive_document(link, _expected(link, frame, Kind.MANIFEST, deadline), deadline))
     if manifest.round != round:  # the other side does not choose which layout we spend time on
-        raise Refused(Reason.WRONG_ROUND, f"published in round {manifest.round}, not {round}", peer=link.peer.name)
+        raise Refused(
+            Reason.WRONG_ROUND, f"the shard was published in round {manifest.round}, not {round}", peer=link.peer.name
+        )
     return manifest
 
 
@@ -304,7 +306,7 @@ def receive_snapshot(
     """Return a snapshot whose vectors have the expected names and sizes."""
     head = decode(_SnapshotHead, _receive_document(link, _expect(link, Kind.SNAPSHOT, deadline), deadline))
     if head.sizes != expected:
-        raise Refused(Reason.WRONG_SPEC, "the snapshot is of another model", peer=link.peer.name)
+        raise Refused(Reason.WRONG_SPEC, "the snapshot is of a different model", peer=link.peer.name)
     state = {name: (pool or BufferPool()).vector(size) for name, size in sorted(expected.items())}
     for value in state.values():
         _receive_payload(link, Kind.SNAPSHOT, value.view(np.uint8), deadline)
@@ -362,7 +364,7 @@ def _expected(link: Link, frame: Header, kind: Kind, deadline: float) -> Header:
             raise RefusedUnderPlan(refusal.reason, refusal.what, refusal.seal, peer=link.peer.name)
         raise Refused(refusal.reason, refusal.what, peer=link.peer.name)
     if frame.kind is not kind:
-        raise Refused(Reason.MALFORMED, f"{frame.kind.name} came, {kind.name} was expected", peer=link.peer.name)
+        raise Refused(Reason.MALFORMED, f"{frame.kind.name} came, but {kind.name} was expected", peer=link.peer.name)
     return frame
 
 
@@ -372,7 +374,9 @@ def _receive_payload(link: Link, kind: Kind, payload: Bytes, deadline: float) ->
     while start < total or total == 0:
         frame = _expect(link, kind, deadline)
         if frame.total != total or frame.offset != start:
-            raise Refused(Reason.WRONG_SIZE, f"byte {frame.offset} of {frame.total}, {start} of {total} is expected")
+            raise Refused(
+                Reason.WRONG_SIZE, f"byte {frame.offset} of {frame.total} came, but {start} of {total} is expected"
+            )
         link.receive_into(payload[start : start + frame.length].data, deadline=deadline)
         start += frame.length
         if total == 0:
@@ -385,7 +389,7 @@ def _send_document(link: Link, kind: Kind, data: bytes, deadline: float, *, more
 
 def _receive_document(link: Link, frame: Header, deadline: float) -> bytes:
     if frame.length != frame.total or frame.total > LONGEST_DOCUMENT:
-        raise Refused(Reason.MALFORMED, f"a document of {frame.total} bytes", peer=link.peer.name)
+        raise Refused(Reason.MALFORMED, f"a document has {frame.total} bytes, which is too long", peer=link.peer.name)
     data = bytearray(frame.length)
     link.receive_into(memoryview(data), deadline=deadline)
     return bytes(data)

@@ -37,8 +37,8 @@ class Inbox:
         elif self.failure is None:
             self.failure = Refused(
                 Reason.NO_ROOM,
-                f"{_MOST:,} bulletins wait here, and the coordinator does not stop",
-                fix="see what it does; this peer goes on where it was when started again",
+                f"{_MOST:,} bulletins are waiting, and the coordinator keeps sending",
+                fix="check the coordinator; started again, this peer continues where it was",
                 peer=self._settings.name,
             )
 
@@ -61,7 +61,7 @@ class Inbox:
         if time.monotonic() >= self.heard + self._settings.patience:
             raise RunStopped(
                 f"no word from the coordinator for {self._settings.patience:g} s",
-                fix="see whether it runs (`eris status`); this peer goes on where it was when started again",
+                fix="check with `eris status` that it runs; started again, this peer continues where it was",
                 peer=self._settings.name,
                 round=round,
             )

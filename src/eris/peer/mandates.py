@@ -45,7 +45,7 @@ class Mandates:
             if known.candidacy.digest != mandate.candidacy.digest:
                 raise Refused(
                     Reason.EQUIVOCATION,
-                    f"two mandates for term {mandate.term}: of {known.name} and of {mandate.name}",
+                    f"there are two mandates for term {mandate.term}, of {known.name} and of {mandate.name}",
                     fix="somebody voted twice; compare the votes in both, and revoke its certificate",
                 )
             return False
@@ -69,7 +69,7 @@ class Mandates:
             is_signed=self.is_signed,
         )
         if not self._credentials.vouches_for(candidacy.certificate, candidacy.name):
-            raise Refused(Reason.BAD_SIGNATURE, f"the certificate of {candidacy.name} does not hold any more")
+            raise Refused(Reason.BAD_SIGNATURE, f"the certificate of {candidacy.name} is no longer valid")
 
     def require_vote(self, vote: Vote, candidacy: Candidacy) -> None:
         """Refuse a vote that does not count for a candidacy."""
@@ -111,7 +111,7 @@ class Mandates:
         term = self.last.term if self.last is not None else 0
         if not (self.is_ours if term else self._credentials.name == COORDINATOR):
             raise ConfigError(
-                f"{self.name_of(term)} coordinates in term {term}, and not {self._credentials.name} with this key",
+                f"{self.name_of(term)} coordinates in term {term}, not {self._credentials.name} with this key",
                 fix="ask the listed peers for the next term: `eris coordinator --take-over`",
             )
 

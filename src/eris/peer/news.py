@@ -100,7 +100,7 @@ class NewsReader:
                 try:
                     self._credentials.adopt_revocations(certificates)
                 except ConfigError as error:
-                    _LOG.error("the coordinator shows a list of revoked certificates that is none: %s", error)
+                    _LOG.error("the coordinator shows a revocation list that is not valid: %s", error)
             case RoundsDone(plan, book=edition):
                 self._learn_addresses(plan, edition)
             case RunCourse(state, why):  # whatever the thread that plays is waiting for
@@ -179,10 +179,10 @@ class NewsReader:
                 self._client.report(Kept(verdict))
                 return
             except LinkError as error:
-                _LOG.info("the coordinator did not hear that a verdict is kept: %s", error)
+                _LOG.info("the coordinator could not be told that a verdict is kept: %s", error)
                 self._inbox.closed.wait(0.5)
             except ErisError as error:
-                _LOG.warning("the coordinator does not want to hear that a verdict is kept: %s", error)
+                _LOG.warning("the coordinator refuses to hear that a verdict is kept: %s", error)
                 return
 
     def _is_to_be_followed(self, bulletin: Bulletin) -> bool:
@@ -211,7 +211,7 @@ class NewsReader:
                 _LOG.warning("the roster of a plan could not be fetched: %s", error)
                 self._inbox.closed.wait(0.5)
             except ErisError as error:
-                _LOG.error("the coordinator said something that is no bulletin: %s", error)
+                _LOG.error("the coordinator sent something that is not a bulletin: %s", error)
                 return None
         return None
 

@@ -125,11 +125,11 @@ def _made(given: str | MakeTask, config: Config, peer: int) -> Task:
     except Exception as error:
         raise TaskError(
             f"{name}(config, {peer}) failed: {type(error).__name__}: {error}",
-            fix="it is called with the configuration and this peer's number",
+            fix="correct it: it is called with the configuration and this peer's number",
         ) from error
     asked = [_IN_BLOCKS.get(name, name) for name in _ASKED] if isinstance(task, BlockTask) else _ASKED
     if lacking := [name for name in asked if not hasattr(task, name)]:
-        raise TaskError(f"what {name} returned has no {', '.join(lacking)}", fix="see eris.Task for what a task does")
+        raise TaskError(f"what {name} returned has no {', '.join(lacking)}", fix="add what eris.Task asks for")
     return task
 
 
@@ -138,7 +138,7 @@ def _check_method(config: Config, *, own: bool) -> None:
     method = method_by_name(config.methods[0])
     if method.exchange is not None:
         raise ConfigError(
-            f"{method.name} has an exchange of its own, which only `eris run` plays", fix="use eris", key="method"
+            f"{method.name} has its own exchange, which only `eris run` supports", fix="use eris", key="method"
         )
     if own and method.with_defaults(config.for_method(method.name)).privacy.unit == "sample":
         raise ConfigError(

@@ -161,7 +161,7 @@ class PeerFolder:
         if (facts["federation"], facts["peer"]) != (self._federation.digest, self._peer):
             raise CheckpointError("the checkpoint belongs to another run", fix="give another --out", path=self.path)
         if checkpoint.round > len(self._written):
-            _LOG.warning("verdicts.jsonl is damaged and ends before round %d: a replay ends there", len(self._written))
+            _LOG.warning("verdicts.jsonl is damaged before round %d: a replay ends there", len(self._written))
         member.restore(Snapshot(checkpoint.round, facts["chain"], dict(checkpoint.arrays)))
         for name, value in _named("private.", checkpoint.arrays, member.private):
             copy_over(value, member.private[name])
@@ -192,7 +192,7 @@ class PeerFolder:
                 raise
             raise DiskError(
                 f"{self.path / name} cannot be written: {error.strerror}",
-                fix="make room there and start this peer again: it goes on from its last checkpoint",
+                fix="make room there and start this peer again: it continues from its last checkpoint",
             ) from error
 
 

@@ -158,8 +158,8 @@ class RoundPlayer:
             self._emit(MemberTrained(plan.round, me, *what))
             for shard in self._member.unsent:
                 _LOG.warning(
-                    "round %d: our part of shard %d stays here: with what its aggregator has of updates from this "
-                    "state, it would see more than our floor allows",
+                    "round %d: nothing is sent to shard %d: with what its aggregator has of updates from this "
+                    "state, it would see more than this member's floor allows",
                     plan.round,
                     shard,
                 )
@@ -203,7 +203,7 @@ class RoundPlayer:
         try:
             self._aggregator.receive(upload, self._member.peer)
         except Refused as refusal:
-            _LOG.warning("round %d: our own part: %s", upload.round, refusal)
+            _LOG.warning("round %d: this peer's own contribution: %s", upload.round, refusal)
             if refusal.reason is Reason.CONFLICT:
                 self._member.disown()
             return False
@@ -219,7 +219,7 @@ class RoundPlayer:
             else:
                 self._member.second(outcome.manifest)
         except Refused as refusal:  # too late; or we are not in our own address book, as it could not be fetched
-            _LOG.warning("round %d: our own shard %d: %s", plan.round, shard, refusal)
+            _LOG.warning("round %d: this peer's own shard %d: %s", plan.round, shard, refusal)
             self._member.withhold(Withheld(plan.digest, shard, self._member.peer, refusal.reason))
 
     def _hold_results(
@@ -279,7 +279,9 @@ class RoundPlayer:
             _LOG.error(what, signed.round, result.peer, result.shard)
         if signed is not None and (lie := self._member.broken(signed, result.receipt)) is not None:
             self._reporter.accuse(lie)
-            raise Refused(Reason.FALSE_MANIFEST, "our contribution was acknowledged and left out", shard=result.shard)
+            raise Refused(
+                Reason.FALSE_MANIFEST, "this member's contribution was acknowledged but left out", shard=result.shard
+            )
         if result.manifest is not None:
             self._member.second(result.manifest)
         if result.published is not None:
@@ -315,7 +317,7 @@ class RoundPlayer:
         try:
             self._witness.require_guilty(plan, verdict, self._reporter.lies_of)
         except LinkError as error:
-            _LOG.warning("round %d: why somebody is excluded could not be asked: %s", plan.round, error)
+            _LOG.warning("round %d: the proof for an exclusion could not be fetched: %s", plan.round, error)
 
     def _step(self, verdict: Verdict, deadline: float, stated: str) -> bool:
         """Follow the verdict; False if somebody's snapshot took us past it: nobody gave us what it committed."""

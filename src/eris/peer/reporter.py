@@ -37,14 +37,16 @@ class Reporter:
                 self._client.report(outcome.manifest)
                 self._fault_points("manifest", round=round)
         except ErisError as error:
-            _LOG.warning("the coordinator did not hear of a shard: %s", error)
+            _LOG.warning("the coordinator could not be told of a shard: %s", error)
 
     def sit_out(self, plan: RoundPlan) -> None:
         """Say that we send nothing in this round: the aggregators would wait for it in vain."""
         try:
             self._client.report(Idle(plan.digest))
         except ErisError as error:
-            _LOG.warning("round %d: nobody heard that this member sends nothing: %s", plan.round, error)
+            _LOG.warning(
+                "round %d: the coordinator could not be told that this member sends nothing: %s", plan.round, error
+            )
 
     def report(self, plan: RoundPlan) -> str:
         """Say what we hold, again and again if it does not arrive; return what was said of our replica."""
@@ -79,14 +81,14 @@ class Reporter:
         try:
             self._client.report(signed)
         except ErisError as error:
-            _LOG.info("the coordinator says of a false manifest: %s", error)
+            _LOG.info("the coordinator's answer about a false manifest: %s", error)
 
     def show_key(self, shown: ShownKey) -> bool:
         """Show our next mask key; False if the coordinator did not hear it, or has it already."""
         try:
             self._client.report(NewKey(shown))
         except ErisError as error:
-            _LOG.info("the coordinator says of our next mask key: %s", error)
+            _LOG.info("the coordinator's answer about this peer's next mask key: %s", error)
             return False
         return True
 

@@ -86,7 +86,9 @@ def build_roles(
 def _standing(member: Member, plan: RoundPlan) -> str:
     """Return the digest of what members train from under a plan, if we stand before it ourselves."""
     if (plan.round, plan.chain) != (member.round, member.chain):
-        raise Refused(Reason.WRONG_CHAIN, "this peer does not stand where the plan begins", round=plan.round)
+        raise Refused(
+            Reason.WRONG_CHAIN, "this peer's state is not the one that the plan starts from", round=plan.round
+        )
     return member.standing()
 
 

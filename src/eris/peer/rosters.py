@@ -40,7 +40,7 @@ class RosterCache:
                 answer = self._client.fetch(RosterRequest(digest, base), RosterAnswer)
                 roster = Roster.decode(answer.roster) if answer.change is None else self._changed(answer)
                 if roster.digest != digest:
-                    raise Refused(Reason.WRONG_DIGEST, "the coordinator sent another roster than its plan cites")
+                    raise Refused(Reason.WRONG_DIGEST, "the coordinator sent a roster that its plan does not cite")
                 self._known[digest] = roster
             self._known.move_to_end(digest)
             while len(self._known) > _KEEP:
@@ -50,7 +50,9 @@ class RosterCache:
     def _changed(self, answer: RosterAnswer) -> Roster:
         assert answer.change is not None
         if (base := self._known.get(answer.change.base)) is None:
-            raise Refused(Reason.WRONG_DIGEST, "the coordinator sent a difference from a roster that is not ours")
+            raise Refused(
+                Reason.WRONG_DIGEST, "the coordinator sent a difference from a roster that this peer does not have"
+            )
         return base.changed(answer.change)
 
 

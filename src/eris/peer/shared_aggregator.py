@@ -169,7 +169,7 @@ class SharedAggregator:
         while True:
             with self._changed:
                 if gone():
-                    raise Refused(Reason.LATE, "who asked has gone", shard=shard)
+                    raise Refused(Reason.LATE, "the peer that asked has gone", shard=shard)
                 if (found := self._found(plan, shard)) is not None:
                     return found
                 wait = min(deadline, self._aggregator.next_due) - time.monotonic()

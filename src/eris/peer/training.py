@@ -112,7 +112,7 @@ class Training:
         seconds = time.perf_counter() - began
         uploads = self._member.contribute(result, scores)
         if (cut := self._member.limited).values:
-            _LOG.warning("%d values were cut by the limit of fixed point; %g would have cut none", *cut)
+            _LOG.warning("the fixed-point limit cut %d values; a limit of %g would have cut none", *cut)
         return Trained(result.samples, result.steps, result.loss, seconds, uploads, result.metrics, cut.values)
 
     def _result(self, plan: RoundPlan) -> LocalResult | BlockResult:

@@ -35,7 +35,7 @@ class VerdictHistory:
                 self._inbox.require_patience(round)
                 if self._inbox.has_end() or self._inbox.closed.wait(_PAUSE):
                     raise
-                _LOG.info("the coordinator cannot be asked for round %d: %s", round, error)
+                _LOG.info("round %d could not be fetched from the coordinator: %s", round, error)
 
     def sealed_since(self, round: int) -> list[SealedRound]:
         """Return the same with the seals; ask once."""

@@ -111,7 +111,7 @@ class Witness:
         require_proof(proof, self._credentials.issued, self._names)
         with self._lock:
             if proof.first.seal.run != self._run:
-                raise Refused(Reason.WRONG_RUN, "a proof about another run")
+                raise Refused(Reason.WRONG_RUN, "the proof is about another run")
             if self.proof is None:
                 self.proof = proof
                 _LOG.error("%s", proof)
@@ -142,7 +142,7 @@ class Witness:
             if not self._guilty & set(owners):
                 raise Refused(
                     Reason.WRONG_PLAN,
-                    f"the coordinator excludes an aggregator of shard {entry.shard} and shows no proof",
+                    f"the coordinator excludes an aggregator of shard {entry.shard} without showing a proof",
                     fix="the coordinator is not honest",
                     round=verdict.round,
                 )
@@ -184,7 +184,7 @@ class Witness:
         )
         if hides or seal.when < self.last.seal.when:
             _LOG.error(
-                "the plan of epoch %d, round %d is not answered: one of epoch %d, round %d was heard here",
+                "the plan of epoch %d, round %d is not answered: this peer has already seen one of epoch %d, round %d",
                 *(*seal.when, *self.last.seal.when),
             )
             return True

@@ -131,7 +131,7 @@ class Aggregator:
         with self._counted():
             shard = self._admit(header, sender)
             if shard.headers.get(header.member, header) != header:
-                raise Refused(Reason.CONFLICT, "another header came before", **_place(header))
+                raise Refused(Reason.CONFLICT, "a different header came before", **_place(header))
             memory = shard.staging.room(header.member, start, stop, total=header.total)
             shard.headers[header.member] = header
             return memory
@@ -213,16 +213,16 @@ class Aggregator:
         where: dict[str, Any] = {"peer": sender, "shard": shard.number if shard else -1}
         with self._counted():
             if plan is None or shard is None or shard.total is None:
-                raise Refused(Reason.WRONG_PLAN, "pads for a cut that was not made here", **where)
+                raise Refused(Reason.WRONG_PLAN, "the pads are for a cut that was not made here", **where)
             if sender != answer.unmasker or sender not in plan.unmaskers_of(shard.number):
                 raise Refused(Reason.WRONG_SHARD, "this peer does not unmask the shard", **where)
             if not self._verify(sender, answer.signed_bytes, answer.signature):
                 raise Refused(Reason.BAD_SIGNATURE, "the pads are not signed by their unmasker", **where)
             if answer.pads.sizes != Pads(*shard.total).sizes:
-                raise Refused(Reason.WRONG_SIZE, f"pads of {answer.pads.sizes} words", **where)
+                raise Refused(Reason.WRONG_SIZE, f"the pads have the wrong sizes, {answer.pads.sizes} words", **where)
             given, before = digest_of(answer.signed_bytes), shard.pads.get(sender)
             if before not in (None, given):
-                raise Refused(Reason.CONFLICT, "other pads came before", **where)
+                raise Refused(Reason.CONFLICT, "different pads came before", **where)
             if shard.outcome is not None or before is not None:
                 return
             shard.pads[sender] = given
@@ -358,12 +358,12 @@ class Aggregator:
         if header.shard not in self._shards:
             raise Refused(Reason.WRONG_SHARD, f"peer {self.peer} does not own this shard", **where)
         if not steps.counts_as_steps(header.steps):
-            raise Refused(Reason.NON_FINITE, f"{header.steps} local steps", **where)
+            raise Refused(Reason.NON_FINITE, f"the number of local steps is {header.steps}", **where)
         shard = self._shards[header.shard]
         if bool(header.nonce) != bool(self.recipe.unmaskers):
-            raise Refused(Reason.MALFORMED, "a contribution is masked in every round of a run or in none", **where)
+            raise Refused(Reason.MALFORMED, "contributions must be masked in every round of a run or in none", **where)
         if header.explicit != (shard.staging.size is None):
-            raise Refused(Reason.MALFORMED, "indices travel only where they cannot be redrawn", **where)
+            raise Refused(Reason.MALFORMED, "indices may travel only if they cannot be redrawn", **where)
         return shard
 
     def _read(self, shard: int, member: int, payload: Bytes) -> Contents:
@@ -388,7 +388,7 @@ class Aggregator:
         who = header.shard, signed(figures), (header.member,)
         if self.recipe.unmaskers or steps.possible_figures(self.recipe, plan, *who):
             return
-        raise Refused(Reason.OUT_OF_RANGE, "figures that nobody can have scored", **_place(header))
+        raise Refused(Reason.OUT_OF_RANGE, "no member can have scored these figures", **_place(header))
 
     def _require_short(self, plan: RoundPlan, header: UploadHeader, values: NDArray[Any]) -> None:
         """Refuse a contribution that alone makes a mean too long, or is longer than clipped ones are."""
@@ -398,7 +398,7 @@ class Aggregator:
         if not self._guard.allows(values, share):
             raise Refused(
                 Reason.OUT_OF_RANGE,
-                f"too long: with it alone the mean would pass {self._guard.limit:.3g}",
+                f"the contribution is too long: by itself it would take the mean beyond {self._guard.limit:.3g}",
                 fix="look for a diverging loss; or set server.max_step",
                 **_place(header),
             )
@@ -482,4 +482,4 @@ def _check_header(header: UploadHeader, plan: RoundPlan, where: dict[str, Any]) 
         (Reason.WRONG_PLAN, header.plan, plan.digest),
     ):
         if given != expected:
-            raise Refused(reason, f"made for {given!r}, here it is {expected!r}", **where)
+            raise Refused(reason, f"made for {given!r}, but {expected!r} is expected here", **where)

@@ -94,7 +94,7 @@ class Coordinator:
             raise Refused(
                 Reason.DUPLICATE,
                 f"{entry.name} signed another entry later than this one",
-                fix="set its clock: entries are numbered by it",
+                fix="correct its clock: entries are numbered by it",
                 peer=entry.peer,
             )
         self._changes[entry.peer] += 1
@@ -375,8 +375,9 @@ class Coordinator:
         members, present = sorted(self.roster), self._present()
         if not self.has_quorum:
             raise RunStopped(
-                f"{len(present)} of {len(members)} members are here, the quorum is {self._quorum(len(members))}",
-                fix="bring members back, then start the run again: it goes on with this round",
+                f"only {len(present)} of {len(members)} members are here, "
+                f"but the quorum is {self._quorum(len(members))}",
+                fix="bring members back, then start the run again: it continues with this round",
                 round=self.round,
             )
         rules, began = self.rules, self._planned_reference[1]
@@ -418,8 +419,8 @@ class Coordinator:
             found = choose_unmaskers(self.roster, owners, count, untried if len(untried - {*owners}) >= count else able)
             if len(found) < count:
                 raise RunStopped(
-                    f"shard {shard} has {len(found)} of {count} peers that could unmask it",
-                    fix="bring members back; masked shards need one more peer than aggregators of a shard",
+                    f"shard {shard} has only {len(found)} of the {count} peers needed to unmask it",
+                    fix="bring members back: a masked shard needs peers that do not aggregate it",
                     round=self.round,
                 )
             chosen += found
@@ -502,7 +503,7 @@ class Coordinator:
 
     def _for_plan(self, digest: str, peer: int) -> OpenRound:
         if self._open is None or self._open.plan.digest != digest:
-            raise Refused(Reason.WRONG_PLAN, "not the round in flight", peer=peer, round=self.round)
+            raise Refused(Reason.WRONG_PLAN, "this is not about the current round", peer=peer, round=self.round)
         return self._open
 
     def _for_member(self, digest: str, peer: int) -> OpenRound:

@@ -43,7 +43,7 @@ class Floor:
         others = {peer: share for peer, share in seen.items() if peer != me}
         if len(seen) < self.min_aggregators:
             raise FloorError(
-                f"the plan has {len(seen)} aggregators, this member wants {self.min_aggregators}",
+                f"the plan has {len(seen)} aggregators, but this member requires {self.min_aggregators}",
                 fix="wait for more aggregators, or lower min_aggregators",
                 **where,
             )
@@ -55,9 +55,9 @@ class Floor:
         self._check_share("organisation", _by_organisation(plan, others, me), self.max_organisation_share, where)
         if plan.min_contributors < self.min_contributors:
             raise FloorError(
-                f"the plan publishes with {plan.min_contributors} contributors, this member wants "
+                f"the plan publishes with {plan.min_contributors} contributors, but this member requires "
                 f"{self.min_contributors}",
-                fix="raise min_contributors of the run; with fewer a mean shows one member's values",
+                fix="raise min_contributors of the run: a mean of fewer would reveal single members' values",
                 **where,
             )
         self.check_effective(plan, plan.participants, "the plan", where)
@@ -71,7 +71,7 @@ class Floor:
             return
         seen = "nobody" if recipe.unmaskers else "one aggregator"
         raise FloorError(
-            f"members of this run share {', '.join(recipe.figures.names)} on what they hold back, and this one does "
+            f"members of this run share {', '.join(recipe.figures.names)} on held-back samples, but this one does "
             f"not allow it: everybody learns the mean over all members of every round, {seen} this member's own",
             fix="allow it with --share-figures, or leave stop, keep and figures of the run at their defaults",
             **where,
@@ -105,7 +105,7 @@ class Floor:
         worth = effective_contributors(plan, members)
         if worth < self.effective - _ROUNDING:
             raise FloorError(
-                f"by weight {what} is worth {worth:.2f} equal contributors, this member wants {self.effective:.2f}",
+                f"by weight {what} is worth {worth:.2f} equal contributors, but this one requires {self.effective:.2f}",
                 fix='compare the weights on the roster with what members have; or use server.weights = "uniform"',
                 **where,
             )
@@ -117,7 +117,7 @@ class Floor:
         for name, share in seen.items():
             if share > limit + _ROUNDING:
                 raise FloorError(
-                    f"{what} {name} would see {share:.1%} of the update, this member allows {limit:.1%}",
+                    f"{what} {name} would see {share:.1%} of the update, but this member allows {limit:.1%}",
                     fix="use more aggregators, or raise the limit",
                     **where,
                 )

@@ -117,7 +117,7 @@ class HeldShards:
         if (manifest.hash, manifest.contributors) != (entry.hash, entry.contributors):
             raise Refused(
                 Reason.WRONG_DIGEST,
-                "the verdict has another hash, or other contributors, than the manifest that it names",
+                "the verdict's hash or contributors differ from the manifest that it names",
                 fix="the coordinator is not honest: its signature is on the verdict, the aggregator's on the manifest",
                 peer=self._peer,
                 shard=entry.shard,
@@ -130,7 +130,7 @@ class HeldShards:
         if verdict.figures != said:
             raise Refused(
                 Reason.WRONG_DIGEST,
-                "the verdict has other figures than the manifest of shard 0",
+                "the verdict's figures differ from those in the manifest of shard 0",
                 fix="the coordinator is not honest: its signature is on the verdict, the aggregator's on the manifest",
                 peer=self._peer,
                 round=verdict.round,
@@ -185,12 +185,14 @@ class HeldShards:
         expected = int(layout.trainable.sizes[manifest.shard]) if kept is None else kept.size
         buffers = int(layout.buffers.sizes[manifest.shard])
         if published.values.size != expected or published.buffers.size != buffers:
-            raise Refused(Reason.WRONG_SIZE, f"{published.values.size} values, expected {expected}", **where)
+            raise Refused(
+                Reason.WRONG_SIZE, f"{published.values.size} values came, but {expected} are expected", **where
+            )
         noisy = self._recipe.noise is not None
         if not steps.possible(published.values, published.buffers, plan, manifest.contributors, noisy=noisy):
-            raise Refused(Reason.OUT_OF_RANGE, "no contributors within the limit have such a sum", **where)
+            raise Refused(Reason.OUT_OF_RANGE, "contributors within the limit cannot produce such a sum", **where)
         if payload_hash(published.values, published.buffers) != manifest.hash:
-            raise Refused(Reason.WRONG_DIGEST, "the payload is not what the manifest says", **where)
+            raise Refused(Reason.WRONG_DIGEST, "the payload does not match the manifest's hash", **where)
         size = self._length(published, where)
         if not all_finite(published.buffers):
             raise Refused(Reason.NON_FINITE, "the published mean is not finite", **where)

@@ -127,13 +127,18 @@ class Member:
         self.recipe.spec.require_same(plan.spec, where=f"the plan of round {plan.round}")
         if plan.shards != self.recipe.policy.shards:
             raise Refused(
-                Reason.WRONG_PLAN, f"{plan.shards} shards, the recipe has {self.recipe.policy.shards}", **where
+                Reason.WRONG_PLAN,
+                f"the plan has {plan.shards} shards, but the recipe has {self.recipe.policy.shards}",
+                **where,
             )
         if plan.draw != self.recipe.policy.draw(plan.round):
             raise Refused(Reason.WRONG_PLAN, f"shard plan number {plan.draw} is not this round's", **where)
         if (plan.round, plan.chain) != (self.round, self.chain):
             raise Refused(
-                Reason.WRONG_CHAIN, f"this member stands before round {self.round}", fix="take a snapshot", **where
+                Reason.WRONG_CHAIN,
+                f"the plan does not follow this member's state, which is before round {self.round}",
+                fix="take a snapshot",
+                **where,
             )
         if bool(plan.witnesses) != (self.recipe.policy.replicas > 1):
             raise Refused(Reason.WRONG_PLAN, "the plan does not have the replicas that the recipe asks for", **where)
@@ -157,7 +162,7 @@ class Member:
         if known and sits_out(plan.participants, drawn) and not (self._alarms and all(self._alarms)):
             raise Refused(
                 Reason.WRONG_PLAN,
-                "a third of the participants sits out, and there were no impossible sums",
+                "a third of the participants sits out although there were no impossible sums",
                 fix="the coordinator is not honest",
                 peer=self.peer,
                 round=plan.round,
@@ -227,8 +232,10 @@ class Member:
         if self._key is None or plan.keys.get(self.peer) != self._key.public:
             raise Refused(
                 Reason.WRONG_PLAN,
-                "the plan shows another mask key of ours" if self._key else "this member has no mask key",
-                fix="this round goes on without us; the next plan has our key",
+                "the plan shows a mask key that is not this member's current one"
+                if self._key
+                else "this member has no mask key",
+                fix="nothing to do: this member sits the round out, and the next plan has its key",
                 peer=self.peer,
                 round=plan.round,
             )
@@ -236,8 +243,8 @@ class Member:
             if not self._knows_key(unmasker, plan.keys.get(unmasker, b"")):
                 raise Refused(
                     Reason.BAD_SIGNATURE,
-                    f"peer {unmasker} has not signed the mask key that the plan shows of it",
-                    fix="nothing was sent; the coordinator may not be honest, or the address book is not here yet",
+                    f"peer {unmasker} has not signed the mask key that the plan shows for it",
+                    fix="nothing was sent: the address book has not arrived yet, or the coordinator is not honest",
                     peer=self.peer,
                     round=plan.round,
                 )
@@ -327,7 +334,10 @@ class Member:
             raise Refused(Reason.WRONG_CHAIN, "the verdict is about another plan", peer=self.peer, round=verdict.round)
         if len(verdict.shards) != plan.shards:
             raise Refused(
-                Reason.MALFORMED, f"a verdict on {len(verdict.shards)} shards", peer=self.peer, round=plan.round
+                Reason.MALFORMED,
+                f"the verdict has {len(verdict.shards)} shards, which is not the plan's number",
+                peer=self.peer,
+                round=plan.round,
             )
         if lacking := self.held.lacking(verdict):
             return Missing(verdict.round, lacking)
@@ -354,7 +364,12 @@ class Member:
         """Take a committed shard from any peer: the manifest that the verdict names proves it, whoever sent it."""
         entry = verdict.shards[published.manifest.shard]
         if published.manifest.digest != entry.manifest:
-            raise Refused(Reason.WRONG_DIGEST, "not what the verdict committed", peer=self.peer, shard=entry.shard)
+            raise Refused(
+                Reason.WRONG_DIGEST,
+                "the shard is not the one that the verdict committed",
+                peer=self.peer,
+                shard=entry.shard,
+            )
         earlier = self.held.published.pop(entry.shard, None)
         try:
             self.receive(published, committed=True)
@@ -421,7 +436,7 @@ class Member:
             raise Refused(
                 Reason.NON_FINITE,
                 "the model is not finite after this step",
-                fix="look for a diverging loss or a server step that is too long; go on from an earlier checkpoint",
+                fix="look for a diverging loss or too long a server step; continue from an earlier checkpoint",
                 peer=self.peer,
                 round=round,
             )

@@ -265,7 +265,11 @@ class FullReport:
     def of(self, peer: int) -> Report:
         """Return the report of the peer that sent it."""
         if len(self.shards) != len(self.manifests):
-            raise Refused(Reason.MALFORMED, f"{len(self.shards)} shards, {len(self.manifests)} manifests", peer=peer)
+            raise Refused(
+                Reason.MALFORMED,
+                f"a report has {len(self.shards)} shards but {len(self.manifests)} manifests",
+                peer=peer,
+            )
         held = dict(zip(self.shards, self.manifests, strict=True))
         return Report(self.plan, peer, held, self.complete, self.state, self.unreached)
 

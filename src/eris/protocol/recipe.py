@@ -49,7 +49,9 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if self.public.private:
-            raise ConfigError("the recipe's seed is private", fix="plans and shared masks come from public_root(...)")
+            raise ConfigError(
+                "the recipe's seed is private", fix="use public_root(...): all peers draw plans and masks from it"
+            )
         check_rule(self.rule, aggregators=self.policy.shards, chain=self.chain)
         if self.encoding is not None:
             check_fixed_point(self.rule, self.chain)
@@ -59,7 +61,9 @@ class Recipe:
                 raise ConfigError("floats cannot be masked", fix="use server.encoding = 'fixed'")
         if self.noise is not None:
             if self.encoding is None:
-                raise ConfigError("floats have noise in their chain", fix="use gaussian_noise, or fixed point")
+                raise ConfigError(
+                    "noise on sums needs fixed point", fix="put gaussian_noise into the chain, or use fixed point"
+                )
             self.noise.check(self.chain)
         if self.adds_noise:
             self.spec.require_noise_is_possible()

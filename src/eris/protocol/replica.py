@@ -194,7 +194,7 @@ def joined(blocks: Iterable[Vector], n: int, pool: BufferPool, *, what: str) -> 
             break
         copy_over(as_vector(block, block.size, what=what), vector[place])
     if start != n:
-        raise SpecError(f"the blocks of the {what} do not have {n} values together", fix="give every value once")
+        raise SpecError(f"the blocks of the {what} do not add up to {n} values", fix="give every value once")
     return vector
 
 

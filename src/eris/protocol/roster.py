@@ -157,7 +157,7 @@ class Roster(tuple[RosterEntry, ...]):
         made = super().__new__(cls, entries)
         peers = [entry.peer for entry in made]
         if peers != sorted(set(peers)):
-            raise InputError("the roster is not in ascending order of peer ids without repeats")
+            raise InputError("the roster must list each peer once, in ascending order of ids")
         return made
 
     @cached_property
@@ -197,12 +197,12 @@ class Roster(tuple[RosterEntry, ...]):
     def changed(self, change: RosterChange) -> Roster:
         """Return the roster after a difference; refuse one that is not of this roster, or leads elsewhere."""
         if change.base != self.digest:
-            raise Refused(Reason.WRONG_DIGEST, "a difference from a roster that is not ours")
+            raise Refused(Reason.WRONG_DIGEST, "the difference is from a roster that this peer does not have")
         entries = {entry.peer: entry for entry in self if entry.peer not in change.removed}
         entries |= {entry.peer: entry for entry in change.entries}
         later = Roster(entries[peer] for peer in sorted(entries))
         if later.digest != change.result:
-            raise Refused(Reason.WRONG_DIGEST, "a difference that does not lead to the roster it names")
+            raise Refused(Reason.WRONG_DIGEST, "the difference does not lead to the roster it names")
         return later
 
 

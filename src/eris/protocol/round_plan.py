@@ -73,17 +73,17 @@ class RoundPlan:
         object.__setattr__(self, "roster", roster)
         peers = roster.peers
         if list(self.participants) != sorted(set(self.participants) & peers):
-            raise InputError("participants are not an ascending part of the roster", round=self.round)
+            raise InputError("participants must be on the roster, in ascending order", round=self.round)
         if not self.assignment or not peers.issuperset(self.assignment):
-            raise InputError("a shard is assigned to nobody on the roster", round=self.round)
+            raise InputError("a shard's aggregator is not on the roster", round=self.round)
         if self.witnesses:
             alone = any(first == second for first, second in zip(self.assignment, self.witnesses, strict=False))
             if len(self.witnesses) != self.shards or alone or not peers.issuperset(self.witnesses):
-                raise InputError("a shard is not given to two peers on the roster", round=self.round)
+                raise InputError("a shard does not have two different aggregators on the roster", round=self.round)
         if self.unmaskers and (len(self.unmaskers) % self.shards or not peers.issuperset(self.unmaskers)):
-            raise InputError("not every shard has as many unmaskers on the roster", round=self.round)
+            raise InputError("shards must all have the same number of unmaskers, on the roster", round=self.round)
         if len(self.mask_keys) not in (0, len(roster)):
-            raise InputError("mask keys are not those of the roster", round=self.round)
+            raise InputError("mask keys do not match the roster", round=self.round)
 
     @cached_property
     def encoded(self) -> bytes:

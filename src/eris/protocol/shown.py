@@ -219,7 +219,7 @@ def _append(path: Path, line: dict[str, object]) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise DiskError(
-            f"what would be sent cannot be written down first: {error.strerror}",
+            f"the record of what will be sent cannot be written: {error.strerror}",
             fix="make room; nothing was sent",
             path=path,
         ) from None

@@ -73,7 +73,7 @@ class StepGuard:
             self.limit = self._limit()
         if not 0.5 < self.limit / self._said < 2.0 and self.limit < math.inf:
             _LOG.info(
-                "from now on a mean longer than %.3g is not published and not taken (server.max_step)", self.limit
+                "from now on, means longer than %.3g are neither published nor accepted (server.max_step)", self.limit
             )
             self._said = self.limit
 

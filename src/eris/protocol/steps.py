@@ -110,8 +110,8 @@ def contribute(
     if recipe.steps and result.steps != recipe.steps:
         raise Refused(
             Reason.WRONG_PLAN,
-            f"{result.steps:g} local steps where everybody takes {recipe.steps:g} and nobody tells",
-            fix="let train() take as many steps as agreed (local.steps), or use privacy.masking = 'none'",
+            f"the task took {result.steps:g} local steps, but all members must take {recipe.steps:g}",
+            fix="make train() take as many steps as agreed (local.steps), or use privacy.masking = 'none'",
             peer=member,
             round=round,
         )

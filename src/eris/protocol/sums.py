@@ -117,7 +117,7 @@ class Sums:
                 os.fsync(file.fileno())
         except OSError as error:
             raise DiskError(
-                f"what would be unmasked cannot be written down first: {error.strerror}",
+                f"the record of what will be unmasked cannot be written: {error.strerror}",
                 fix="make room; no pads were given out",
                 path=self._path,
             ) from None

@@ -197,7 +197,7 @@ def require_candidacy(candidacy: Candidacy, *, federation: str, candidates: Coll
         raise Refused(
             Reason.NOT_A_MEMBER,
             f"{candidacy.name} cannot coordinate in term {candidacy.term}",
-            fix="list it under federation.standbys, in everybody's file",
+            fix="list it under federation.standbys in every peer's file",
         )
     if not is_signed(
         candidacy.name, candidacy.certificate, CANDIDACY_PURPOSE, candidacy.signed_bytes, candidacy.signature

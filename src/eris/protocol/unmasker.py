@@ -215,7 +215,7 @@ class Unmasker:
         check_pairs(plan, self.recipe)
         self._key.follow(plan.keys.get(self.peer))
         if plan.keys.get(self.peer) != self._key.public:
-            raise Refused(Reason.WRONG_PLAN, "the plan shows another mask key of ours", **where)
+            raise Refused(Reason.WRONG_PLAN, "the plan shows a mask key that is not this peer's current one", **where)
         self.plan, self.whole_until = plan, now + plan.deadlines.contribute
         self._abstains, self._cuts, self._answers = False, {}, {}
         self._gone, self._away = set(), set()
@@ -250,7 +250,9 @@ class Unmasker:
         where: dict[str, Any] = {"peer": cut.aggregator, "round": plan.round, "shard": cut.shard}
         earlier = cuts.setdefault(cut.aggregator, cut)
         if not earlier.agrees(cut):
-            raise Refused(Reason.CONFLICT, "another set was cut before; a second one is never unmasked", **where)
+            raise Refused(
+                Reason.CONFLICT, "a different set was cut before, and a second one is never unmasked", **where
+            )
         if missing := set(plan.aggregators_of(cut.shard)) - cuts.keys():
             if missing & self._away:
                 raise Refused(Reason.UNMASK, "the shard's other aggregator is gone", **where)
@@ -271,7 +273,7 @@ class Unmasker:
         if self._abstains:
             raise Refused(Reason.RESTARTED, "this peer forgot what it unmasked in this round", **where)
         if not 0 <= cut.shard < plan.shards or self.peer not in plan.unmaskers_of(cut.shard):
-            raise Refused(Reason.WRONG_SHARD, "another peer unmasks it", **where)
+            raise Refused(Reason.WRONG_SHARD, "another peer unmasks this shard", **where)
         if cut.aggregator not in plan.aggregators_of(cut.shard):
             raise Refused(Reason.WRONG_SHARD, "this peer does not own the shard", **where)
         if not self._verify(cut.aggregator, cut.signed_bytes, cut.signature):
@@ -279,7 +281,9 @@ class Unmasker:
         if list(contributors) != sorted(set(contributors) & set(plan.participants)):
             raise Refused(Reason.MALFORMED, "contributors are not ascending participants", **where)
         if len(cut.nonces) != len(contributors):
-            raise Refused(Reason.MALFORMED, f"{len(cut.nonces)} nonces of {len(contributors)} members", **where)
+            raise Refused(
+                Reason.MALFORMED, f"the cut has {len(cut.nonces)} nonces for {len(contributors)} members", **where
+            )
         strangers = [member for member in contributors if not self._knows_key(member, plan.keys.get(member, b""))]
         if strangers:
             raise Refused(Reason.BAD_SIGNATURE, f"peer {strangers[0]} has not signed its mask key", **where)
@@ -288,7 +292,7 @@ class Unmasker:
 
     def _check_set(self, contributors: tuple[int, ...], plan: RoundPlan, where: dict[str, Any]) -> None:
         if len(contributors) < (least := plan.least_contributors):
-            raise Refused(Reason.TOO_FEW, f"a sum over {len(contributors)} of {least} members needed", **where)
+            raise Refused(Reason.TOO_FEW, f"the sum has {len(contributors)} members, but needs {least}", **where)
         if not self._hides(plan)(contributors):
             number = effective_contributors(plan, contributors)
             what = f"weights as uneven as these hide as little as {number:.2g} equal ones"
@@ -311,7 +315,9 @@ class Unmasker:
         )  # of whom noise hides
         if not self._sums.allows(state, plan.draw, cut.shard, members, least, self._hides(plan)):
             what = "with what was summed from this state before, it would show few members' values"
-            raise Refused(Reason.SUMMED_BEFORE, what, fix="let a round commit: the state moves on", **where)
+            raise Refused(
+                Reason.SUMMED_BEFORE, what, fix="wait until a round commits, which changes the state", **where
+            )
         self._sums.note(state, plan.draw, cut.shard, members)
 
     def _summed(self, cut: Cut, plan: RoundPlan) -> Pads:

@@ -132,7 +132,7 @@ class Authority:
         live = self._live(name)
         if not live:
             fix = f"admit it with `eris certs issue {self.folder} {name}` or `eris certs sign`"
-            raise ConfigError(f"{name!r} has no certificate that holds", fix=fix, folder=self.folder)
+            raise ConfigError(f"{name!r} has no valid certificate", fix=fix, folder=self.folder)
         newest = max(live, key=lambda certificate: certificate.not_valid_before_utc)
         key = cast("ec.EllipticCurvePublicKey", newest.public_key())  # all that we issue are
         return self._hand_over(name, self._certify(name, key, names_of(newest)[1:], days, replace=False))
@@ -149,7 +149,7 @@ class Authority:
         """Make a new CA beside the old one; ca.pem holds both until `retire`, and peers believe both."""
         if len(self._certificates) > 1:
             fix = f"finish with `eris certs rotate {self.folder} --finish`"
-            raise ConfigError("this CA is being replaced already", fix=fix, folder=self.folder)
+            raise ConfigError("this CA is already being replaced", fix=fix, folder=self.folder)
         revocations, key = self.revocations, new_key()
         certificate = new_authority(key, self.federation, days=days)
         _write(self.folder / _OLD_KEY, key_bytes(self._key), mode=0o600)
@@ -169,7 +169,7 @@ class Authority:
         ]
         if behind:
             fix = f"`eris certs renew {self.folder}`, and carry the certificates to the peers"
-            raise ConfigError(f"{', '.join(behind)} would be shut out: no certificate of the new CA", fix=fix)
+            raise ConfigError(f"{', '.join(behind)} would be shut out, without a certificate of the new CA", fix=fix)
         revocations = self.revocations
         self._certificates = (self._certificate,)
         self._write_roots()

@@ -229,9 +229,11 @@ def _require_consistent(
 ) -> None:
     federation = federation_of(authorities[0])
     if any(federation_of(authority) != federation for authority in authorities):
-        raise ConfigError("ca.pem holds CAs of several federations", fix="copy ca.pem from the CA", folder=folder)
+        raise ConfigError("ca.pem has CAs of several federations", fix="copy ca.pem from the CA", folder=folder)
     if certificate.public_key() != key.public_key():
-        raise ConfigError("key and certificate do not belong together", fix="issue or sign anew", folder=folder)
+        raise ConfigError(
+            "key and certificate do not belong together", fix="issue or sign a new certificate", folder=folder
+        )
     if not is_issued_by(certificate, *authorities):
         fix = "take ca.pem and certificate.pem from the same federation"
         raise ConfigError("the certificate is not signed by this CA", fix=fix, folder=folder)

@@ -103,7 +103,9 @@ class LinkLimits:
 
     def __post_init__(self) -> None:
         if self.header_size < 1 or self.max_payload < 0:
-            raise InputError(f"header of {self.header_size}, payload of {self.max_payload} bytes", fix="use more")
+            raise InputError(
+                f"the header has {self.header_size} bytes and a payload at most {self.max_payload}", fix="use more"
+            )
         if min(self.connect, self.handshake, self.idle) <= 0:
             raise InputError("a time limit of a link is not positive", fix="give seconds > 0")
 

@@ -43,7 +43,9 @@ class LinkListener:
         With None no port is opened: whoever comes is brought by a relay and handed to `take`.
         """
         if isinstance(security, Plaintext) and address is not None and not is_loopback(address[0]):
-            raise ConfigError("plain text was asked for over a network", fix="listen on 127.0.0.1, or use certificates")
+            raise ConfigError(
+                "plain text is not allowed over a network", fix="listen on 127.0.0.1, or use certificates"
+            )
         self._security, self._limits, self._roster = security, limits, roster
         self._links: queue.Queue[StreamLink | None] = queue.Queue(waiting)
         self._half_open = _HalfOpen(half_open)

@@ -51,7 +51,7 @@ def require_process_memory(needed: int, what: str) -> None:
     allowed = _memory_limit()
     if needed > allowed:
         raise ConfigError(
-            f"{what} needs {needed / 1e9:.1f} GB of memory, this process may have {allowed / 1e9:.1f} GB",
+            f"{what} needs {needed / 1e9:.1f} GB of memory, but this process may have only {allowed / 1e9:.1f} GB",
             fix="use a larger machine, more aggregators, or --spill-above",
         )
 
@@ -78,6 +78,6 @@ def require_descriptors(needed: int, what: str) -> None:
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if allowed != resource.RLIM_INFINITY and needed > allowed:
         raise ConfigError(
-            f"{what} needs {needed:,} file descriptors, this process may have {allowed:,}",
+            f"{what} needs {needed:,} file descriptors, but this process may have only {allowed:,}",
             fix=f"raise the limit: ulimit -n {needed}",
         )

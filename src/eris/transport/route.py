@@ -54,7 +54,7 @@ class Proxy:
             if parts.scheme == "http" and parts.hostname and parts.port:
                 user = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
                 return cls(parts.hostname, parts.port, user)
-        raise ConfigError("the proxy is not spelled http://host:port", fix="http://[user:password@]host:port")
+        raise ConfigError("the proxy is not an http address", fix="write http://[user:password@]host:port")
 
     @classmethod
     def chosen(cls, url: str | None) -> Proxy | None:

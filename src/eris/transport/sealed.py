@@ -68,4 +68,4 @@ def read_proof(path: Path) -> Contradiction | LieProof:
         data = json.loads(path.read_bytes())
         return read_plain(LieProof, data) if "manifests" in data else read_plain(Contradiction, data)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} is no proof: {error}", fix="give a file that a peer wrote") from None
+        raise InputError(f"{path} is not a proof: {error}", fix="give a proof file that a peer wrote") from None

@@ -296,13 +296,16 @@ class StreamLink:
 
     def _check_frame(self, header: bytes, length: int) -> None:
         if len(header) != self._limits.header_size:
-            raise InputError(f"header has {len(header)} bytes, the link's have {self._limits.header_size}")
+            raise InputError(f"the header has {len(header)} bytes, but the link's have {self._limits.header_size}")
         if length > self._limits.max_payload:
-            raise InputError(f"payload has {length} bytes, the link takes {self._limits.max_payload}", peer=self._peer)
+            raise InputError(
+                f"the payload has {length} bytes, but the link takes at most {self._limits.max_payload}",
+                peer=self._peer,
+            )
 
     def _check_payload(self, length: int) -> None:
         if not 0 <= length <= self._limits.max_payload:
-            what = f"payload has {length} bytes, the link takes {self._limits.max_payload}"
+            what = f"the payload has {length} bytes, but the link takes at most {self._limits.max_payload}"
             raise Refused(Reason.WRONG_SIZE, what, peer=self._peer)
 
 

@@ -91,7 +91,9 @@ def _secure(
 
 def _exchange_claims(wire: SocketStream, security: Plaintext, patience: Patience, *, server_side: bool) -> PeerIdentity:
     if not wire.loopback:
-        raise ConfigError("plain text was asked for over a network", fix="use certificates, or 127.0.0.1 on both sides")
+        raise ConfigError(
+            "plain text is not allowed over a network", fix="use certificates, or 127.0.0.1 on both sides"
+        )
     if not server_side:
         greeting.claim(wire, security.name, patience)
         return greeting.hear_claim(wire, patience)

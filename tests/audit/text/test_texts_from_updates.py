@@ -152,8 +152,8 @@ def test_what_cannot_be_is_refused(invoke):
         (("--attack", "guess"), "attack on texts"),
         (("--plan", "wild"), "no plan"),
         (("--tokens", "four"), "not numbers"),
-        (("--attack", "search", "--model", "minilm-l6"), "tiny transformer alone"),
-        (("--keep", "2"), "at most 1"),
+        (("--attack", "search", "--model", "minilm-l6"), "only works on the tiny transformer"),
+        (("--keep", "2"), "out of range"),
     ):
         with pytest.raises(ConfigError, match=match):
             invoke("audit", "text", *words)

@@ -67,7 +67,7 @@ def finished_model(folder: Path, config: Config) -> Vector:
     if not path.exists():
         raise ConfigError(
             "there is no finished model of one method in this folder",
-            fix="give the folder of a finished run, or its config.toml to begin anew",
+            fix="give the folder of a finished run, or its config.toml to start afresh",
             path=folder,
         )
     module = model_factory(config.model.name, **config.model.options)()

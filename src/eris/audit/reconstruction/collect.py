@@ -196,7 +196,7 @@ def collect(
     config = check_attackable(config, observers, rounds)
     if together and config.local.batch != "full":
         raise ConfigError(
-            "rounds can be matched together only where every step is on all samples",
+            "rounds can be matched together only if every step is on all samples",
             fix="use local.batch = 'full', or attack one round",
             key="local.batch",
         )
@@ -257,20 +257,20 @@ def check_attackable(config: Config, observers: Sequence[Observer], rounds: int)
         )
     if local.optimizer != "sgd" or local.weight_decay:
         raise ConfigError(
-            "the attacks know gradient steps (sgd without weight decay) only",
+            "the attacks only know gradient steps (sgd without weight decay)",
             fix="use local.optimizer = 'sgd'",
             key="local.optimizer",
         )
     if local.correction:
         raise ConfigError(
-            f"the attacks know plain gradients only, {method.name} corrects them ({local.correction})",
+            f"the attacks only know plain gradients, but {method.name} corrects them ({local.correction})",
             fix="audit a method without a correction",
             key="local.correction",
         )
     if local.estimator != "sgd":
-        raise ConfigError("the attacks know plain gradients only", fix="use local.estimator = 'sgd'")
+        raise ConfigError("the attacks only know plain gradients", fix="use local.estimator = 'sgd'")
     if rounds > config.rounds:
-        raise ConfigError(f"round {rounds} of {config.rounds}", fix="attack an earlier round", key="rounds")
+        raise ConfigError(f"there is no round {rounds} of {config.rounds}", fix="attack an earlier round", key="rounds")
     if not method.trusted:
         for observer in observers:
             aggregators = range(method.aggregators(config))

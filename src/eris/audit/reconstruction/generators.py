@@ -208,7 +208,7 @@ def read_dcgan(content: Path) -> Weights:
     """Read DCGAN's generator out of the unpacked package, with torch's loader that builds tensors only."""
     saved = torch.load(find(content, "weights.tar"), map_location="cpu", weights_only=True)
     if not isinstance(saved, dict) or "netG_state_dict" not in saved:
-        raise DataError("weights.tar holds no generator", fix="use the version of the package that is named")
+        raise DataError("weights.tar has no generator", fix="use the version of the package that is named")
     state = saved["netG_state_dict"]
     weights: Weights = {}
     for layer in range(_DCGAN_LAYERS):

@@ -59,7 +59,7 @@ class _LastLayer:
         matrices = [tensor for tensor in tensors if len(tensor.shape) == 2 and tensor.shape[0] == public.classes]
         if not matrices:
             raise InputError(
-                "the network does not end in a linear layer with a row for each class", fix="tell the labels"
+                "the network does not end in a linear layer with a row for each class", fix="give the labels"
             )
         after = tensors[tensors.index(matrices[-1]) + 1 :]
         bias = next((tensor.name for tensor in after if tensor.shape == (public.classes,)), None)

@@ -72,11 +72,11 @@ class UpdateObservation:
 
     def __post_init__(self) -> None:
         if self.seen.shape != self.values.shape or self.seen.ndim != 1:
-            raise InputError(f"{self.seen.shape} coordinates with {self.values.shape} values")
+            raise InputError(f"there are {self.seen.shape} coordinates for {self.values.shape} values")
         if self.seen.size and (np.diff(self.seen) <= 0).any():
             raise InputError("the coordinates of an observation are not ascending", fix="sort them with their values")
         if self.rounding is not None and self.rounding.units.shape != self.values.shape:
-            raise InputError(f"{self.rounding.units.shape} units with {self.values.shape} values")
+            raise InputError(f"there are {self.rounding.units.shape} units for {self.values.shape} values")
 
     @property
     def gradient(self) -> Vector:

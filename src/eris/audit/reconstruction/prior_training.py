@@ -111,7 +111,7 @@ def _batch(images: Images, seed: Seed, size: int) -> tuple[Tensor, Tensor]:
 def _held_out(name: str) -> Images:
     dataset = load(name)
     if not isinstance(dataset.test, Images):
-        raise DataError(f"{name} holds no pictures", fix="train on a set of pictures")
+        raise DataError(f"{name} has no pictures", fix="train on a set of pictures")
     return dataset.test
 
 

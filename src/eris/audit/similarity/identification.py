@@ -52,7 +52,9 @@ def identification(
     A tie counts as a miss: an attack that returns the same grey picture for all must not be rewarded by order.
     """
     if len(recovered) != len(originals) or not len(recovered):
-        raise InputError(f"{len(recovered)} recovered pictures, {len(originals)} originals", fix="give one for each")
+        raise InputError(
+            f"there are {len(recovered)} recovered pictures for {len(originals)} originals", fix="give one for each"
+        )
     found = 0
     for picture, original in zip(recovered, originals.tolist(), strict=True):
         distances = distance(candidates, np.broadcast_to(picture, candidates.shape))

@@ -30,7 +30,9 @@ def require_pictures(*pictures: Picture) -> None:
     """Refuse pictures that a score would misjudge: of unequal shapes, as bytes, out of range, not finite."""
     shapes = {picture.shape for picture in pictures}
     if len(shapes) != 1:
-        raise InputError(f"pictures of different shapes {sorted(shapes)}", fix="compare like with like")
+        raise InputError(
+            f"the pictures have different shapes, {sorted(shapes)}", fix="compare pictures of the same shape"
+        )
     for picture in pictures:
         if picture.ndim < 3 or picture.shape[-3] not in (1, 3) or not np.issubdtype(picture.dtype, np.floating):
             raise InputError(f"a picture is {picture.dtype}{picture.shape}", fix="use floats, (… ×) 1 or 3 × H × W")
@@ -78,7 +80,9 @@ def ssim(original: Picture, recovered: Picture) -> Scores:
     """
     require_pictures(original, recovered)
     if min(original.shape[-2:]) < _SIDE:
-        raise InputError(f"pictures of {original.shape[-2:]} pixels", fix=f"use pictures of at least {_SIDE} × {_SIDE}")
+        raise InputError(
+            f"the pictures have {original.shape[-2:]} pixels", fix=f"use pictures of at least {_SIDE} × {_SIDE}"
+        )
     x, y = original.astype(np.float64), recovered.astype(np.float64)
     mean_x, mean_y = _blurred(x), _blurred(y)
     variance_x, variance_y = _blurred(x * x) - mean_x**2, _blurred(y * y) - mean_y**2

@@ -78,9 +78,9 @@ class TextPlan:
             if unknown := [name for name in chosen if name not in known]:
                 raise ConfigError(f"there is no {what} {unknown[0]!r}", fix=f"use one of {', '.join(known)}")
         if "search" in self.attacks and self.model != "tiny":
-            raise ConfigError("the search is for the tiny transformer alone", fix="use --attack span")
+            raise ConfigError("the search only works on the tiny transformer", fix="use --attack span")
         if not all(0 < keep <= 1 for keep in self.keeps) or not all(noise >= 0 for noise in self.noises):
-            raise ConfigError("a share that is kept is above 0 and at most 1, noise is not negative", fix="change them")
+            raise ConfigError("a kept share or noise is out of range", fix="use 0 < share ≤ 1 and noise ≥ 0")
 
     def cells(self) -> Iterator[TextCell]:
         """Return every point once: with one aggregator all plans are the same."""

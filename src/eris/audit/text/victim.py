@@ -196,7 +196,7 @@ def victim_by_name(name: str, *, lora: int = 0, seed: int = 1) -> TextVictim:
         torch.manual_seed(seed)
         return TinyTransformer(lora=lora)
     if lora:
-        raise ConfigError("adapters are attacked on the tiny transformer alone", fix="leave --lora or --model out")
+        raise ConfigError("adapters can be attacked only on the tiny transformer", fix="leave --lora or --model out")
     return Encoder(name)
 
 
