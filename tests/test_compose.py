@@ -55,7 +55,7 @@ def composed(*changes, method="eris", spec=FLAT, samples=None):
         ("eris", ["server.limit=0.5"], "server.limit applies to fixed point"),
         ("eris+ldp", [FIXED, "privacy.noise=shares"], "aggregators of plain shards see more than sums"),
         ("priprune", [FIXED], "keeps coordinates that depend on the values"),
-        ("gossip", [FIXED], "does not work with server.encoding"),
+        ("gossip", [FIXED], "server.encoding does not work with gossip"),
         ("fedavg+compression", [FIXED, "compression.compressor=qsgd", LEVELS], "symbols cannot be added up"),
         ("fedavg+compression", [FIXED, "compression.compressor=top_k"], "keeps coordinates that depend on the values"),
         ("eris+dsc", [FIXED, "compression.masks=independent"], "lets members keep different coordinates"),
