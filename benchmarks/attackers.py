@@ -58,14 +58,14 @@ from typing import Any
 
 import numpy as np
 
-from eris.audit.attack import ATTACKS, STRONGEST, MembershipAttack
+from eris.audit.attack import MembershipAttack, Observation
+from eris.audit.attacks.by_name import ATTACKS, STRONGEST
 from eris.audit.canaries import AuditableTask, plant_in
 from eris.audit.estimate import UpdateEstimate
 from eris.audit.intervals import t_quantile
 from eris.audit.membership import MembershipAudit
 from eris.audit.membership_run import SMALL
 from eris.audit.membership_sweep import SWEEPS
-from eris.audit.observation import Observation
 from eris.audit.observer import Observer, Vantage, parse_observer
 from eris.compose import compose
 from eris.config import Config, load_config

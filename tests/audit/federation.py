@@ -10,8 +10,7 @@ import numpy as np
 
 from eris.audit.canaries import PlantedTask, plant_in
 from eris.audit.membership import MembershipAudit
-from eris.audit.observer import Observer, parse_observer
-from eris.audit.transcript import RoundTranscript, TranscriptRecorder
+from eris.audit.observer import Observer, RoundTranscript, TranscriptRecorder, parse_observer
 from eris.compose import Composition, compose
 from eris.config import Config, load_config
 from eris.events import Event, RoundStarted, Sent, ShardPublished

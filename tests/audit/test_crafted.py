@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eris.audit.canaries import plant_in
-from eris.audit.crafted import plant_crafted
+from eris.audit.canaries import plant_crafted, plant_in
 from eris.audit.membership_run import AuditedRun, AuditPlan, audit_method
 from eris.audit.memory_need import AuditMemory, require_memory
 from eris.audit.observer import parse_observer

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from eris.audit.estimate import UpdateEstimator
-from eris.audit.observer import Vantage, partners_of
-from eris.audit.transcript import RoundTranscript, TranscriptRecorder
+from eris.audit.observer import RoundTranscript, TranscriptRecorder, Vantage, partners_of
 from tests.simulate.setting import play, settings
 
 VICTIM, PEER = 4, 1

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eris.audit.attack import ATTACKS, attack_by_name
+from eris.audit.attacks.by_name import ATTACKS, attack_by_name
 from eris.audit.canaries import toss
 from eris.audit.membership import MembershipAudit
 from eris.audit.observer import parse_observer

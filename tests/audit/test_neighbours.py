@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eris.audit.neighbour import NeighbourEstimator
-from eris.audit.observer import Vantage, parse_observer
-from eris.audit.transcript import DecentralisedRecorder
+from eris.audit.estimate import NeighbourEstimator
+from eris.audit.observer import DecentralisedRecorder, Vantage, parse_observer
 from eris.errors import ConfigError, InputError
 from eris.events import RoundStarted, Sent
 from tests.audit.federation import MEMBERS, train

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eris.audit.attack import ATTACKS
+from eris.audit.attacks.by_name import ATTACKS
 from eris.audit.canaries import plant_in
 from eris.audit.inference import OnePlace
 from eris.audit.membership import MembershipAudit

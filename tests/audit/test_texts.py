@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eris.audit.attack import ATTACKS, attacks_on, offered, require
+from eris.audit.attack import CanaryProbe, Observation
+from eris.audit.attacks.by_name import ATTACKS, attacks_on, offered, require
 from eris.audit.canaries import plant_in
-from eris.audit.observation import CanaryProbe, Observation
 from eris.audit.observer import parse_observer
 from eris.audit.text_copies import MaskFiller, NextFiller, SpanFiller, filler_of, gaps, perturbed, perturbed_copies
 from eris.config import load_config

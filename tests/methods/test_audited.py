@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eris.audit.attack import ATTACKS
+from eris.audit.attacks.by_name import ATTACKS
 from eris.audit.membership_run import AuditPlan, audit_method
 from eris.audit.observer import parse_observer
 from eris.config import load_config

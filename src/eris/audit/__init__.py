@@ -21,11 +21,11 @@ See docs/audit.md for what the figures mean and what they do not.
 
 from __future__ import annotations
 
-from eris.audit.attack import ATTACKS, MembershipAttack, attack_by_name, register_attack
+from eris.audit.attack import MembershipAttack, Observation
+from eris.audit.attacks.by_name import ATTACKS, attack_by_name, register_attack
 from eris.audit.canaries import AuditableTask, Canaries, PlantedTask, plant, plant_in
 from eris.audit.intervals import epsilon_lower_bound
 from eris.audit.membership import MembershipAudit, MembershipResult
-from eris.audit.observation import Observation
 from eris.audit.observer import Observer, Vantage, parse_observer
 from eris.audit.scoring import guess, guess_counts
 

@@ -1,61 +1,235 @@
-"""Membership attacks by name: an observation goes in, a score for each canary comes out.
+"""What a membership attack is: an observation goes in, a score for each canary comes out.
 
 The higher a canary's score, the more it looks as if it had been trained on. An attack sees one victim from one place,
-round after round; what it keeps from round to round is a memory of arrays, so that an interrupted audit can go on.
+round after round; what it keeps from round to round is a memory of arrays, so that an interrupted audit can go on. The
+known ones are in `eris.audit.attacks`.
 
-========== =============================================================================================
-loss       −ℓ of the canary under the model the attacker can build
-calibrated how much lower its loss is there than at the public model
-dot        the update's direction times the canary's gradient
-cosine     the same with both normalised
-regression the canary's weight when the update is written as a sum of all canaries' gradients
-adaptive   calibrated, cosine and regression together
-whitened   its expected coin when the update is written so, and what public samples explain is taken off
-lira       how far its confidence is from that under other members' models
-rmia       over how many public samples its likelihood ratio wins
-spv        how much the training raised a text above perturbed copies of it (SPV-MIA)
-paper      −ℓ under xᵗ with the visible values put in as they came: scaled, and without s_k; one round alone
-========== =============================================================================================
-
->>> sorted(ATTACKS)
-['adaptive', 'calibrated', 'cosine', 'dot', 'lira', 'loss', 'paper', 'regression', 'rmia', 'spv', 'whitened']
+An observation is an observer's estimate of a victim's update, and the canaries it asks about: `CanaryProbe` answers for
+one member's canaries at the public model of a round, whoever observes, and `Observation` puts the estimate of one
+observer beside it. Both compute what they are asked for when it is first asked for: an attack by losses alone never
+builds a gradient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.audit.attacks.losses import LikelihoodRatio, RelativeRatio
-from eris.audit.attacks.tuning import load_tuning
-from eris.audit.attacks.whitened_regression import WhitenedRegression
-from eris.audit.canaries import PlantedTask
-from eris.audit.observation import Observation
-from eris.audit.scoring import Scores, standardised
-from eris.errors import ConfigError
-from eris.registry import Registry
+from eris.audit.canaries import AuditableTask, PlantedTask
+from eris.audit.estimate import UpdateEstimate
+from eris.audit.scoring import Scores
+from eris.errors import InputError
+from eris.local.spec import Vector
+from eris.shards.plan import Coordinates
+from eris.view import View
 
-__all__ = [
-    "ATTACKS",
-    "STRONGEST",
-    "TUNING",
-    "MembershipAttack",
-    "Memory",
-    "Need",
-    "SignalAttack",
-    "attack_by_name",
-    "attacks_on",
-    "offered",
-    "register_attack",
-    "require",
-]
+__all__ = ["CanaryProbe", "MembershipAttack", "Memory", "Need", "Observation", "PublicProbe"]
 
 Need = Literal["gradients", "copies", "public"]  # of the canaries; of texts, perturbed copies; samples of nobody
 Memory = dict[str, NDArray[Any]]
+_RIDGE = 1e-3  # of the mean squared gradient: canaries that look alike share their weight
+_FEW = 64  # public samples whose losses are asked for
+Matrix = NDArray[np.float64]
+
+
+class CanaryProbe:
+    """One member's canaries at the public model x^t; computed once for all observers.
+
+    `step` says how far an update moves the model: a difference of models once, a gradient by the server's step.
+    """
+
+    def __init__(self, planted: PlantedTask, member: int, model: Vector, *, step: float = 1.0) -> None:
+        self._planted, self.member, self.model, self.step = planted, member, model, np.float32(step)
+        self.count = len(planted.canaries.places[member])
+        self.n = planted.probe.spec.n_trainable
+        self._asked: dict[bytes, Scores] = {}
+
+    @cached_property
+    def losses(self) -> Scores:
+        """The loss of each canary at the public model."""
+        return self.losses_at(self.model)
+
+    @cached_property
+    def gradients(self) -> Vector:
+        """The gradient of each canary at the public model: canaries × trainable coordinates."""
+        return self._planted.probe.sample_gradients(self.member, self.model)
+
+    @cached_property
+    def variation(self) -> Scores:
+        """How much less likely perturbed copies of each text are than the text, at the public model."""
+        return self.variation_at(self.model, self.losses)
+
+    def losses_at(self, model: Vector) -> Scores:
+        """Return the loss of each canary at another model; several attacks ask about the same ones."""
+        key = _key(model)
+        if key not in self._asked:
+            self._asked[key] = self._planted.probe.sample_losses(self.member, model)
+        return self._asked[key]
+
+    def variation_at(self, model: Vector, losses: Scores) -> Scores:
+        """Return the mean of p(copy) over copies − p(text), p = exp(−mean loss of a token), for each text."""
+        if self._planted.copies is None:
+            raise InputError("there are no perturbed copies of the canaries", fix="give --filler")
+        around = self._planted.copies.sample_losses(self.member, model).reshape(len(losses), -1)
+        return np.asarray(np.exp(-around).mean(axis=1) - np.exp(-losses))
+
+    def gram(self, coordinates: Coordinates) -> Matrix:
+        """Return the products of all pairs of gradients on some coordinates."""
+        if coordinates.size == self.n:
+            return self._whole_gram
+        part = self.gradients[:, coordinates]
+        return np.asarray(part @ part.T, np.float64)
+
+    def gram_beside(self, rest: Coordinates, seen: Coordinates, gram_of_seen: Matrix) -> Matrix:
+        """Return the products on `rest`; where it is all but `seen`, by subtraction."""
+        if rest.size + seen.size == self.n and rest.size:
+            return self._whole_gram - gram_of_seen
+        return self.gram(rest)
+
+    @cached_property
+    def _whole_gram(self) -> Matrix:
+        return np.asarray(self.gradients @ self.gradients.T, np.float64)
+
+
+class PublicProbe:
+    """Samples that are nobody's secret, at the public model x^t; computed once for all victims and observers.
+
+    `shards` holds what an attack has worked out of their gradients on some coordinates, by the coordinates' bytes.
+    """
+
+    def __init__(self, task: AuditableTask, model: Vector) -> None:
+        self._task, self.model = task, model
+        self.shards: dict[bytes, Any] = {}
+        self._asked: dict[bytes, Scores] = {}
+
+    @cached_property
+    def gradients(self) -> Vector:
+        """The gradient of each at the public model: samples × trainable coordinates."""
+        return self._task.sample_gradients(0, self.model)
+
+    def losses_at(self, model: Vector) -> Scores:
+        """Return the loss of each of the first few at another model; from one place all victims have the same."""
+        key = _key(model)
+        if key not in self._asked:
+            self._asked[key] = self._few.sample_losses(0, model)
+        return self._asked[key]
+
+    @cached_property
+    def _few(self) -> AuditableTask:
+        return self._task.restricted([np.arange(min(_FEW, self._task.samples(0)))])
+
+
+def _key(model: Vector) -> bytes:
+    return blake2b(np.ascontiguousarray(model).data, digest_size=16).digest()
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one observer has of one victim in one round, with the canaries to ask about.
+
+    `samples` is what the victim trains on, which comes with its weight; `rate` how far one unit of a mean gradient
+    moves an update: learning rate times effective local steps. `others` are views of other members in the round.
+    `candidates` are the canaries of all members, for whoever wants to explain a mean by all of them together; none
+    where their gradients would take too much memory. Those of the members in `averaged` can be in it.
+    """
+
+    round: int
+    estimate: UpdateEstimate = field(repr=False)
+    probe: CanaryProbe = field(repr=False)
+    samples: float = 1.0
+    rate: float = 1.0
+    public: PublicProbe | None = field(default=None, repr=False)
+    others: tuple[View, ...] = field(default=(), repr=False)
+    candidates: tuple[CanaryProbe, ...] = field(default=(), repr=False)
+    averaged: frozenset[int] = frozenset()  # who took part in the round and does not look
+
+    @cached_property
+    def member_model(self) -> Vector:
+        """The victim's model after training, as far as the attacker can build it."""
+        built, estimate = self.probe.model.copy(), self.estimate
+        built[estimate.seen] -= self.probe.step * estimate.update
+        built[estimate.rest] -= self.probe.step * estimate.means
+        built[self.probe.n + estimate.view.buffer_coordinates] -= estimate.view.buffers
+        return built
+
+    @cached_property
+    def references(self) -> list[Vector]:
+        """Other members' models, built in the same way; none of them was trained on the victim's canaries.
+
+        The public model stands in where no other member is seen.
+        """
+        return [self._model_of(view) for view in self.others] or [self.probe.model]
+
+    def _model_of(self, view: View) -> Vector:
+        built, model = self.member_model.copy(), self.probe.model
+        for own in (self.estimate.seen, self.probe.n + self.estimate.view.buffer_coordinates):
+            built[own] = model[own]
+        built[view.coordinates] = model[view.coordinates] - self.probe.step * view.values
+        places = self.probe.n + view.buffer_coordinates
+        built[places] = model[places] - view.buffers
+        return built
+
+    @cached_property
+    def losses(self) -> Scores:
+        """The loss of each canary at `member_model`."""
+        return self.probe.losses_at(self.member_model)
+
+    @cached_property
+    def losses_as_sent(self) -> Scores:
+        """The loss of each canary at the public model with the visible values put in as they came."""
+        built, view = self.probe.model.copy(), self.estimate.view
+        built[view.coordinates] -= self.probe.step * view.values
+        built[self.probe.n + view.buffer_coordinates] -= view.buffers
+        return self.probe.losses_at(built)
+
+    @cached_property
+    def variation(self) -> Scores:
+        """`CanaryProbe.variation` at `member_model`."""
+        return self.probe.variation_at(self.member_model, self.losses)
+
+    @cached_property
+    def products(self) -> Scores:
+        """The update, as far as it is known and without kept momentum, times each canary's gradient."""
+        known = np.zeros(self.probe.n, np.float32)
+        known[self.estimate.seen] = self.estimate.fresh_update
+        known[self.estimate.rest] = self.estimate.fresh_means
+        return np.asarray(self.probe.gradients @ known, np.float64)
+
+    @cached_property
+    def along(self) -> Scores:
+        """The same along the update's direction."""
+        return _ratio(self.products, _norm(self.estimate.fresh_update, self.estimate.fresh_means))
+
+    @cached_property
+    def cosines(self) -> Scores:
+        """The same with each gradient normalised on what is known, too."""
+        seen, rest = self._grams
+        return _ratio(self.along, np.sqrt(np.maximum(np.diag(seen) + np.diag(rest), 0)))
+
+    @cached_property
+    def regression(self) -> Scores:
+        """The canaries' weights when the update is written as a sum of their gradients.
+
+        Generalised least squares: on the seen coordinates the victim's values count once, in the means of others with
+        the victim's share and with as much less noise. So the products are plain sums, and only the Gram matrix is
+        weighted.
+        """
+        seen, rest = self._grams
+        gram, count = seen + self.estimate.share * rest, len(self.products)
+        ridge = _RIDGE * np.trace(gram) / max(1, count)
+        if not ridge > 0:
+            return np.zeros_like(self.products)
+        return np.asarray(np.linalg.solve(gram + ridge * np.eye(count), self.products), np.float64)
+
+    @cached_property
+    def _grams(self) -> tuple[Matrix, Matrix]:
+        seen = self.probe.gram(self.estimate.seen)
+        return seen, self.probe.gram_beside(self.estimate.rest, self.estimate.seen, seen)
 
 
 class MembershipAttack(Protocol):
@@ -85,92 +259,11 @@ class MembershipAttack(Protocol):
         ...
 
 
-Signal = Callable[[Observation], Scores]
-
-_SIGNALS: dict[str, Signal] = {
-    "loss": lambda seen: -seen.losses,
-    "calibrated": lambda seen: seen.probe.losses - seen.losses,
-    "dot": lambda seen: seen.along,
-    "cosine": lambda seen: seen.cosines,
-    "regression": lambda seen: seen.regression,
-    "paper": lambda seen: -seen.losses_as_sent,
-    "spv": lambda seen: seen.probe.variation - seen.variation,
-}
-_NEEDS: dict[str, Need] = {"dot": "gradients", "cosine": "gradients", "regression": "gradients", "spv": "copies"}
+def _norm(*parts: Vector) -> float:
+    return float(np.sqrt(sum(float(np.dot(part, part)) for part in parts)))
 
 
-@dataclass(frozen=True, slots=True)
-class SignalAttack:
-    """A weighted sum of signals, each standardised over the victim's canaries, added up over the rounds."""
-
-    name: str
-    weights: Mapping[str, float]  # signal → weight
-    cumulative: bool = True
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """What its signals take."""
-        return frozenset(_NEEDS[signal] for signal in self.weights if signal in _NEEDS)
-
-    def score(self, seen: Observation, memory: Memory) -> Scores:
-        """Return the sum over the rounds so far, or of this round alone."""
-        parts = [weight * standardised(_SIGNALS[signal](seen)) for signal, weight in self.weights.items()]
-        total: Scores = np.sum(parts, axis=0)
-        if not self.cumulative:
-            return total
-        memory["sum"] = memory.get("sum", 0.0) + np.nan_to_num(total)
-        return memory["sum"]
-
-
-_KNOWN: tuple[MembershipAttack, ...] = (
-    WhitenedRegression(),
-    LikelihoodRatio(),
-    RelativeRatio(),
-    SignalAttack("adaptive", {"calibrated": 0.5, "cosine": 0.5, "regression": 2.0}),
-    SignalAttack("paper", {"paper": 1.0}, cumulative=False),
-    *(SignalAttack(signal, {signal: 1.0}) for signal in _SIGNALS if signal != "paper"),
-)
-ATTACKS: Registry[MembershipAttack] = Registry(
-    "attack",
-    "eris.attacks",
-    {attack.name: attack for attack in _KNOWN},
-    refuses=lambda thing: "" if hasattr(thing, "score") and hasattr(thing, "needs") else "it has no score and needs",
-)
-TUNING = load_tuning()
-STRONGEST = TUNING.best_of([attack.name for attack in _KNOWN])  # on the tuning seeds; figures are taken on others
-
-
-def register_attack(attack: MembershipAttack) -> None:
-    """Make an attack known by its name: audits listen with it from then on."""
-    ATTACKS[attack.name] = attack
-
-
-def attack_by_name(name: str, *, losses_only: bool = False) -> MembershipAttack:
-    """Return the attack of that name, or of a path `module:name`; `best` is the strongest (that builds no gradient)."""
-    if name != "best":
-        return ATTACKS.find(name)
-    light = [attack.name for attack in _KNOWN if not attack.needs & {"gradients", "copies"}]
-    return ATTACKS.find(TUNING.best_of(light) if losses_only else STRONGEST)
-
-
-def offered(planted: PlantedTask) -> frozenset[Need]:
-    """Return what a task offers to attacks: where texts are perturbed its model is too large for more."""
-    if planted.copies is not None:
-        return frozenset({"copies"})
-    found = {"gradients": planted.gradients, "public": planted.public is not None}
-    return frozenset(need for need in get_args(Need) if found.get(need))
-
-
-def attacks_on(planted: PlantedTask) -> list[MembershipAttack]:
-    """Return every known attack that can be made on a task."""
-    return [attack for attack in ATTACKS.usable().values() if attack.needs <= offered(planted)]
-
-
-def require(attack: MembershipAttack, available: Collection[Need]) -> None:
-    """Refuse an attack that needs what is not available."""
-    if missing := sorted(attack.needs - set(available)):
-        possible = ", ".join(name for name, other in ATTACKS.usable().items() if other.needs <= set(available))
-        raise ConfigError(
-            f"attack {attack.name} needs {' and '.join(missing)} of the canaries, which this audit does not record",
-            fix=f"use one of {possible}" + (", or give --filler" if missing == ["copies"] else ""),
-        )
+def _ratio(above: Scores, below: Scores | float) -> Scores:
+    """Divide; nothing over nothing says nothing."""
+    below = np.broadcast_to(np.asarray(below, np.float64), above.shape)
+    return np.where(below > 0, above / np.where(below > 0, below, 1.0), 0.0)

@@ -4,36 +4,79 @@ On the coordinates it sees it undoes what it knows was done. With shifted compre
 an attacker that has followed the coordinate knows s_k = γ Σ v, so it has g itself. Everywhere else it takes what is
 published, without its own part: the mean of the others, in which the victim has a share. Where the victim alone is left
 in that mean, it has been seen after all. With momentum kept over rounds the fresh part of an update is Δᵗ − β Δᵗ⁻¹.
+
+Of masked shards an aggregator p receives y = z + pad mod 2³² of every member, the sum of all pads from the unmasker,
+and publishes the difference; so beside what is broadcast it has y, and nothing else that depends on single members
+(`Captured`). An audit that gave it the broadcasts alone would take for granted what it is to measure. The pad is the
+real one, AES-256 in counter mode over the values in their order; its key comes from the run's seed, as all randomness
+of a simulation does.
+
+Where members have models of their own, a neighbour is sent the victim's model, or a chunk of it, after local training.
+What moved it there is the difference to where the victim began, which nobody was told. The neighbour takes its own
+model of that moment instead: members that mix their models are close to each other, and under a full graph they begin
+every round from the same one. Where a method sends gradients there is nothing to guess.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.audit.captured import Captured, captured_by
-from eris.audit.observer import Vantage
-from eris.audit.transcript import PublishedMean, RoundTranscript
+from eris.aggregate.encoding import Ring32
+from eris.audit.observer import DecentralisedTranscript, PublishedMean, RoundTranscript, Vantage
 from eris.errors import ConfigError
 from eris.local.spec import Vector
 from eris.methods.own_model import OwnModel
 from eris.methods.scaffold import ControlVariates
 from eris.privacy.clip import ClipByNorm
+from eris.privacy.masking import add_pad
 from eris.privacy.noise import GaussianNoise
 from eris.protocol.recipe import Recipe
+from eris.seeds import Seed
 from eris.shards.plan import Coordinates, ShardPlan
 from eris.transforms import Compress, Compressor, Shift, Transform
 from eris.transforms.normalise import NormaliseSteps
+from eris.transforms.packed import NO_SCALES
 from eris.transforms.sparsify import Sparsifier, StratifiedRandK, share_of
-from eris.view import View
+from eris.view import View, seen_shards, view_of
 
-__all__ = ["UpdateEstimate", "UpdateEstimator", "kept_scale"]
+__all__ = ["Captured", "NeighbourEstimator", "UpdateEstimate", "UpdateEstimator", "captured_by", "kept_scale"]
 
 _OTHERS = 4  # members whose models are built for comparison
+
+
+class Captured(NamedTuple):
+    """Values under pads: where, and what they would be if they were under none."""
+
+    coordinates: Coordinates
+    values: Vector
+
+    @classmethod
+    def nothing(cls) -> Captured:
+        """Return what is captured of plain shards, where everything that is received can be read."""
+        return cls(np.empty(0, np.int64), np.empty(0, np.float32))
+
+
+def captured_by(vantage: Vantage, record: RoundTranscript, victim: int, pads: Seed, *, padded: bool = True) -> Captured:
+    """Return what some aggregators received of a victim and cannot read, having none of the unmaskers among them.
+
+    `padded` is for whoever wants to see that the pad is what protects: without it the values lie open.
+    """
+    sent = record.sent[victim]
+    if not record.unmaskers or vantage.reach != "own" or not sent.limit:
+        return Captured.nothing()
+    received = seen_shards(sent.reached, record.assignment, vantage.peers, record.witnesses)
+    hidden = tuple(shard for shard in received if shard not in vantage.shards(sent, *record.owners))
+    view = view_of(replace(sent, reached=hidden), record.layout, record.assignment, set(record.assignment))
+    code = Ring32(sent.limit, np.float32(sent.weight))
+    words = code.encode(view.values).values
+    if padded and hidden:
+        add_pad(words, pads.child("pad", record.round, victim, *hidden).words(8).astype("<u4").tobytes())
+    return Captured(view.coordinates, code.decode(words, NO_SCALES, None))
 
 
 @dataclass(frozen=True)
@@ -291,3 +334,86 @@ def _mean_steps(record: RoundTranscript) -> float:
     """Return the mean of the local steps, which is published with the shards."""
     weights = [record.weights[member] for member in record.sent]
     return sum(w * sent.steps for w, sent in zip(weights, record.sent.values(), strict=True)) / sum(weights)
+
+
+class NeighbourEstimator:
+    """Follows one victim from the place of some members, or from the wire, through the rounds.
+
+    With `sends_models` messages carry parts of the victim's model, else parts of its gradient.
+    """
+
+    def __init__(self, victim: int, vantage: Vantage, n: int, *, sends_models: bool, momentum: float = 0.0) -> None:
+        self.victim, self.vantage = victim, vantage
+        self._n, self._sends_models, self._momentum = n, sends_models, np.float32(momentum)
+        self._heard: dict[int, Vector] = {}  # by the wire: what each member sent last
+        self._before: Vector | None = None
+
+    def model(self, record: DecentralisedTranscript) -> Vector:
+        """Return the model that the victim is taken to have begun the round with: the mean of the observers' own.
+
+        The wire has none. It begins with the model that everybody began with, and goes on with the mean of what all
+        members sent last.
+        """
+        if self.vantage.peers:
+            return _mean([record.models[peer] for peer in self.vantage.peers])
+        if not self._heard:
+            self._heard = {member: record.models[member].copy() for member in range(len(record.models))}
+        return _mean([self._heard[member] for member in sorted(self._heard)])
+
+    def follow(self, record: DecentralisedTranscript, model: Vector) -> UpdateEstimate:
+        """Return the estimate of the victim's update, given the model it is taken to have begun with."""
+        seen, values = self._seen(record)
+        update = model[seen] - values if self._sends_models else values
+        if not self.vantage.peers and self._sends_models:
+            self._remember(record)
+        nothing, no_place = np.empty(0, np.float32), np.empty(0, np.int64)
+        view = View(record.round, self.victim, seen, update, no_place, nothing, {})
+        return UpdateEstimate(view, seen, update, no_place, nothing, 0.0, self._fresh(seen, update), nothing)
+
+    def memory(self) -> dict[str, NDArray[Any]]:
+        """Return what the next rounds need."""
+        kept: dict[str, NDArray[Any]] = {}
+        if self._heard:
+            kept["heard"] = np.stack([self._heard[member] for member in sorted(self._heard)])
+        if self._before is not None:
+            kept["before"] = self._before
+        return kept
+
+    def remember(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Know again what `memory` gave."""
+        if "heard" in arrays:
+            self._heard = {member: model.copy() for member, model in enumerate(arrays["heard"])}
+        if "before" in arrays:
+            self._before = arrays["before"].copy()
+
+    def _seen(self, record: DecentralisedTranscript) -> tuple[NDArray[np.int64], Vector]:
+        """Return the victim's coordinates that reached the observers, each once, and their values."""
+        values, reached = np.zeros(self._n, np.float32), np.zeros(self._n, bool)
+        for sent in record.sent.get(self.victim, ()):
+            if self.vantage.hears(sent):
+                places = slice(None) if sent.support is None else sent.support
+                values[places], reached[places] = sent.values, True
+        seen = np.flatnonzero(reached)
+        return seen, values[seen]
+
+    def _remember(self, record: DecentralisedTranscript) -> None:
+        for member, messages in record.sent.items():
+            for sent in messages:
+                if sent.reached:
+                    self._heard[member][slice(None) if sent.support is None else sent.support] = sent.values
+
+    def _fresh(self, seen: NDArray[np.int64], update: Vector) -> Vector:
+        """Take off what momentum carried over, where the coordinate was seen in the last round too."""
+        if not self._momentum:
+            return update
+        now = np.full(self._n, np.nan, np.float32)
+        now[seen] = update
+        before, self._before = self._before, now
+        return update if before is None else update - self._momentum * np.nan_to_num(before[seen])
+
+
+def _mean(models: list[Vector]) -> Vector:
+    total = models[0].copy()
+    for model in models[1:]:
+        total += model
+    return total / np.float32(len(models))

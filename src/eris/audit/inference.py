@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 from eris.audit.attacks.composition import ClassComposition
 from eris.audit.attacks.whitened_regression import WhitenedRegression
 from eris.audit.canaries import AuditableTask, Canaries, Coins, PlantedTask, public_samples
-from eris.audit.intervals import area_interval, placements, rate_interval
+from eris.audit.intervals import area_interval, mean_over_seeds, placements, rate_interval
 from eris.audit.json_file import write_json
 from eris.audit.membership import MembershipAudit
 from eris.audit.observer import Observer, Vantage
-from eris.audit.over_seeds import mean_over_seeds
 from eris.audit.scoring import Scores, area, standardised
 from eris.compose import compose
 from eris.config import Config

@@ -1,7 +1,7 @@
 """Statements that hold with a stated confidence: a rate, an area under the ROC curve, and the ε that guesses refute.
 
-All of them are about one run: they say how far chance in its coins and canaries could have carried a figure, not how
-much it changes from seed to seed.
+But for `mean_over_seeds`, all of them are about one run: they say how far chance in its coins and canaries could have
+carried a figure, not how much it changes from seed to seed.
 
 The bound on ε is that of auditing in one run: of m canaries with independent fair coins an attacker guesses r and gets
 v right. Were the training (ε, δ)-private, that many would be right with a probability of at most β + 2mδα.
@@ -10,12 +10,15 @@ v right. Were the training (ε, δ)-private, that many would be right with a pro
 (2.6271, 0.0)
 >>> tuple(round(bound, 3) for bound in rate_interval(43, 64))
 (0.543, 0.784)
+>>> {name: round(value, 3) for name, value in mean_over_seeds([0.9, 0.94, 0.98]).items()}
+{'value': 0.94, 'low': 0.841, 'high': 1.0}
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +26,7 @@ from numpy.typing import NDArray
 from eris.errors import InputError
 from eris.simulate.spread import t_quantile
 
-__all__ = ["area_interval", "epsilon_lower_bound", "placements", "rate_interval"]
+__all__ = ["area_interval", "epsilon_lower_bound", "mean_over_seeds", "placements", "rate_interval"]
 
 _LARGEST_EPSILON = 64.0
 
@@ -144,3 +147,10 @@ def _solve(above: Callable[[float], float]) -> float:
         else:
             low = middle
     return (low + high) / 2
+
+
+def mean_over_seeds(values: Sequence[float]) -> dict[str, float]:
+    """Return the mean of an area or a rate with its 95 % t-interval, cut off at 0 and 1."""
+    mean = statistics.fmean(values)
+    reach = t_quantile(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return {"value": mean, "low": max(0.0, mean - reach), "high": min(1.0, mean + reach)}

@@ -25,8 +25,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.audit.intervals import mean_over_seeds
 from eris.audit.json_file import write_json
-from eris.audit.over_seeds import mean_over_seeds
 from eris.compose import initial_seed
 from eris.config import Config, load_config
 from eris.errors import InputError

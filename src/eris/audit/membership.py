@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.audit.attack import ATTACKS, MembershipAttack, Memory, attacks_on
+from eris.audit.attack import CanaryProbe, MembershipAttack, Memory, Observation, PublicProbe
+from eris.audit.attacks.by_name import ATTACKS, attacks_on
 from eris.audit.canaries import Coins, PlantedTask
-from eris.audit.estimate import UpdateEstimate, UpdateEstimator
-from eris.audit.neighbour import NeighbourEstimator
-from eris.audit.observation import CanaryProbe, Observation, PublicProbe
-from eris.audit.observer import Observer, partners_of
-from eris.audit.scoring import Figure, Scores, ScoreSheet, by_member, by_round, detection, epsilon, figures
-from eris.audit.transcript import (
+from eris.audit.estimate import NeighbourEstimator, UpdateEstimate, UpdateEstimator
+from eris.audit.observer import (
     DecentralisedRecorder,
     DecentralisedTranscript,
+    Observer,
     RoundTranscript,
     TranscriptRecorder,
+    partners_of,
 )
+from eris.audit.scoring import Figure, Scores, ScoreSheet, by_member, by_round, detection, epsilon, figures
 from eris.compose import Composition
 from eris.errors import ConfigError
 from eris.events import Event

@@ -12,6 +12,7 @@ import json
 import multiprocessing
 import os
 import signal
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,14 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.atomic_file import write_atomically
-from eris.audit.attack import attack_by_name, offered, require
-from eris.audit.canaries import AuditableTask, PlantedTask, plant_in
-from eris.audit.crafted import plant_crafted
+from eris.audit.attacks.by_name import attack_by_name, offered, require
+from eris.audit.canaries import AuditableTask, PlantedTask, plant_crafted, plant_in
+from eris.audit.intervals import mean_over_seeds
 from eris.audit.json_file import write_json
 from eris.audit.membership import MembershipAudit, MembershipResult
 from eris.audit.memory_need import AuditMemory, affordable, memory_need, require_memory
 from eris.audit.observer import Observer, parse_observer, partners_of
-from eris.audit.over_seeds import summary_over_seeds
+from eris.audit.scoring import detection
 from eris.compose import compose
 from eris.config import Config, load_config
 from eris.errors import ConfigError, InputError, RunStopped
@@ -338,7 +339,45 @@ def over_seeds(trials: Sequence[MethodAudit]) -> list[dict[str, Any]]:
     """Return for each method what it came to over the seeds, where there are several."""
     methods = dict.fromkeys(trial.method for trial in trials)
     runs = {method: {trial.seed: trial.results for trial in trials if trial.method == method} for method in methods}
-    return [summary_over_seeds(method, found) for method, found in runs.items() if len(found) > 1]
+    return [_summary_over_seeds(method, found) for method, found in runs.items() if len(found) > 1]
+
+
+def _summary_over_seeds(method: str, runs: Mapping[int, Sequence[MembershipResult]]) -> dict[str, Any]:
+    """Return for one method what each observer's attacks came to over at least two seeds, as plain data.
+
+    Each figure is the mean of what the runs came to. The rates at few false positives are taken of all runs' canaries
+    together, as one run has too few.
+    """
+    return {
+        "method": method,
+        "seeds": list(runs),
+        "results": [_summary(found) for found in zip(*runs.values(), strict=True)],
+    }
+
+
+def _summary(found: Sequence[MembershipResult]) -> dict[str, Any]:
+    first = found[0]
+    epsilons = [result.epsilon["lower_bound"] for result in found]
+    return {
+        **{name: getattr(first, name) for name in ("observer", "attack", "rounds", "members", "views")},
+        "canaries": sum(result.canaries for result in found),
+        "visible_share": statistics.fmean(result.visible_share for result in found),
+        "figures": {name: _figure(name, found) for name in ("auc", "accuracy")},
+        "epsilon": {
+            "values": epsilons,
+            "lower_bound": statistics.fmean(epsilons),
+            "delta": first.epsilon["delta"],
+            "confidence": first.epsilon["confidence"],
+        },
+        "true_positives": detection([result.sheet for result in found], [result.coins for result in found]),
+    }
+
+
+def _figure(name: str, found: Sequence[MembershipResult]) -> dict[str, Any]:
+    figures = [result.figures[name] for result in found]
+    chance = {part: statistics.fmean(getattr(figure, part) for figure in figures) for part in ("chance", "chance_95")}
+    values = [figure.value for figure in figures]
+    return {**mean_over_seeds(values), **chance, "values": values}
 
 
 def _check(config: Config, name: str, plan: AuditPlan) -> None:

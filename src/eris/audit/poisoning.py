@@ -13,8 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from eris.audit.intervals import mean_over_seeds
 from eris.audit.json_file import write_json
-from eris.audit.over_seeds import mean_over_seeds
 from eris.audit.poisoned_task import PoisonedTask, poisoning_attack
 from eris.config import Config, load_config
 from eris.errors import ConfigError, RunStopped

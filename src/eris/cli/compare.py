@@ -185,7 +185,7 @@ def _plan(audit: str, attack: str, views: int, canaries: int, coins: str, *, los
         return None
     if audit != "membership":
         raise ConfigError(f"--audit is {audit!r}", fix="use membership")
-    from eris.audit.attack import attack_by_name
+    from eris.audit.attacks.by_name import attack_by_name
     from eris.audit.membership_run import AuditPlan
     from eris.audit.observer import Observer
 

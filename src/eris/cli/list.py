@@ -27,7 +27,7 @@ KINDS = {  # kind → where its registry is; imported when it is asked for
     "partitions": "eris.data.partition:PARTITIONS",
     "models": "eris.models.registry:MODELS",
     "tasks": "eris.tasks:TASKS",
-    "attacks": "eris.audit.attack:ATTACKS",
+    "attacks": "eris.audit.attacks.by_name:ATTACKS",
     "reconstructions": "eris.audit.reconstruction.attack:RECONSTRUCTION_ATTACKS",
     "trackers": "eris.interop.trackers:TRACKERS",
     "sections": "eris.report.page:SECTIONS",

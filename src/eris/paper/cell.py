@@ -71,7 +71,7 @@ def _training(settings: Sequence[str], options: Options, scratch: Path) -> Figur
     config = load_config(changes=settings)
     if not options.get("audit", True):
         return _accuracy(_trained(config, scratch), scratch)
-    from eris.audit.attack import STRONGEST
+    from eris.audit.attacks.by_name import STRONGEST
     from eris.audit.membership_run import AuditPlan, audit_method
     from eris.audit.observer import parse_observer
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eris.audit.attack import TUNING
+from eris.audit.attacks.by_name import TUNING
 from eris.audit.intervals import t_quantile
 
 GATE = Path(__file__).parents[3] / "benchmarks" / "attackers.py"

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eris.audit.attack import ATTACKS, STRONGEST, TUNING
+from eris.audit.attack import CanaryProbe
+from eris.audit.attacks.by_name import ATTACKS, STRONGEST, TUNING
 from eris.audit.attacks.whitened_regression import expected, marginal
 from eris.audit.canaries import plant
 from eris.audit.membership import MembershipAudit
-from eris.audit.observation import CanaryProbe
 from eris.audit.observer import parse_observer
 from eris.audit.scoring import area, standardised
 from eris.events import Sent

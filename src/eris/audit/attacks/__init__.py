@@ -1,1 +1,1 @@
-"""Attacks on membership that are more than a sum of signals, a family a file; eris.audit.attack knows their names."""
+"""Attacks on membership, a family a file; `by_name` knows all of them, sums of signals included."""

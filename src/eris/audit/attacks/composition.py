@@ -8,13 +8,12 @@ of a known shape, and is taken off as in `whitened_regression`. The score of a c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.audit.attack import Memory, Need, Observation
 from eris.audit.attacks.whitened_regression import Background, Prior, expected, products_of, with_fitted_round
-from eris.audit.observation import Observation
 from eris.audit.scoring import Scores
 from eris.errors import InputError
 
@@ -31,11 +30,11 @@ class ClassComposition:
     cumulative: bool = True
 
     @property
-    def needs(self) -> frozenset[Literal["gradients", "copies", "public"]]:
+    def needs(self) -> frozenset[Need]:
         """What it takes besides losses."""
         return frozenset({"public"})
 
-    def score(self, seen: Observation, memory: dict[str, NDArray[Any]]) -> Scores:
+    def score(self, seen: Observation, memory: Memory) -> Scores:
         """Add a round's information and return the expected counts."""
         if seen.public is None:
             raise InputError("there are no public samples to compare with", fix="audit a task that has test samples")

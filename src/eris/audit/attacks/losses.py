@@ -9,12 +9,10 @@ under six models, for each place.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from eris.audit.observation import Observation
+from eris.audit.attack import Memory, Need, Observation
 from eris.audit.scoring import Scores
 from eris.errors import InputError
 
@@ -35,11 +33,11 @@ class LikelihoodRatio:
     cumulative: bool = True
 
     @property
-    def needs(self) -> frozenset[Literal["gradients", "copies", "public"]]:
+    def needs(self) -> frozenset[Need]:
         """What it takes besides losses; without the other models' it would be `calibrated`."""
         return frozenset({"public"})
 
-    def score(self, seen: Observation, memory: dict[str, NDArray[Any]]) -> Scores:
+    def score(self, seen: Observation, memory: Memory) -> Scores:
         """Add a round's deviations."""
         outside = np.stack([_confidence(seen.probe.losses_at(model)) for model in seen.references])
         middle, inside = outside.mean(axis=0), _confidence(seen.losses)
@@ -60,11 +58,11 @@ class RelativeRatio:
     cumulative: bool = True
 
     @property
-    def needs(self) -> frozenset[Literal["gradients", "copies", "public"]]:
+    def needs(self) -> frozenset[Need]:
         """What it takes besides losses."""
         return frozenset({"public"})
 
-    def score(self, seen: Observation, memory: dict[str, NDArray[Any]]) -> Scores:
+    def score(self, seen: Observation, memory: Memory) -> Scores:
         """Add a round's shares."""
         if seen.public is None:
             raise InputError("there are no public samples to compare with", fix="audit a task that has test samples")

@@ -32,12 +32,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.audit.observation import CanaryProbe, Observation, PublicProbe
+from eris.audit.attack import CanaryProbe, Memory, Need, Observation, PublicProbe
 from eris.audit.scoring import Scores
 from eris.errors import InputError
 from eris.local.spec import Vector
@@ -78,11 +78,11 @@ class WhitenedRegression:
     cumulative: bool = True
 
     @property
-    def needs(self) -> frozenset[Literal["gradients", "copies", "public"]]:
+    def needs(self) -> frozenset[Need]:
         """What it takes besides losses."""
         return frozenset({"gradients", "public"})
 
-    def score(self, seen: Observation, memory: dict[str, NDArray[Any]]) -> Scores:
+    def score(self, seen: Observation, memory: Memory) -> Scores:
         """Add a round's information and return the expected coins."""
         estimate = seen.estimate
         if estimate.seen.size:

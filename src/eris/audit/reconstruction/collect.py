@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.audit.estimate import UpdateEstimate, UpdateEstimator
-from eris.audit.observer import Observer, partners_of
+from eris.audit.observer import Observer, RoundTranscript, TranscriptRecorder, partners_of
 from eris.audit.reconstruction.attack import Labels
 from eris.audit.reconstruction.observation import Handling, LocalSteps, Rounding, UpdateObservation, rounding_of
-from eris.audit.transcript import RoundTranscript, TranscriptRecorder
 from eris.compose import Composition, compose
 from eris.config import Config
 from eris.errors import ConfigError, InputError

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.audit.intervals import mean_over_seeds
 from eris.audit.json_file import write_json
-from eris.audit.over_seeds import mean_over_seeds
 from eris.audit.text.search import TokenSearch
 from eris.audit.text.span import SeenGradient, tokens_in_span
 from eris.audit.text.victim import TextVictim, TinyTransformer, Tokens, flat_gradient, spans_of, victim_by_name

@@ -102,7 +102,7 @@ def membership(
 
     `eris audit membership --set method=eris --set aggregators=4 --attack paper --json`
     """
-    from eris.audit.attack import TUNING
+    from eris.audit.attacks.by_name import TUNING
     from eris.audit.membership_run import AuditPlan, attack_again, audit_membership, finished_audit, over_seeds
     from eris.audit.observer import parse_observer
 
@@ -169,7 +169,7 @@ def _which(attack: str, name: str) -> str:
     """Say which attack `best` is, and where it was found to be."""
     if attack != "best":
         return ""
-    from eris.audit.attack import ATTACKS, STRONGEST, TUNING
+    from eris.audit.attacks.by_name import ATTACKS, STRONGEST, TUNING
 
     others = sum(other in next(iter(TUNING.auc.values())) for other in ATTACKS)
     what = f"the best of {others}" if name == STRONGEST else "the best that builds no gradient"

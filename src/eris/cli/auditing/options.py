@@ -66,7 +66,7 @@ def _settings_in(folder: Path) -> Path:
 
 def attacks(name: str, *, losses_only: bool = False) -> tuple[str, ...]:
     """Return the attack asked for, and the paper's for comparison."""
-    from eris.audit.attack import attack_by_name
+    from eris.audit.attacks.by_name import attack_by_name
 
     return tuple(dict.fromkeys(attack_by_name(each, losses_only=losses_only).name for each in (name, "paper")))
 

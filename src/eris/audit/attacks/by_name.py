@@ -1,0 +1,138 @@
+"""Membership attacks by name.
+
+========== =============================================================================================
+loss       −ℓ of the canary under the model the attacker can build
+calibrated how much lower its loss is there than at the public model
+dot        the update's direction times the canary's gradient
+cosine     the same with both normalised
+regression the canary's weight when the update is written as a sum of all canaries' gradients
+adaptive   calibrated, cosine and regression together
+whitened   its expected coin when the update is written so, and what public samples explain is taken off
+lira       how far its confidence is from that under other members' models
+rmia       over how many public samples its likelihood ratio wins
+spv        how much the training raised a text above perturbed copies of it (SPV-MIA)
+paper      −ℓ under xᵗ with the visible values put in as they came: scaled, and without s_k; one round alone
+========== =============================================================================================
+
+>>> sorted(ATTACKS)
+['adaptive', 'calibrated', 'cosine', 'dot', 'lira', 'loss', 'paper', 'regression', 'rmia', 'spv', 'whitened']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+
+from eris.audit.attack import MembershipAttack, Memory, Need, Observation
+from eris.audit.attacks.losses import LikelihoodRatio, RelativeRatio
+from eris.audit.attacks.tuning import load_tuning
+from eris.audit.attacks.whitened_regression import WhitenedRegression
+from eris.audit.canaries import PlantedTask
+from eris.audit.scoring import Scores, standardised
+from eris.errors import ConfigError
+from eris.registry import Registry
+
+__all__ = [
+    "ATTACKS",
+    "STRONGEST",
+    "TUNING",
+    "SignalAttack",
+    "attack_by_name",
+    "attacks_on",
+    "offered",
+    "register_attack",
+    "require",
+]
+
+Signal = Callable[[Observation], Scores]
+
+_SIGNALS: dict[str, Signal] = {
+    "loss": lambda seen: -seen.losses,
+    "calibrated": lambda seen: seen.probe.losses - seen.losses,
+    "dot": lambda seen: seen.along,
+    "cosine": lambda seen: seen.cosines,
+    "regression": lambda seen: seen.regression,
+    "paper": lambda seen: -seen.losses_as_sent,
+    "spv": lambda seen: seen.probe.variation - seen.variation,
+}
+_NEEDS: dict[str, Need] = {"dot": "gradients", "cosine": "gradients", "regression": "gradients", "spv": "copies"}
+
+
+@dataclass(frozen=True, slots=True)
+class SignalAttack:
+    """A weighted sum of signals, each standardised over the victim's canaries, added up over the rounds."""
+
+    name: str
+    weights: Mapping[str, float]  # signal → weight
+    cumulative: bool = True
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What its signals take."""
+        return frozenset(_NEEDS[signal] for signal in self.weights if signal in _NEEDS)
+
+    def score(self, seen: Observation, memory: Memory) -> Scores:
+        """Return the sum over the rounds so far, or of this round alone."""
+        parts = [weight * standardised(_SIGNALS[signal](seen)) for signal, weight in self.weights.items()]
+        total: Scores = np.sum(parts, axis=0)
+        if not self.cumulative:
+            return total
+        memory["sum"] = memory.get("sum", 0.0) + np.nan_to_num(total)
+        return memory["sum"]
+
+
+_KNOWN: tuple[MembershipAttack, ...] = (
+    WhitenedRegression(),
+    LikelihoodRatio(),
+    RelativeRatio(),
+    SignalAttack("adaptive", {"calibrated": 0.5, "cosine": 0.5, "regression": 2.0}),
+    SignalAttack("paper", {"paper": 1.0}, cumulative=False),
+    *(SignalAttack(signal, {signal: 1.0}) for signal in _SIGNALS if signal != "paper"),
+)
+ATTACKS: Registry[MembershipAttack] = Registry(
+    "attack",
+    "eris.attacks",
+    {attack.name: attack for attack in _KNOWN},
+    refuses=lambda thing: "" if hasattr(thing, "score") and hasattr(thing, "needs") else "it has no score and needs",
+)
+TUNING = load_tuning()
+STRONGEST = TUNING.best_of([attack.name for attack in _KNOWN])  # on the tuning seeds; figures are taken on others
+
+
+def register_attack(attack: MembershipAttack) -> None:
+    """Make an attack known by its name: audits listen with it from then on."""
+    ATTACKS[attack.name] = attack
+
+
+def attack_by_name(name: str, *, losses_only: bool = False) -> MembershipAttack:
+    """Return the attack of that name, or of a path `module:name`; `best` is the strongest (that builds no gradient)."""
+    if name != "best":
+        return ATTACKS.find(name)
+    light = [attack.name for attack in _KNOWN if not attack.needs & {"gradients", "copies"}]
+    return ATTACKS.find(TUNING.best_of(light) if losses_only else STRONGEST)
+
+
+def offered(planted: PlantedTask) -> frozenset[Need]:
+    """Return what a task offers to attacks: where texts are perturbed its model is too large for more."""
+    if planted.copies is not None:
+        return frozenset({"copies"})
+    found = {"gradients": planted.gradients, "public": planted.public is not None}
+    return frozenset(need for need in get_args(Need) if found.get(need))
+
+
+def attacks_on(planted: PlantedTask) -> list[MembershipAttack]:
+    """Return every known attack that can be made on a task."""
+    return [attack for attack in ATTACKS.usable().values() if attack.needs <= offered(planted)]
+
+
+def require(attack: MembershipAttack, available: Collection[Need]) -> None:
+    """Refuse an attack that needs what is not available."""
+    if missing := sorted(attack.needs - set(available)):
+        possible = ", ".join(name for name, other in ATTACKS.usable().items() if other.needs <= set(available))
+        raise ConfigError(
+            f"attack {attack.name} needs {' and '.join(missing)} of the canaries, which this audit does not record",
+            fix=f"use one of {possible}" + (", or give --filler" if missing == ["copies"] else ""),
+        )
