@@ -148,6 +148,13 @@ class Observation:
     candidates: tuple[CanaryProbe, ...] = field(default=(), repr=False)
     averaged: frozenset[int] = frozenset()  # who took part in the round and does not look
 
+    @property
+    def public_samples(self) -> PublicProbe:
+        """Samples that are nobody's secret; refuse to go on where there are none."""
+        if self.public is None:
+            raise InputError("there are no public samples to compare with", fix="audit a task that has test samples")
+        return self.public
+
     @cached_property
     def member_model(self) -> Vector:
         """The victim's model after training, as far as the attacker can build it."""

@@ -149,23 +149,15 @@ def _take_over(
 ) -> None:
     """Wait until the listed peers have voted for us; say so, and by whom."""
     from eris.cli.exit_code import ExitCode
-    from eris.cli.networking.interruption import interruptible, stop_with_parent
     from eris.coordinate.take_over import take_over
     from eris.errors import RunStopped
 
-    away = threading.Event()
-
-    def go_away(how: str) -> None:
-        del how
-        away.set()
-
-    if with_parent:
-        stop_with_parent(go_away)
     typer.echo(
         f"{own.name} asks {', '.join(federation.peers)} for their votes; more than half of them must vote", err=True
     )
+    away = threading.Event()
     try:
-        with interruptible(go_away):
+        with _interruptible(away, with_parent=with_parent):
             mandate = take_over(federation, own, folder, listen=place, wait=wait, stopped=away.is_set)
     except RunStopped:
         if away.is_set():
@@ -173,6 +165,21 @@ def _take_over(
         raise
     votes = ", ".join(vote.voter for vote in mandate.votes)
     typer.echo(f"{own.name} coordinates in term {mandate.term}, with the votes of {votes}", err=True)
+
+
+@contextmanager
+def _interruptible(away: threading.Event, *, with_parent: bool) -> Iterator[None]:
+    """Set `away` when somebody sends this process away, or its parent goes, instead of ending in the middle."""
+    from eris.cli.networking.interruption import interruptible, stop_with_parent
+
+    def go_away(how: str) -> None:
+        del how
+        away.set()
+
+    if with_parent:
+        stop_with_parent(go_away)
+    with interruptible(go_away):
+        yield
 
 
 class _View:
@@ -223,24 +230,15 @@ def _announce(node: CoordinatorService, *, as_json: bool) -> None:
 
 def _serve_until_the_end(node: CoordinatorService, metrics: str | None, *, as_json: bool, with_parent: bool) -> None:
     from eris.cli.exit_code import ExitCode, code_of_end
-    from eris.cli.networking.interruption import interruptible, stop_with_parent
 
-    away = threading.Event()
-
-    def go_away(how: str) -> None:
-        del how
-        away.set()
-
-    if with_parent:
-        stop_with_parent(go_away)
     if metrics is not None:
         from eris.cli.networking.options import metrics_place
         from eris.coordinate.gauges import CoordinatorGauges
 
         CoordinatorGauges(node, *metrics_place(metrics))
-    ended, began = "", time.monotonic()
+    ended, began, away = "", time.monotonic(), threading.Event()
     try:
-        with interruptible(go_away):
+        with _interruptible(away, with_parent=with_parent):
             while not away.is_set() and not (ended := node.wait(0.2)):
                 pass
             if ended:

@@ -11,7 +11,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from eris.config import Config
 from eris.events import Event, RoundEnded, RunEnded, RunStarted
 
-__all__ = ["RunProgress"]
+__all__ = ["RunProgress", "round_bar"]
+
+
+def round_bar(console: Console, name: str, width: int) -> Progress:
+    """Return bars of rounds: `name`, a bar `width` wide, how many of how many, the field `facts`, the time left."""
+    return Progress(
+        TextColumn(name),
+        BarColumn(bar_width=width),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[facts]}"),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+        console=console,
+    )
 
 
 class RunProgress:
@@ -20,14 +32,7 @@ class RunProgress:
     hears = (RunStarted, RoundEnded, RunEnded)
 
     def __init__(self, config: Config, console: Console) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}"),
-            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-            console=console,
-        )
+        self._progress = round_bar(console, "{task.description}", 24)
         self._rows: dict[str, TaskID] = {
             method: self._progress.add_task(f"{method:<9}", total=config.rounds, start=False, facts="")
             for method in config.methods

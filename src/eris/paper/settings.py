@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from eris.paper.experiment import Measure, Panel, Point, Settings, Treatment
+from eris.paper.experiment import Measure, Panel, Point, Settings, Size, Treatment
 
 __all__ = [
     "CIFAR10", "CNN", "DATA_SETS", "ERIS", "ERIS_DSC", "ERIS_SOTERIA", "FEDAVG", "IMDB", "MIN_LEAKAGE", "MNIST",
     "SHATTER", "SMALL", "DataSet", "ldp", "panel_of", "panels_of", "priprune", "rows_of", "smoke_panel", "soteria",
-    "summary_rows",
+    "summary_rows", "table_sizes",
 ]  # fmt: skip
 
 Setting = Literal["unbiased", "noniid", "biased"]
@@ -223,6 +223,23 @@ def panels_of(
     """Return a panel for each data set that has a size; `where` says what stands in print."""
     chosen = [data for data in DATA_SETS if data.name in sizes]
     return tuple(panel_of(data, setting, arms(data), **{**sizes[data.name], **where(data)}) for data in chosen)
+
+
+def table_sizes(
+    setting: Setting,
+    arms: Callable[[DataSet], tuple[Treatment, ...]],
+    where: Callable[[DataSet], Mapping[str, Any]],
+    *,
+    small: Mapping[str, Mapping[str, Any]],
+    paper: Mapping[str, Mapping[str, Any]],
+    extra: Settings,
+) -> dict[Size, tuple[Panel, ...]]:
+    """Return the panels of a table or figure in every size; `extra` is what the setting changes in the smoke test."""
+    return {
+        "smoke": (smoke_panel((FEDAVG, ERIS_DSC), extra=extra),),
+        "small": panels_of(setting, arms, small, where),
+        "paper": panels_of(setting, arms, paper, where),
+    }
 
 
 def smoke_panel(arms: tuple[Treatment, ...], *, name: str = "MNIST", keep: float = 0.2, extra: Settings = ()) -> Panel:

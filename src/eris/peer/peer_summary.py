@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib import metadata
 from typing import Any
 
 from eris.events import RunEnded
 from eris.peer.node import Node
 from eris.privacy.ring_noise import RingNoise, Sum, Worth
+from eris.process_facts import peak_memory, versions
 
 __all__ = ["summarise_peer"]
 
@@ -58,9 +57,9 @@ def summarise_peer(node: Node, end: RunEnded, *, rounds: Lines, verdicts: Lines,
         },
         "lost_shards": sum(line["lost_shards"] for line in rounds),
         "seconds": end.seconds,
-        "peak_memory_bytes": _peak_memory(),
+        "peak_memory_bytes": peak_memory(),
         "pid": os.getpid(),
-        "versions": _versions(),
+        "versions": versions(),
         "privacy": _privacy(node, verdicts),
         "reproducible": node.reproducible,  # whether this peer's randomness follows from the seed
         **({} if (choice := node.member.replica.choice()) is None else {"choice": asdict(choice)}),
@@ -105,21 +104,3 @@ def _last(rounds: Sequence[Mapping[str, Any]], key: str) -> float | None:
 
 def _average(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in ("eris-fl", "numpy", "torch"):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def _peak_memory() -> int:
-    if sys.platform == "win32":
-        return 0
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

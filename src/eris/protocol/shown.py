@@ -32,7 +32,7 @@ from eris.protocol.pairs import Coalition
 from eris.protocol.recipe import Recipe
 from eris.shards.policy import Layout
 
-__all__ = ["RELEASED", "SHOWN", "Releases", "Shown"]
+__all__ = ["RELEASED", "SHOWN", "Releases", "Shown", "append_first"]
 
 SHOWN, RELEASED = "shown.jsonl", "released.jsonl"  # in a peer's folder
 
@@ -153,7 +153,7 @@ class Shown:
 
     def _write(self, line: dict[str, object]) -> None:
         if self._path is not None:
-            _append(self._path, line)
+            append_first(self._path, line, what="sent", fix="nothing was sent")
 
     def _read(self, path: Path) -> None:
         for text in path.read_text(encoding="utf-8").splitlines():
@@ -206,11 +206,12 @@ class Releases:
         if release in self._sent:
             return
         if self._path is not None:
-            _append(self._path, {"round": round, "update": release[1]})
+            append_first(self._path, {"round": round, "update": release[1]}, what="sent", fix="nothing was sent")
         self._sent.add(release)
 
 
-def _append(path: Path, line: dict[str, object]) -> None:
+def append_first(path: Path, line: dict[str, object], *, what: str, fix: str) -> None:
+    """Write a line down, durably, before what it tells of is done; `what` will be done, `fix` says what was not."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
@@ -219,7 +220,7 @@ def _append(path: Path, line: dict[str, object]) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise DiskError(
-            f"the record of what will be sent cannot be written: {error.strerror}",
-            fix="make room; nothing was sent",
+            f"the record of what will be {what} cannot be written: {error.strerror}",
+            fix=f"make room; {fix}",
             path=path,
         ) from None

@@ -15,7 +15,6 @@ What an unmasker answers is written down before; what others answered it knows w
 from __future__ import annotations
 
 import json
-import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from itertools import combinations
@@ -23,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eris.errors import DiskError
+from eris.protocol.shown import append_first
 
 __all__ = ["MOST_SUMS", "SUMS", "Hides", "Sums", "fewest", "shown_by"]
 
@@ -107,20 +106,8 @@ class Sums:
         return set().union(*(set(sets) for (when, which), sets in places if when != draw or which == shard))
 
     def _write(self, line: dict[str, object]) -> None:
-        if self._path is None:
-            return
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line, separators=(",", ":")) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise DiskError(
-                f"the record of what will be unmasked cannot be written: {error.strerror}",
-                fix="make room; no pads were given out",
-                path=self._path,
-            ) from None
+        if self._path is not None:
+            append_first(self._path, line, what="unmasked", fix="no pads were given out")
 
     def _read(self, path: Path) -> None:
         for text in path.read_text(encoding="utf-8").splitlines():

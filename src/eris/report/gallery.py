@@ -95,13 +95,18 @@ def _accuracy(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup |
     lines = _lines(methods, rows, "accuracy")
     if not lines:
         return None
-    alternative = f"Line chart of test accuracy against rounds. {_ends(lines, format_percent)}{_coinciding(lines)}"
-    plot = curves(lines, x_label="round", y_format=_whole_percent, alternative=alternative)
-    return _figure(
-        "Accuracy against rounds",
-        f"Share of the test set classified correctly.{_first_round(lines)}{_coinciding(lines)}",
-        plot,
-    )
+    reading = f"Share of the test set classified correctly.{_first_round(lines)}"
+    return _against_rounds(lines, "test accuracy", "Accuracy", reading, _whole_percent, format_percent)
+
+
+def _against_rounds(
+    lines: Sequence[PlotLine], what: str, title: str, reading: str, y_format: Format, said: Format
+) -> Markup:
+    """Draw curves over the rounds; the alternative text spells their ends as `said` writes them."""
+    same = _coinciding(lines)
+    alternative = f"Line chart of {what} against rounds. {_ends(lines, said)}{same}"
+    plot = curves(lines, x_label="round", y_format=y_format, alternative=alternative)
+    return _figure(f"{title} against rounds", f"{reading}{same}", plot)
 
 
 def _accuracy_by_bytes(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup | None:
@@ -127,11 +132,7 @@ def _positive(line: PlotLine) -> PlotLine:
 
 def _loss(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup | None:
     lines = _lines(methods, rows, "loss")
-    if not lines:
-        return None
-    alternative = f"Line chart of loss against rounds. {_ends(lines, _plain)}{_coinciding(lines)}"
-    plot = curves(lines, x_label="round", y_format=_plain, alternative=alternative)
-    return _figure("Loss against rounds", f"Lower is better.{_coinciding(lines)}", plot)
+    return _against_rounds(lines, "loss", "Loss", "Lower is better.", _plain, _plain) if lines else None
 
 
 def _gradient(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup | None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from eris.compose import Composition, initial_seed
 from eris.local.spec import Vector
 from eris.local.task import Task
+from eris.process_facts import peak_memory
 from eris.protocol.replica import Replica
 from eris.simulate.engine import Pending, States
-from eris.simulate.memory import peak_memory
 from eris.simulate.partial_sum import PartialSum, Total
 from eris.simulate.task_facts import check_cohorts, evaluate, facts_of
 from eris.simulate.work import Job, Work, do_jobs, in_cohorts

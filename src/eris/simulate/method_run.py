@@ -17,12 +17,13 @@ from eris.errors import CheckpointError, ConfigError
 from eris.events import Keeper, Listener, RunEnded, RunStarted
 from eris.exposure import ExposureLedger
 from eris.local.task import leave_behind
+from eris.process_facts import versions
 from eris.simulate.clock import Links, links_of
 from eris.simulate.decentralised import DecentralisedSimulation
 from eris.simulate.engine import Engine
 from eris.simulate.faults import slow_members
 from eris.simulate.peer_exposure import PeerExposure
-from eris.simulate.run_folder import RunFolder, versions
+from eris.simulate.run_folder import RunFolder
 from eris.simulate.script import LiveScript, Replay, Rounds, Script
 from eris.simulate.simulation import Simulation, StoppedByHand
 from eris.simulate.summary import notes_of, summarise

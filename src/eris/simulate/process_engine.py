@@ -19,10 +19,10 @@ import numpy as np
 
 from eris.compose import Composition
 from eris.local.spec import Vector
+from eris.process_facts import peak_memory
 from eris.protocol.replica import Replica
 from eris.simulate.engine import Pending, States
 from eris.simulate.job_memory import JobMemory, JobMemoryPlan
-from eris.simulate.memory import peak_memory
 from eris.simulate.partial_sum import Total
 from eris.simulate.shared_memory import SharedBytes
 from eris.simulate.task_facts import TaskFacts

@@ -12,7 +12,7 @@ from eris.compose import Composition, compose, initial_seed
 from eris.config import load_config
 from eris.local.spec import Vector
 from eris.local.task import Task
-from eris.simulate.memory import peak_memory
+from eris.process_facts import peak_memory
 from eris.simulate.partial_sum import PartialSum, Total, added
 from eris.simulate.task_facts import check_cohorts, evaluate, facts_of
 from eris.simulate.work import Job, Work, do_jobs

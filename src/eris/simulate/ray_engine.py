@@ -23,9 +23,9 @@ from typing import Any
 from eris.compose import Composition
 from eris.errors import ConfigError, ErisError, RunStopped
 from eris.local.spec import Vector
+from eris.process_facts import peak_memory
 from eris.protocol.replica import Replica
 from eris.simulate.engine import Pending, States
-from eris.simulate.memory import peak_memory
 from eris.simulate.partial_sum import Total
 from eris.simulate.ray_actor import Lacking, RayActor
 from eris.simulate.ray_cluster import connected, imported_ray, workers_of

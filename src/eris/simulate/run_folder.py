@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -132,14 +131,3 @@ class RunFolder:
         path = self.path / name
         with writing(path, fix=_FIX), path.open("ab") as file:
             file.write(line + b"\n")
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that matter for reproducing a run."""
-    found = {}
-    for package in ("eris-fl", "numpy", "torch"):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found

@@ -11,8 +11,9 @@ from eris.compose import Composition
 from eris.config import MOST_AGGREGATORS, Config
 from eris.local.devices import device_note
 from eris.privacy.ring_noise import RingNoise, Sum, Worth
+from eris.process_facts import versions
 from eris.protocol.best_round import Choice
-from eris.simulate.run_folder import RunFolder, versions
+from eris.simulate.run_folder import RunFolder
 
 __all__ = ["failed_summary", "notes_of", "summarise"]
 

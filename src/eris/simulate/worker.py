@@ -21,8 +21,8 @@ from eris.compose import Composition, compose, initial_seed
 from eris.config import load_config
 from eris.errors import ErisError, TaskError
 from eris.local.task import Task
+from eris.process_facts import peak_memory
 from eris.simulate.job_memory import JobMemory, JobMemoryPlan, Slot
-from eris.simulate.memory import peak_memory
 from eris.simulate.partial_sum import PartialSum
 from eris.simulate.shared_memory import SharedBytes
 from eris.simulate.task_facts import check_cohorts, evaluate, facts_of

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from eris.audit.attack import Memory, Need, Observation
 from eris.audit.attacks.whitened_regression import Background, Prior, expected, products_of, with_fitted_round
 from eris.audit.scoring import Scores
-from eris.errors import InputError
 
 __all__ = ["ClassComposition"]
 
@@ -36,13 +35,11 @@ class ClassComposition:
 
     def score(self, seen: Observation, memory: Memory) -> Scores:
         """Add a round's information and return the expected counts."""
-        if seen.public is None:
-            raise InputError("there are no public samples to compare with", fix="audit a task that has test samples")
         estimate, mean = seen.estimate, seen.samples / self.classes
         prior = Prior(mean, 1 / mean**2)
         own = bool(estimate.seen.size)
         coordinates, values = (estimate.seen, estimate.fresh_update) if own else (estimate.rest, estimate.fresh_means)
-        rows = seen.public.gradients[:, coordinates]
+        rows = seen.public_samples.gradients[:, coordinates]
         means = np.stack([rows[self.labels == label].mean(axis=0) for label in range(self.classes)])
         within = rows - means[self.labels]
         eigenvalues, vectors = np.linalg.eigh(np.asarray(within @ within.T, np.float64))

@@ -14,7 +14,6 @@ import numpy as np
 
 from eris.audit.attack import Memory, Need, Observation
 from eris.audit.scoring import Scores
-from eris.errors import InputError
 
 __all__ = ["LikelihoodRatio", "RelativeRatio"]
 
@@ -64,12 +63,10 @@ class RelativeRatio:
 
     def score(self, seen: Observation, memory: Memory) -> Scores:
         """Add a round's shares."""
-        if seen.public is None:
-            raise InputError("there are no public samples to compare with", fix="audit a task that has test samples")
         canaries, public = (
             np.exp(-asked(seen.member_model))
             / (np.mean([np.exp(-asked(model)) for model in (seen.probe.model, *seen.references)], axis=0) + _TINY)
-            for asked in (seen.probe.losses_at, seen.public.losses_at)
+            for asked in (seen.probe.losses_at, seen.public_samples.losses_at)
         )
         below = np.searchsorted(np.sort(public), canaries, side="right")
         memory["sum"] = memory.get("sum", 0.0) + below / len(public)

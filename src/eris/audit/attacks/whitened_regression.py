@@ -39,7 +39,6 @@ from numpy.typing import NDArray
 
 from eris.audit.attack import CanaryProbe, Memory, Need, Observation, PublicProbe
 from eris.audit.scoring import Scores
-from eris.errors import InputError
 from eris.local.spec import Vector
 from eris.shards.plan import Coordinates
 
@@ -114,11 +113,10 @@ def _with_round(
     together: bool = False,
 ) -> Matrix:
     """Return the information with that of a round: about the victim's coins, or about all candidates' `together`."""
-    if seen.public is None:
-        raise InputError("there are no public samples to compare with", fix="audit a task that has test samples")
-    background, scaled = _background(seen.public, coordinates), np.float32(samples / seen.rate) * values
+    public = seen.public_samples
+    background, scaled = _background(public, coordinates), np.float32(samples / seen.rate) * values
     if together:
-        products = _products_together(seen, seen.public, coordinates, scaled - np.float32(samples) * background.mean)
+        products = _products_together(seen, public, coordinates, scaled - np.float32(samples) * background.mean)
         count = sum(probe.count for probe in seen.candidates if probe.member in seen.averaged)
     else:
         own = _on(seen.probe, coordinates)

@@ -10,10 +10,10 @@ from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from eris.cli.progress import round_bar
 from eris.events import Event, RoundEnded, RunCourseChanged, RunEnded, RunStarted, RunState, VerdictWritten
 
 __all__ = ["SHOWN", "LiveView", "PeerLines"]
@@ -55,14 +55,7 @@ class LiveView:
     def __init__(self, processes: Mapping[str, int], rounds: int, console: Console) -> None:
         """Show peers by name, each with its process."""
         self._console, self._peers = console, {name: _Row(pid) for name, pid in processes.items()}
-        self._progress = Progress(
-            TextColumn("round"),
-            BarColumn(bar_width=16),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}"),
-            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-            console=console,
-        )
+        self._progress = round_bar(console, "round", 16)
         self._bar = self._progress.add_task("round", total=rounds, facts="starting")
         self._rounds = rounds
         self._live = Live(console=console, get_renderable=self._drawn, refresh_per_second=4, transient=True)

@@ -14,10 +14,10 @@ from eris.paper.settings import (
     DataSet,
     ldp,
     panel_of,
-    panels_of,
     priprune,
     smoke_panel,
     summary_rows,
+    table_sizes,
 )
 
 __all__ = ["EXPERIMENTS", "PLACE"]
@@ -59,21 +59,13 @@ def _large(*, small: bool) -> Panel:
 EXPERIMENTS = (
     Experiment(
         "table-biased", "Two local epochs, means over sample sizes", "the same methods with several local steps",
-        {
-            "smoke": (smoke_panel((FEDAVG, ERIS_DSC), extra=_STEPS),),
-            "small": panels_of("biased", _arms, _SMALL, _in_table),
-            "paper": panels_of("biased", _arms, _PAPER, _in_table),
-        },
+        table_sizes("biased", _arms, _in_table, small=_SMALL, paper=_PAPER, extra=_STEPS),
         axis="n", averaged=True,
         notes=("DSC keeps 1/(2 log₂ T), of IMDB 1/log₂ T: not in the text.",),
     ),
     Experiment(
         "figure-biased", "Two local epochs by sample size", "the same trainings as curves over n",
-        {
-            "smoke": (smoke_panel((FEDAVG, ERIS_DSC), extra=_STEPS),),
-            "small": panels_of("biased", _arms, _SMALL, _in_figure),
-            "paper": panels_of("biased", _arms, _PAPER, _in_figure),
-        },
+        table_sizes("biased", _arms, _in_figure, small=_SMALL, paper=_PAPER, extra=_STEPS),
         axis="n", shape="lines",
     ),
     Experiment(

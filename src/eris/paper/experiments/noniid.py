@@ -13,11 +13,10 @@ from eris.paper.settings import (
     SMALL,
     DataSet,
     ldp,
-    panels_of,
     priprune,
-    smoke_panel,
     soteria,
     summary_rows,
+    table_sizes,
 )
 
 __all__ = ["EXPERIMENTS", "PLACE"]
@@ -51,21 +50,13 @@ def _in_figure(data: DataSet) -> dict[str, Any]:
 EXPERIMENTS = (
     Experiment(
         "table-noniid", "Label skew, means over sample sizes", "the same methods where clients' labels differ",
-        {
-            "smoke": (smoke_panel((FEDAVG, ERIS_DSC), extra=_SKEWED),),
-            "small": panels_of("noniid", _of_table, _SMALL, _in_table),
-            "paper": panels_of("noniid", _of_table, _PAPER, _in_table),
-        },
+        table_sizes("noniid", _of_table, _in_table, small=_SMALL, paper=_PAPER, extra=_SKEWED),
         axis="n", averaged=True,
         notes=("K = 25, 25 and 10 are not in the text; the labels of this table and the next are swapped in print.",),
     ),
     Experiment(
         "figure-noniid", "Label skew by sample size", "the same trainings as curves over n",
-        {
-            "smoke": (smoke_panel((FEDAVG, ERIS_DSC), extra=_SKEWED),),
-            "small": panels_of("noniid", _of_figure, _SMALL, _in_figure),
-            "paper": panels_of("noniid", _of_figure, _PAPER, _in_figure),
-        },
+        table_sizes("noniid", _of_figure, _in_figure, small=_SMALL, paper=_PAPER, extra=_SKEWED),
         axis="n", shape="lines",
     ),
 )  # fmt: skip
