@@ -182,6 +182,21 @@ def sums_again_count_heads_and_no_weights(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Unmasker, "_hides", lambda self, plan: lambda members: True)
 
 
+@noticed_by(adversary.test_p_alone_cannot_keep_a_sum_to_itself_and_take_it_off_the_next_one)
+def unmaskers_do_not_report_what_they_gave_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Sums, "told", lambda self, plan: ())
+
+
+@noticed_by(adversary.test_p_alone_cannot_keep_a_sum_to_itself_and_take_it_off_the_next_one)
+def a_lost_round_makes_another_state(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("eris.protocol.sums._ENOUGH", 0.0)
+
+
+@noticed_by(partial(adversary.test_q_unmasks_nothing_behind_its_report, True))
+def an_unmasker_answers_behind_its_report(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Sums, "is_told", lambda self, plan: False)
+
+
 @noticed_by(partial(liveness.test_after_two_alarms_a_rotating_third_sits_out_until_the_liar_is_among_it, liar=1, **ONE))
 def the_last_third_never_gets_its_turn(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("eris.protocol.sums._independent", len)

@@ -19,7 +19,9 @@ from eris.protocol.floor import Floor
 from eris.protocol.messages import Published, Upload, Withheld
 from eris.protocol.pairs import share_of
 from eris.protocol.round_plan import RoundPlan
+from eris.protocol.sums import Sums
 from eris.protocol.unmasker import Cut, masked
+from eris.protocol.verdict import UnmaskedSum
 from eris.wire import Header, Kind
 from tests.adversary.parties import forge_plans
 from tests.equivalence.case import Case
@@ -111,6 +113,91 @@ def test_p_with_other_nonces_learns_a_sum_under_pads_that_nobody_used() -> None:
     answer = scene.ask(lie)
     left = home._shards[0].total.values - answer.pads.values
     assert RingScale.within(left, [scene.plan.weights[m] for m in scene.plan.participants]) is False
+
+
+def kept_to_itself(scene: Round, shard: int, victim: int) -> np.ndarray:
+    """Let p have its sum without a victim unmasked and say that nobody did; return what it learned.
+
+    As a member it puts pads on all other shards that do not come off: nothing is committed, and the model stays.
+    """
+    federation, plan = scene.federation, scene.plan
+    home = plan.assignment[shard]
+    for upload in scene.uploads:
+        if upload.member == home and upload.shard != shard:
+            upload.checks[0] += np.uint32(1)
+    federation.upload(plan, [u for u in scene.uploads if (u.shard, u.member) != (shard, victim)])
+    outcomes = federation.cut(plan)
+    [learned] = [outcome.values.copy() for outcome in outcomes if isinstance(outcome, Published)]
+    notices = [outcome for outcome in outcomes if isinstance(outcome, Withheld)]
+    federation.publish(plan, [*notices, Withheld(plan.digest, shard, home, Reason.UNMASK)])
+    verdict = federation.decide()
+    assert len(verdict.lost_shards) == plan.shards
+    federation.conclude(verdict)
+    return learned
+
+
+def second_try(scene: Round, shard: int) -> tuple[Published | Withheld, np.ndarray]:
+    """Play the next round honestly, with the same updates; return what became of a shard, and each member's part."""
+    federation = scene.federation
+    plan = federation.plan()
+    federation.begin(plan)
+    uploads = federation.contribute(plan, lambda member, _: CASE.train(0, member.peer, member.look()))
+    parts = {k: federation.members[k].uncovered([u for u in uploads if u.member == k]) for k in plan.participants}
+    federation.upload(plan, uploads)
+    outcomes = {o.shard if isinstance(o, Withheld) else o.manifest.shard: o for o in federation.cut(plan)}
+    return outcomes[shard], np.stack([parts[k][shard].part.symbols for k in plan.participants])
+
+
+def test_p_alone_cannot_keep_a_sum_to_itself_and_take_it_off_the_next_one() -> None:
+    """It spoils a round, and learns Σ over all but one in it; the round after, with another q, would show that one."""
+    shard, victim = 2, 5
+    scene = Round()
+    [q] = scene.plan.unmaskers_of(shard)
+    kept_to_itself(scene, shard, victim)
+    outcome, _ = second_try(scene, shard)
+    assert q not in scene.federation.coordinator.in_flight.unmaskers_of(shard)  # who does not know it by itself
+    assert isinstance(outcome, Withheld)
+    assert outcome.reason is Reason.UNMASK
+
+
+def test_what_p_would_learn_if_unmaskers_did_not_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attack is real: without the rule the difference of the two sums is the victim's part, bit for bit."""
+    monkeypatch.setattr(Sums, "told", lambda self, plan: ())
+    shard, victim = 2, 5
+    scene = Round()
+    learned = kept_to_itself(scene, shard, victim)
+    outcome, parts = second_try(scene, shard)
+    assert isinstance(outcome, Published)
+    assert np.array_equal(outcome.values - learned, parts[victim])
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_q_unmasks_nothing_behind_its_report(told: bool) -> None:
+    """Else p would say first that the shard is lost, wait for q's report, and show its cut then."""
+    scene = Round()
+    [q] = scene.plan.unmaskers_of(2)
+    if told:
+        assert scene.federation.members[q].report().unmasked == ()
+        assert scene.refusal(scene.cut(2)) is Reason.LATE
+    else:
+        assert scene.ask(scene.cut(2)) is not None
+        assert scene.federation.members[q].report().unmasked == (UnmaskedSum(2, scene.plan.participants),)
+        assert scene.ask(scene.cut(2)) is not None  # the same again is nothing new
+
+
+def test_nobody_is_believed_about_sums_of_shards_that_it_does_not_unmask() -> None:
+    scene = Round()
+    plan, coordinator = scene.plan, scene.federation.coordinator
+    lie = UnmaskedSum(2, plan.participants[1:])
+    small = UnmaskedSum(2, plan.participants[:2])
+    [q] = plan.unmaskers_of(2)
+    for peer in scene.federation.members:
+        said = (small,) if peer == q else (lie,)
+        coordinator.report(replace(scene.federation.members[peer].report(), unmasked=said, complete=True))
+    verdict = coordinator.decide(scene.federation.now)
+    assert verdict is not None
+    assert verdict.lost_shards == tuple(range(7))
+    assert verdict.unmasked == ()
 
 
 # ── a hostile unmasker ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,7 +9,7 @@ from eris.errors import Reason, Refused
 from eris.protocol.messages import BriefReport, FullReport, Manifest, Withheld
 from eris.protocol.roster import Roster, RosterChange, RosterEntry
 from eris.protocol.round_plan import Deadlines, RoundPlan
-from eris.protocol.verdict import GENESIS, ShardVerdict, Verdict
+from eris.protocol.verdict import GENESIS, ShardVerdict, UnmaskedSum, Verdict
 from eris.wire.schema import decode
 
 A, B, C = ("aa" * 32, "bb" * 32, "cc" * 32)
@@ -61,6 +61,7 @@ VERDICT = Verdict(
     late=(300,),
     state=A,
     figures=FIGURES,
+    unmasked=(UnmaskedSum(1, (0, 300)),),
 )
 
 
@@ -96,13 +97,19 @@ SAMPLES = {
     "roster": Sample(ROSTER, _listed, 253, "c01d5389ac7c66f68dfb2f6da985de9d"),
     "roster change": Sample(CHANGE, _of(RosterChange), 189, "b9d66029b009587fd380cfbef066049f"),
     "round plan": Sample(PLAN, _planned, 296, "77e89492015075a3d67d382428a4ad42"),
-    "verdict": Sample(VERDICT, Verdict.decode, 449, "9920aa9dbc783c78899ad208bd869456"),
+    "verdict": Sample(VERDICT, Verdict.decode, 492, "66e5b600ee544d476175205bbd0c9304"),
     "manifest": Sample(MANIFEST, Manifest.decode, 221, "f1b46e3176132d66a430d5f56cc3e6cf"),
     "withheld": Sample(Withheld(A, 1, 2, Reason.TOO_FEW, (0,)), _of(Withheld), 51, "400931001876c3c0c265279b9ceacd2a"),
     "brief report": Sample(
-        BriefReport(A, (0, 1, 3), B, True, C), _of(BriefReport), 112, "c416529513af6384393531eb09691a95"
+        BriefReport(A, (0, 1, 3), B, True, C, unmasked=(UnmaskedSum(1, (0, 2)),)),
+        _of(BriefReport),
+        118,
+        "e55d0570f62cab562a972b45f881ea04",
     ),
     "full report": Sample(
-        FullReport(A, (0, 3), (B, C), False, ""), _of(FullReport), 115, "29d1b8a0e3ebf3358e14cba60d3519c4"
+        FullReport(A, (0, 3), (B, C), False, "", unmasked=(UnmaskedSum(1, (0, 2)),)),
+        _of(FullReport),
+        121,
+        "307af2b8e4531a0853fef292928e7e89",
     ),
 }

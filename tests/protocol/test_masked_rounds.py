@@ -72,7 +72,7 @@ def test_two_sums_never_show_fewer_members_than_their_noise_was_sized_for(shares
     whole, unmasker = home.cut_of(3), federation.unmaskers[q]
     assert whole is not None
     assert (len(whole.contributors), plan.least_masked) == (7, 5)
-    unmasker._sums.note(unmasker._state(plan), plan.draw, 3, whole.contributors)  # of the lost round before
+    unmasker._sums.note(plan.chain, plan.draw, 3, whole.contributors)  # of the lost round before
     fewer = replace(whole, contributors=whole.contributors[:5], nonces=whole.nonces[:5])
     late = federation.now + plan.deadlines.contribute
     if shares:

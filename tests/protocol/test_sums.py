@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from eris.aggregate.encoding import FixedPoint
 from eris.errors import Reason
 from eris.protocol.sums import MOST_SUMS, Sums, fewest
+from eris.protocol.verdict import ShardVerdict, UnmaskedSum, Verdict
 from tests.equivalence.case import Case
 from tests.equivalence.federation import Federation
 
@@ -66,7 +67,7 @@ def test_after_a_few_sums_there_are_no_more() -> None:
     for turn in range(MOST_SUMS):
         members = tuple(range(10 * turn, 10 * turn + 10))
         assert sums.allows("s", 0, 0, members, 3)
-        sums.note("s", 0, 0, members, ours=False)
+        sums.note("s", 0, 0, members, kept=False)
     assert not sums.allows("s", 0, 0, tuple(range(90, 99)), 3)
 
 
@@ -100,6 +101,63 @@ def test_a_line_that_was_torn_was_never_answered(tmp_path: Path) -> None:
     Sums(path).note("s", 0, 0, (0, 1, 2))
     path.write_text(path.read_text() + '{"state":"s","draw":0,"sh')
     assert not Sums(path).allows("s", 0, 0, (0, 1), 2)
+
+
+def ended(previous: str, *committed: int, shards: int = 4, unmasked: tuple[UnmaskedSum, ...] = ()) -> Verdict:
+    """A round that ended so, after a chain."""
+    entries = tuple(
+        ShardVerdict(k, k, "aa" * 32, (0, 1), manifest="bb" * 32)
+        if k in committed
+        else ShardVerdict(k, k, lost="unmask")
+        for k in range(shards)
+    )
+    return Verdict("run", 0, 3, "cc" * 32, previous, entries, unmasked=unmasked)
+
+
+@pytest.mark.parametrize(("moved", "anew"), [((), False), ((1,), False), ((1, 3), True), ((0, 1, 2, 3), True)])
+def test_a_round_that_moves_less_than_half_of_the_model_makes_no_other_state(
+    tmp_path: Path, moved: tuple[int, ...], anew: bool
+) -> None:
+    """A bit of one shard would make another digest, and hardly another update."""
+    sums, everybody = Sums(tmp_path / "sums.jsonl"), tuple(range(9))
+    sums.note("dd" * 32, 0, 2, everybody)
+    verdict = ended("dd" * 32, *moved)
+    sums.judged(verdict, 0, lambda shard: 0.25)
+    for each in (sums, Sums(tmp_path / "sums.jsonl")):  # and one that comes back
+        assert each.allows(verdict.digest, 0, 2, everybody[1:], 3) is anew
+        assert each.allows(verdict.digest, 0, 2, everybody, 3)
+
+
+def test_several_short_steps_are_one_long_one() -> None:
+    sums, everybody, chain = Sums(), tuple(range(9)), "dd" * 32
+    sums.note(chain, 0, 2, everybody)
+    for shard, anew in ((1, False), (1, False), (3, True)):  # the same shard again moves nothing else
+        verdict = ended(chain, shard)
+        sums.judged(verdict, 0, lambda shard: 0.25)
+        chain = verdict.digest
+        assert sums.allows(chain, 0, 2, everybody[1:], 3) is anew
+
+
+def test_what_others_unmasked_of_lost_shards_is_known_from_the_verdict_and_kept(tmp_path: Path) -> None:
+    everybody, path = tuple(range(9)), tmp_path / "sums.jsonl"
+    sums = Sums(path)
+    verdict = ended("dd" * 32, unmasked=(UnmaskedSum(2, everybody[1:]),))
+    sums.judged(verdict, 0, lambda shard: 0.25)
+    for each in (sums, Sums(path)):
+        assert not each.allows(verdict.digest, 0, 2, everybody, 3)
+        assert each.allows(verdict.digest, 0, 1, everybody, 3)
+
+
+def test_what_was_answered_is_told_after_a_restart_too(tmp_path: Path) -> None:
+    path, members = tmp_path / "sums.jsonl", (0, 1, 2, 3)
+    Sums(path).note("dd" * 32, 0, 2, members, plan="ee" * 32)
+    again = Sums(path)
+    assert not again.is_told("ee" * 32)
+    assert again.told("ff" * 32) == ()
+    assert again.told("ee" * 32) == (UnmaskedSum(2, members),)
+    assert again.is_told("ee" * 32)
+    again.note("dd" * 32, 0, 2, members, plan="ff" * 32)  # the same set in the next round is told again
+    assert Sums(path).told("ff" * 32) == (UnmaskedSum(2, members),)
 
 
 @pytest.mark.parametrize(("left_out", "heaviest", "allowed"), [(1, 1.0, False), (3, 1.0, True), (3, 6.0, False)])

@@ -78,18 +78,21 @@ def build_roles(
     unmasker = None
     if key is not None:
         least = max(2.0, agreement.min_effective)
-        known: dict[str, Any] = {"knows_key": book.knows_key, "sums": sums, "state": partial(_standing, member)}
+        known: dict[str, Any] = {
+            "knows_key": book.knows_key,
+            "sums": sums,
+            "stands": partial(_require_standing, member),
+        }
         unmasker = Unmasker(number, recipe, key, **signed, **known, least_effective=least, pool=pool)
     return Roles(member, aggregator, unmasker, key, pool)
 
 
-def _standing(member: Member, plan: RoundPlan) -> str:
-    """Return the digest of what members train from under a plan, if we stand before it ourselves."""
+def _require_standing(member: Member, plan: RoundPlan) -> None:
+    """Refuse a plan that does not begin where we stand: what was summed on the way there, we may not have heard."""
     if (plan.round, plan.chain) != (member.round, member.chain):
         raise Refused(
             Reason.WRONG_CHAIN, "this peer's state is not the one that the plan starts from", round=plan.round
         )
-    return member.standing()
 
 
 def require_sockets(federation: FederationFile, settings: NodeSettings) -> None:

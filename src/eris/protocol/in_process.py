@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 
 from eris.errors import Refused
 from eris.local.scores import Scores
@@ -79,10 +78,7 @@ class InProcess:
         }
         self.aggregators = {k: Aggregator(k, recipe, sign=signs[k], verify=verify) for k in peers}
         self.unmaskers = {
-            k: Unmasker(
-                k, recipe, key, sign=signs[k], verify=verify, sums=sums[k], state=partial(_standing, self.members[k])
-            )
-            for k, key in masks.items()
+            k: Unmasker(k, recipe, key, sign=signs[k], verify=verify, sums=sums[k]) for k, key in masks.items()
         }
 
     def play(self, train: Train, score: Score | None = None) -> Verdict:
@@ -182,11 +178,6 @@ class InProcess:
                 member.accept_fetched(next(published for published in found if published is not None), verdict)
             if missing is not None:
                 member.conclude(verdict)
-
-
-def _standing(member: Member, plan: RoundPlan) -> str:
-    del plan
-    return member.standing()
 
 
 def _hold(member: Member, outcome: Published | Withheld, plan: RoundPlan) -> None:

@@ -283,7 +283,7 @@ class Member:
         known = manifest.shard in self.held.published
         proof = self.held.receive(plan, published, committed=committed)
         if not known and self._sums is not None and self.recipe.unmaskers:
-            self._sums.note(self.standing(), plan.draw, manifest.shard, manifest.contributors, ours=False)
+            self._sums.note(plan.chain, plan.draw, manifest.shard, manifest.contributors, kept=False)
         return proof
 
     def broken(self, manifest: Manifest, receipt: Receipt | None) -> FalseManifest | None:
@@ -319,9 +319,9 @@ class Member:
         plan = self._open_plan()
         state = self.replica.digest() if plan.checkpoint or plan.attest else ""
         complete = all(map(self.accounted_for, range(plan.shards)))
-        return Report(
-            plan.digest, self.peer, self.held.vouched_for(plan), complete, state, tuple(sorted(self._unreached))
-        )
+        unmasked = self._sums.told(plan.digest) if self._sums is not None else ()
+        held, unreached = self.held.vouched_for(plan), tuple(sorted(self._unreached))
+        return Report(plan.digest, self.peer, held, complete, state, unreached, unmasked)
 
     def manifest(self, shard: int) -> Manifest | None:
         """Return the manifest of a held shard (the coordinator may ask for it)."""
@@ -341,6 +341,7 @@ class Member:
             )
         if lacking := self.held.lacking(verdict):
             return Missing(verdict.round, lacking)
+        self._judge_sums(verdict)
         self.last_scale = self.replica.scale_in(plan)
         with np.errstate(over="ignore", invalid="ignore"):  # looked for right below
             committed = steps.apply(self.replica, plan, self.held.published, verdict)
@@ -389,6 +390,7 @@ class Member:
         """Stand where the snapshot stands; private state stays, settled by the verdicts `missed` in between."""
         for verdict in missed:
             self._settle(verdict)
+            self._judge_sums(verdict)
         self.replica.load(snapshot.state)
         self._alarms.clear()
         self.shown.jumped()
@@ -422,6 +424,13 @@ class Member:
             steps.settle(self.recipe, verdict.round, self._update.kept, self.private, missing)
         elif len(missing) < len(verdict.shards):
             self.forget_reference()
+
+    def _judge_sums(self, verdict: Verdict) -> None:
+        """Let our unmasker know what was summed from which state, as far as a verdict tells."""
+        if self._sums is not None and self.recipe.unmaskers:
+            layout = self.recipe.layout(verdict.round)
+            draw = self.recipe.policy.draw(verdict.round)
+            self._sums.judged(verdict, draw, lambda shard: layout.size(shard) / max(layout.n, 1))
 
     # ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -17,6 +17,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from eris.errors import Reason, Refused
+from eris.protocol.verdict import UnmaskedSums
 from eris.transforms.packed import Part
 from eris.wire.schema import (
     Digest,
@@ -221,20 +222,21 @@ class Report:
     complete: bool = False  # this peer expects nothing more in this round
     state: Digest = ""  # digest of its replica before the round, at checkpoints and when somebody came back
     unreached: tuple[int, ...] = ()  # aggregators to whom this peer's part did not get through, ascending
+    unmasked: UnmaskedSums = ()  # whose pads it gave out in this round
 
     @property
     def brief(self) -> BriefReport:
         """What is said of it first: which shards, and one digest for all of them."""
         shards = tuple(sorted(self.held))
         joint = joint_digest([self.held[s] for s in shards])
-        return BriefReport(self.plan, shards, joint, self.complete, self.state, self.unreached)
+        return BriefReport(self.plan, shards, joint, self.complete, self.state, self.unreached, self.unmasked)
 
     @property
     def full(self) -> FullReport:
         """What is said of it if the coordinator knows other manifests than this peer."""
         shards = tuple(sorted(self.held))
         manifests = tuple(self.held[s] for s in shards)
-        return FullReport(self.plan, shards, manifests, self.complete, self.state, self.unreached)
+        return FullReport(self.plan, shards, manifests, self.complete, self.state, self.unreached, self.unmasked)
 
 
 @document(7)
@@ -248,6 +250,7 @@ class BriefReport:
     complete: bool
     state: Digest
     unreached: Peers = ()  # aggregators to whom its part did not get through
+    unmasked: UnmaskedSums = ()  # whose pads it gave out in this round
 
 
 @document(8)
@@ -261,6 +264,7 @@ class FullReport:
     complete: bool
     state: Digest
     unreached: Peers = ()  # aggregators to whom its part did not get through
+    unmasked: UnmaskedSums = ()  # whose pads it gave out in this round
 
     def of(self, peer: int) -> Report:
         """Return the report of the peer that sent it."""
@@ -271,7 +275,7 @@ class FullReport:
                 peer=peer,
             )
         held = dict(zip(self.shards, self.manifests, strict=True))
-        return Report(self.plan, peer, held, self.complete, self.state, self.unreached)
+        return Report(self.plan, peer, held, self.complete, self.state, self.unreached, self.unmasked)
 
 
 @document(9)

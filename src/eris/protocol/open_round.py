@@ -12,7 +12,7 @@ from eris.errors import Reason, Refused
 from eris.protocol.false_manifest import Lie
 from eris.protocol.messages import BriefReport, Manifest, Report, Wanted, Withheld, joint_digest
 from eris.protocol.round_plan import RoundPlan
-from eris.protocol.verdict import ShardVerdict, Verdict
+from eris.protocol.verdict import ShardVerdict, UnmaskedSum, Verdict
 
 __all__ = ["OpenRound"]
 
@@ -55,7 +55,8 @@ class OpenRound:
         self.unread[peer] = brief
         joint, held = self._held(brief.shards)
         if joint == brief.joint:
-            self.take(Report(brief.plan, peer, held, brief.complete, brief.state, brief.unreached))
+            said = brief.complete, brief.state, brief.unreached, brief.unmasked
+            self.take(Report(brief.plan, peer, held, *said))
 
     def _held(self, shards: tuple[int, ...]) -> tuple[str, dict[int, str]]:
         """Return the joint digest of the manifests of these shards, and the one object that all who hold them share."""
@@ -122,11 +123,30 @@ class OpenRound:
         )
         late = tuple(entry.peer for entry in plan.roster if entry.peer not in self.said)
         said_of = plan.run, plan.epoch, plan.round, plan.digest, plan.chain
-        return Verdict(*said_of, shards, late, self._agreed_state(), self._figures(shards))
+        told = self._agreed_state(), self._figures(shards), self._unmasked(shards)
+        return Verdict(*said_of, shards, late, *told)
 
     def _figures(self, shards: tuple[ShardVerdict, ...]) -> tuple[int, ...]:
         """Return what members scored, as the manifest of the shard that it goes with says."""
         return self.manifests[shards[SHARD].manifest].figures if shards[SHARD].committed else ()
+
+    def _unmasked(self, shards: tuple[ShardVerdict, ...]) -> tuple[UnmaskedSum, ...]:
+        """Return what the unmaskers of lost shards say they gave out: an aggregator may know it, and keep it.
+
+        Only of sets that an honest one answers for, so that a lie costs no more than a shard.
+        """
+        lost = {entry.shard for entry in shards if not entry.committed}
+        reports: dict[int, Report | BriefReport] = {**self.reports, **self.unread}
+        said = {
+            (told.shard, told.contributors)
+            for peer, report in reports.items()
+            for told in report.unmasked
+            if told.shard in lost and peer in self.plan.unmaskers_of(told.shard) and self._is_large(told.contributors)
+        }
+        return tuple(UnmaskedSum(shard, members) for shard, members in sorted(said))
+
+    def _is_large(self, members: tuple[int, ...]) -> bool:
+        return len(members) >= self.plan.least_contributors and set(members) <= set(self.plan.participants)
 
     def _most_held(self) -> dict[int, tuple[str, int]]:
         """Return, for each shard, the manifest that most peers hold, and how many."""

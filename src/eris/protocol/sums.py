@@ -9,25 +9,30 @@ sums, each taken any number of times; and, as in a single sum, what these member
 >>> fewest([{1, 2, 3, 4}, {4, 5, 6, 7}, set(range(1, 8))]), fewest([{1, 2, 3, 4}, {1, 2, 3}]), fewest([{1, 2, 3, 4}])
 (1, 1, 4)
 
-What an unmasker answers is written down before; what others answered it knows where the sum was published, too.
+What an unmasker answers is written down before. What others answered it knows where the sum was published, and of lost
+shards from the verdict: unmaskers report whose pads they gave out, for an aggregator may keep to itself what it learned
+by them. A round that moves less than half of the model makes another state but hardly another update: sums from before
+and after it are counted together.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 
 from eris.protocol.shown import append_first
+from eris.protocol.verdict import UnmaskedSum, Verdict
 
 __all__ = ["MOST_SUMS", "SUMS", "Hides", "Sums", "fewest", "shown_by"]
 
 MOST_SUMS = 3  # over the same coordinates from one state, not counting those that follow from others
 SUMS = "sums.jsonl"  # in a peer's folder
+_ENOUGH = 0.5  # of all coordinates must be committed before sums count anew
 
 _Place = tuple[int, int]  # draw of the shard plan, and shard
 _Set = tuple[int, ...]
@@ -68,22 +73,30 @@ def _rank(patterns: Sequence[tuple[bool, ...]]) -> int:
 
 
 class Sums:
-    """For each state's digest, whose sums are known; kept in a file, if there is one."""
+    """For each state, whose sums are known; kept in a file, if there is one.
+
+    A state is named by the chain of verdicts that led to it; those hardly apart share the name of the first.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._known: dict[str, dict[_Place, set[_Set]]] = defaultdict(lambda: defaultdict(set))
+        self._first: dict[str, str] = {}  # chain → the chain of the state that it is counted with, where not its own
+        self._moved: dict[str, dict[_Place, float]] = {}  # what was committed since such a state: shares of the model
+        self._ours: tuple[str, set[tuple[int, _Set]]] = "", set()  # the last plan that we answered under, and what
+        self._written: dict[tuple[str, int], dict[str, object]] = {}  # of each state and shard, what was written last
+        self._told = ""  # plan under which that was reported
         if path is not None and path.exists():
             self._read(path)
 
     def allows(
-        self, state: str, draw: int, shard: int, contributors: _Set, least: int, hides: Hides | None = None
+        self, chain: str, draw: int, shard: int, contributors: _Set, least: int, hides: Hides | None = None
     ) -> bool:
         """Whether a sum over these members may be unmasked, so that no combination is made of fewer than `least`.
 
         `hides` says whether so many heads are enough by their weights too: many of them may weigh next to nothing.
         """
-        known = self._overlapping(state, draw, shard)
+        known = self._overlapping(chain, draw, shard)
         if contributors in known:
             return True
         sums = [*known, contributors]
@@ -92,17 +105,51 @@ class Sums:
         enough = min(least, len(contributors))
         return all(len(group) >= enough and (hides is None or hides(group)) for group in shown_by(sums))
 
-    def note(self, state: str, draw: int, shard: int, contributors: _Set, *, ours: bool = True) -> None:
-        """Note a sum; if it is `ours` to answer, durably before anything is said."""
-        if contributors in self._known[state][draw, shard]:
-            return
-        if ours:
-            self._write({"state": state, "draw": draw, "shard": shard, "contributors": contributors})
+    def note(self, chain: str, draw: int, shard: int, contributors: _Set, *, kept: bool = True, plan: str = "") -> None:
+        """Note a sum, durably if it is to be `kept`; `plan` is the one under which we ourselves are about to answer."""
+        state = self._state(chain)
+        if plan:
+            known = self._ours[1] if self._ours[0] == plan else set()
+            self._ours = plan, known | {(shard, contributors)}
+        line: dict[str, object] = {"state": state, "draw": draw, "shard": shard, "contributors": contributors}
+        line |= {"plan": plan} if plan else {}
+        if kept and line != self._written.get((state, shard)):
+            self._write(line)
+            self._written[state, shard] = line
         self._known[state][draw, shard].add(contributors)
 
-    def _overlapping(self, state: str, draw: int, shard: int) -> set[_Set]:
+    def told(self, plan: str) -> tuple[UnmaskedSum, ...]:
+        """Return what we unmasked under a plan, for our report; after that we unmask nothing more under it."""
+        self._told = plan  # first: whoever notes a sum looks at this afterwards
+        answered = self._ours[1] if self._ours[0] == plan else set()
+        return tuple(UnmaskedSum(shard, members) for shard, members in sorted(answered))
+
+    def is_told(self, plan: str) -> bool:
+        """Whether what we unmasked under a plan was reported."""
+        return self._told == plan
+
+    def judged(self, verdict: Verdict, draw: int, share: Callable[[int], float]) -> None:
+        """Follow a verdict: note what may be known of lost shards, and whether the model moved at all.
+
+        `share` gives how much of the model a shard is.
+        """
+        state = self._state(verdict.previous)
+        for told in verdict.unmasked:
+            self.note(state, draw, told.shard, told.contributors)
+        moved = dict(self._moved.get(state, {}))
+        moved |= {(draw, entry.shard): share(entry.shard) for entry in verdict.shards if entry.committed}
+        if _part(moved) < _ENOUGH:
+            spelled = [[*place, size] for place, size in sorted(moved.items())]
+            if self._known.get(state):
+                self._write({"state": state, "then": verdict.digest, "moved": spelled})
+            self._first[verdict.digest], self._moved[state] = state, moved
+
+    def _state(self, chain: str) -> str:
+        return self._first.get(chain, chain)
+
+    def _overlapping(self, chain: str, draw: int, shard: int) -> set[_Set]:
         """Return the sums that may share coordinates with a shard: another draw cuts elsewhere."""
-        places = list(self._known.get(state, {}).items())  # at once: another thread may note what was published
+        places = list(self._known.get(self._state(chain), {}).items())  # at once: another thread may note one
         return set().union(*(set(sets) for (when, which), sets in places if when != draw or which == shard))
 
     def _write(self, line: dict[str, object]) -> None:
@@ -113,7 +160,23 @@ class Sums:
         for text in path.read_text(encoding="utf-8").splitlines():
             try:
                 line = json.loads(text)
+                if (then := line.get("then")) is not None:
+                    moved = {(int(draw), int(shard)): float(size) for draw, shard, size in line["moved"]}
+                    self._first[str(then)], self._moved[str(line["state"])] = str(line["state"]), moved
+                    continue
                 place = int(line["draw"]), int(line["shard"])
-                self._known[str(line["state"])][place].add(tuple(map(int, line["contributors"])))
-            except (ValueError, KeyError, TypeError):
+                members = tuple(map(int, line["contributors"]))
+                self._known[str(line["state"])][place].add(members)
+                if plan := str(line.get("plan", "")):
+                    known = self._ours[1] if self._ours[0] == plan else set()
+                    self._ours = plan, known | {(place[1], members)}
+            except (ValueError, KeyError, TypeError, AttributeError):
                 continue  # torn: nothing was said after it
+
+
+def _part(moved: Mapping[_Place, float]) -> float:
+    """Return how much of the model moved at least: shards of one draw do not overlap, those of two may."""
+    draws = defaultdict[int, float](float)
+    for (draw, _), size in moved.items():
+        draws[draw] += size
+    return max(draws.values(), default=0.0)

@@ -175,8 +175,8 @@ class Unmasker:
     """One peer's unmasking role. Give it plans, cuts and the time; it gives sums of pads.
 
     `least_effective` is the floor of the effective number of members in a sum: with one that outweighs all others, it
-    would nearly be that one's own update. `state` gives the digest of what members train from under a plan, and `sums`
-    knows whose updates from it were summed before.
+    would nearly be that one's own update. `sums` knows whose updates from a state were summed before; `stands` refuses
+    a plan that begins elsewhere than this peer stands, for then it does not.
     """
 
     def __init__(
@@ -190,13 +190,13 @@ class Unmasker:
         knows_key: KnowsKey = believe_keys,
         least_effective: float = 2.0,
         sums: Sums | None = None,
-        state: Callable[[RoundPlan], str] | None = None,
+        stands: Callable[[RoundPlan], None] | None = None,
         pool: BufferPool | None = None,
     ) -> None:
         self.peer, self.recipe, self._key, self._knows_key = peer, recipe, key, knows_key
         self._sign, self._verify, self._least_effective = sign, verify, least_effective
         self._pool = pool or BufferPool()
-        self._sums, self._state = sums or Sums(), state or (lambda plan: plan.chain)
+        self._sums, self._stands = sums or Sums(), stands
         self.plan: RoundPlan | None = None
         self.whole_until = math.inf  # until then only the whole set is unmasked
         self._gone: set[int] = set()
@@ -309,16 +309,20 @@ class Unmasker:
 
     def _note_sum(self, cut: Cut, plan: RoundPlan, where: dict[str, Any]) -> None:
         """Write down whose sum will be known; refuse one that shows few members together with earlier ones."""
-        state, members, noise = self._state(plan), cut.contributors, self.recipe.noise
+        if self._stands is not None:
+            self._stands(plan)
+        members, noise = cut.contributors, self.recipe.noise
         least = (
             plan.least_masked if noise is not None and noise.shares else plan.min_contributors
         )  # of whom noise hides
-        if not self._sums.allows(state, plan.draw, cut.shard, members, least, self._hides(plan)):
+        if not self._sums.allows(plan.chain, plan.draw, cut.shard, members, least, self._hides(plan)):
             what = "with what was summed from this state before, it would show few members' values"
             raise Refused(
                 Reason.SUMMED_BEFORE, what, fix="wait until a round commits, which changes the state", **where
             )
-        self._sums.note(state, plan.draw, cut.shard, members)
+        self._sums.note(plan.chain, plan.draw, cut.shard, members, plan=plan.digest)
+        if self._sums.is_told(plan.digest):  # what we gave out was reported, and this not among it
+            raise Refused(Reason.LATE, "this peer has reported already what it unmasked", **where)
 
     def _summed(self, cut: Cut, plan: RoundPlan) -> Pads:
         sizes = *self.recipe.published_sizes(plan.round, cut.shard), self.recipe.figure_words(plan.round, cut.shard)

@@ -24,7 +24,7 @@ from eris.wire.schema import (
     spelled_as,
 )
 
-__all__ = ["GENESIS", "ShardVerdict", "Verdict"]
+__all__ = ["GENESIS", "ShardVerdict", "UnmaskedSum", "UnmaskedSums", "Verdict"]
 
 GENESIS = "0" * 64  # the chain before the first verdict
 _LONGEST = 1 << 30  # bytes of a verdict that nobody has to send
@@ -45,6 +45,17 @@ class ShardVerdict:
     def committed(self) -> bool:
         """Whether peers apply this shard."""
         return not self.lost
+
+
+@dataclass(frozen=True, slots=True)
+class UnmaskedSum:
+    """Whose pads an unmasker gave out for a shard: their sum may be known, whatever became of the shard."""
+
+    shard: Number
+    contributors: Peers
+
+
+UnmaskedSums = Annotated[tuple[UnmaskedSum, ...], msgspec.Meta(max_length=MOST_PEERS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +109,7 @@ class Verdict:
     late: Peers = ()  # peers that had not reported in time
     state: Digest = ""  # digest of the replica before this round, at checkpoints and returns: snapshots are held to it
     figures: Sums = ()  # what members scored before this round, summed up, as the manifest of shard 0 says
+    unmasked: UnmaskedSums = ()  # of lost shards: what may be known of them though nothing was published
 
     @cached_property
     def encoded(self) -> bytes:

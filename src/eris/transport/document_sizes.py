@@ -17,7 +17,7 @@ from eris.protocol.messages import BriefReport, FullReport, Manifest, Wanted
 from eris.protocol.roster import LONGEST_NAME, Roster, RosterEntry
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.seal import PlanName, Seal
-from eris.protocol.verdict import GENESIS, ShardVerdict, Verdict
+from eris.protocol.verdict import GENESIS, ShardVerdict, UnmaskedSum, Verdict
 from eris.transport.board import KEPT_BULLETINS
 from eris.transport.bulletins import PlanBulletin, VerdictBulletin
 from eris.transport.calls import (
@@ -130,6 +130,9 @@ def document_sizes(
     verdict = _verdict(plan, [everybody] * shards)
     others = [tuple(peer for peer in everybody if peer != shard % members) for shard in range(shards)]
     longest_verdict = _verdict(plan, others, late=everybody)
+    if unmaskers:  # all shards lost, and known to as many sets as there are unmaskers
+        longest_verdict = max(longest_verdict, _lost(plan, others * unmaskers), key=lambda said: len(said.encoded))
+    told = tuple(UnmaskedSum(shard, everybody) for shard in range(-(-shards * unmaskers // members)))
     every_shard = tuple(range(shards))
     record = PeerRecord(
         members - 1, longest, ("h" * 253, 65535), bytes(_CERTIFICATE), (("h" * 253, 65535),) * MOST_RELAYS,
@@ -137,7 +140,7 @@ def document_sizes(
     )  # fmt: skip
     named = _DIGEST, _LARGE, shards - 1, members - 1, everybody
     manifest = Manifest(*named, 1.0, 1.0, _DIGEST, signature=_SIGNATURE)
-    report = len(encode(BriefReport(_DIGEST, every_shard, _DIGEST, True, _DIGEST)))
+    report = len(encode(BriefReport(_DIGEST, every_shard, _DIGEST, True, _DIGEST, unmasked=told)))
     answer, question = len(encode(Wanted())), len(encode(NewsRequest(_BOARD, _LARGE, 5.0)))
     news, longest_news = (_news(plan, said) for said in (verdict, longest_verdict))
     published = shards * replicas
@@ -151,7 +154,7 @@ def document_sizes(
         longest_verdict=len(longest_verdict.encoded),
         manifest=len(manifest.encoded),
         report=report,
-        full_report=len(encode(FullReport(_DIGEST, every_shard, (_DIGEST,) * shards, True, _DIGEST))),
+        full_report=len(encode(FullReport(_DIGEST, every_shard, (_DIGEST,) * shards, True, _DIGEST, unmasked=told))),
         overview=len(encode(_overview(roster))),
         coordinator_sends=members * (news + answer) + published * answer,
         coordinator_sends_at_most=members * (longest_news + answer) + published * answer,
@@ -169,6 +172,13 @@ def _verdict(plan: RoundPlan, sets: list[tuple[int, ...]], late: tuple[int, ...]
     )
     figures = _FIGURES if late else ()  # of the longest one
     return Verdict(plan.run, plan.epoch, plan.round, plan.digest, GENESIS, shards, late, _DIGEST, figures)
+
+
+def _lost(plan: RoundPlan, sets: list[tuple[int, ...]]) -> Verdict:
+    shards = tuple(ShardVerdict(shard, owner, lost="n" * 64) for shard, owner in enumerate(plan.assignment))
+    told = tuple(UnmaskedSum(number % plan.shards, members) for number, members in enumerate(sets))
+    late = plan.participants
+    return Verdict(plan.run, plan.epoch, plan.round, plan.digest, GENESIS, shards, late, _DIGEST, unmasked=told)
 
 
 def _news(plan: RoundPlan, verdict: Verdict) -> int:
