@@ -364,9 +364,7 @@ class AggregatorClient:
     # ── either way ──
 
     def _is_short(self, errand: _Errand) -> bool:
-        """Whether everything fits into what the loop does itself; of masked shards we may be asked something."""
-        if errand.plan.unmaskers:
-            return False
+        """Whether everything fits into what the loop does itself; a cut that comes is given to a thread."""
         recipe, round = self._recipe, errand.plan.round
         sent = [upload.part.symbols.nbytes for upload in errand.delivery.uploads]
         published = [recipe.words.payload(*recipe.published_sizes(round, shard)) for shard in errand.open_shards]

@@ -183,7 +183,7 @@ def _each_block(arrays: Sequence[Whole], seed: bytes, combine: np.ufunc) -> None
     stream = ciphers.Cipher(ciphers.algorithms.AES256(seed), ciphers.modes.CTR(bytes(16))).encryptor()
     longest = max((array.nbytes for array in arrays), default=0)
     pad = np.empty(min(4 * _BLOCK, longest) + 15, np.uint8)  # the library needs room for one more block, less a byte
-    for array in arrays:
+    for array in filter(len, arrays):
         step, word = 4 * _BLOCK // array.itemsize, array.dtype.newbyteorder("<")
         for start in range(0, array.size, step):
             part = array[start : start + step]
@@ -193,7 +193,7 @@ def _each_block(arrays: Sequence[Whole], seed: bytes, combine: np.ufunc) -> None
 
 def spelled(*fields: bytes) -> bytes:
     """Join fields so that no two lists of fields give the same bytes."""
-    return b"".join(_number(len(field)) + field for field in fields)
+    return b"".join([part for field in fields for part in (_number(len(field)), field)])
 
 
 def _number(value: int) -> bytes:

@@ -15,7 +15,7 @@ from eris.protocol.recipe import Recipe
 from eris.protocol.roster import RosterEntry
 from eris.protocol.round_plan import RoundPlan
 
-__all__ = ["Coalition", "check_pairs", "choose_unmaskers", "coalitions", "coalitions_of", "share_of"]
+__all__ = ["Coalition", "check_pairs", "choose_unmaskers", "coalitions", "share_of"]
 
 Coalition = frozenset[int]
 
@@ -57,15 +57,9 @@ def check_pairs(plan: RoundPlan, recipe: Recipe) -> None:
             raise Refused(Reason.WRONG_PLAN, f"peer {lacking[0]} unmasks without a key", shard=shard, **where)
 
 
-def coalitions_of(plan: RoundPlan, shard: int) -> tuple[Coalition, ...]:
-    """Return the smallest sets of peers that see single members' values of a shard."""
-    return tuple(frozenset({owner, *plan.unmaskers_of(shard)}) for owner in plan.aggregators_of(shard))
-
-
-def coalitions(plan: RoundPlan) -> dict[Coalition, tuple[int, ...]]:
-    """Return each of these sets once, with the shards that it sees."""
-    every = [(group, shard) for shard in range(plan.shards) for group in coalitions_of(plan, shard)]
-    return {group: tuple(shard for other, shard in every if other == group) for group, _ in every}
+def coalitions(plan: RoundPlan) -> Mapping[Coalition, tuple[int, ...]]:
+    """Return the smallest sets of peers that see single members' values, each with the shards that it sees."""
+    return plan.coalitions
 
 
 def share_of(plan: RoundPlan, recipe: Recipe, peers: Iterable[int]) -> float:

@@ -148,6 +148,16 @@ class RoundPlan:
         return self.unmaskers[shard * each : (shard + 1) * each]
 
     @cached_property
+    def coalitions(self) -> dict[frozenset[int], tuple[int, ...]]:
+        """The smallest sets of peers that see single members' values, each with the shards that it sees."""
+        seen: dict[frozenset[int], tuple[int, ...]] = {}
+        for shard in range(self.shards):
+            for owner in self.aggregators_of(shard):
+                group = frozenset((owner, *self.unmaskers_of(shard)))
+                seen[group] = (*seen.get(group, ()), shard)
+        return seen
+
+    @cached_property
     def keys(self) -> dict[int, bytes]:
         """Mask keys of all who have shown one."""
         pairs = zip(self.roster, self.mask_keys, strict=False)

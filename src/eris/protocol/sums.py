@@ -133,6 +133,8 @@ class Sums:
 
         `share` gives how much of the model a shard is.
         """
+        if not verdict.lost_shards:
+            return
         state = self._state(verdict.previous)
         for told in verdict.unmasked:
             self.note(state, draw, told.shard, told.contributors)
