@@ -20,7 +20,7 @@ from eris.protocol.messages import Published, Upload, Withheld
 from eris.protocol.pairs import share_of
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.sums import Sums
-from eris.protocol.unmasker import Cut, masked
+from eris.protocol.unmasker import Cut, Unmasker, masked
 from eris.protocol.verdict import UnmaskedSum
 from eris.wire import Header, Kind
 from tests.adversary.parties import forge_plans
@@ -224,11 +224,16 @@ def test_q_cannot_have_pads_of_its_own_making_published_where_a_check_or_the_ran
 
 
 def test_q_alone_holds_nothing_that_depends_on_values() -> None:
-    """Two federations with other data: an unmasker that is shown the same nonces says the same pads."""
+    """What it says follows from key, plan and cut: one that was never near any data says the same, word for word."""
     scene = Round()
     cut = scene.cut(4)
-    first, again = scene.ask(cut), scene.ask(cut)
-    assert all(np.array_equal(one, two) for one, two in zip(first.pads, again.pads, strict=True))
+    [q] = scene.plan.unmaskers_of(4)
+    said = scene.ask(cut)
+    stranger = Unmasker(q, scene.federation.recipe, scene.federation.members[q]._key)
+    stranger.begin(scene.plan, 0.0)
+    again = stranger.unmask(cut, LATER)
+    assert again is not None
+    assert all(np.array_equal(one, two) for one, two in zip(said.pads, again.pads, strict=True))
 
 
 # ── a hostile coordinator ────────────────────────────────────────────────────────────────────────────────────────────
@@ -304,6 +309,57 @@ def test_forged_keys_are_noticed_over_the_network(tmp_path: Path, monkeypatch: p
         assert place.coordinator.coordinator.lost_reasons
     for node in nodes:  # no contribution arrived anywhere
         assert all(not shard.staging.complete for shard in node.links.aggregator._aggregator._shards.values())
+
+
+def signed_keys(federation: Federation) -> Callable[[int, bytes], bool]:
+    """Return what knows the keys that peers made themselves, as their signatures would tell."""
+    made = {(peer, member._key.public) for peer, member in federation.members.items()}
+    return lambda peer, key: (peer, key) in made
+
+
+def test_a_key_that_its_unmasker_did_not_sign_is_used_by_nobody() -> None:
+    """The coordinator shows its own key as that of one unmasker, and everybody else's as they are."""
+    for checked in (True, False):
+        federation = Federation(CASE)
+        plan = federation.plan()
+        [q] = plan.unmaskers_of(2)
+        keys = [*plan.mask_keys]
+        keys[q] = MaskKey(0).public.hex()
+        for peer, member in federation.members.items():
+            member.begin(replace(plan, mask_keys=tuple(keys)))
+            member._knows_key = signed_keys(federation) if checked else member._knows_key
+            if checked or peer == q:
+                with pytest.raises(Refused, match=r"has not signed|another mask key of ours"):
+                    member.contribute(CASE.train(0, peer, member.look()))
+            else:  # who believes any key sends what the coordinator can read
+                assert member.contribute(CASE.train(0, peer, member.look()))
+
+
+def test_q_takes_no_pads_off_under_a_key_that_its_member_did_not_sign() -> None:
+    """Else a coordinator that stands in for a member would have a set unmasked that is one smaller."""
+    scene = Round()
+    [q] = scene.plan.unmaskers_of(2)
+    stranger = next(peer for peer in scene.plan.participants if peer != q)
+    honest = signed_keys(scene.federation)
+    unmasker = scene.federation.unmaskers[q]
+    unmasker._knows_key = lambda peer, key: peer != stranger and honest(peer, key)
+    assert scene.refusal(scene.cut(2)) is Reason.BAD_SIGNATURE
+    unmasker._knows_key = honest
+    assert scene.ask(scene.cut(2)) is not None
+
+
+def test_coordinator_and_member_together_shrink_a_set_no_further_than_its_minimum() -> None:
+    """It calls honest members gone, and the accomplice knows its own part: at least four others still hide each."""
+    scene = Round()
+    [q] = scene.plan.unmaskers_of(2)
+    unmasker, everybody = scene.federation.unmaskers[q], scene.plan.participants
+    unmasker.without(set(everybody) - {0, 1})
+    assert scene.refusal(scene.cut(2, everybody[:4])) is Reason.TOO_FEW
+    answer = unmasker.unmask(scene.cut(2, everybody[:5]), 0.0)  # at once: the others are gone, as far as q was told
+    assert answer is not None
+    assert len(everybody[:5]) == scene.plan.least_contributors
+    for more in (everybody[:6], everybody):  # and no second set, though all are here again
+        assert scene.refusal(scene.cut(2, more)) is Reason.CONFLICT
 
 
 # ── a hostile member, and the wire ───────────────────────────────────────────────────────────────────────────────────

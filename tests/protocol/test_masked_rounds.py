@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from eris.aggregate.encoding import FixedPoint
 from eris.errors import ConfigError, FloorError, Reason, Refused
 from eris.privacy.ring_noise import RingNoise
+from eris.protocol import steps
 from eris.protocol.floor import Floor
 from eris.protocol.messages import Published, Withheld
+from eris.seeds import private_root
 from tests.equivalence.case import Case
 from tests.equivalence.federation import Federation
 
@@ -242,6 +245,22 @@ def test_fednova_needs_what_masking_does_not_tell() -> None:
         Federation(PLAIN.change(optimizer="fednova", unmaskers=1))
     with pytest.raises(ConfigError, match="floats cannot be masked"):
         Federation(PLAIN.change(encoding=None, unmaskers=1))
+
+
+@pytest.mark.parametrize("taken", [2.0, 3.0])
+def test_local_steps_that_are_not_the_agreed_ones_are_refused_before_anything_is_sent(taken: float) -> None:
+    """All take as many, so that nobody has to tell: one that took others would be averaged as if it had not."""
+    federation = Federation(MASKED)
+    made = replace(federation.recipe, steps=2.0)
+    plan, member = federation.plan(), federation.members[3]
+    member.begin(plan)
+    result = replace(MASKED.train(0, 3, member.look()), steps=taken)
+    send = partial(steps.contribute, made, 0, 3, result, member.private, member.replica.public, private_root(1, 3))
+    if taken == made.steps:
+        assert send()
+    else:
+        with pytest.raises(Refused, match="3 local steps where everybody takes 2 and nobody tells"):
+            send()
 
 
 def test_two_aggregators_of_a_shard_get_one_sum_of_pads_or_none() -> None:
