@@ -54,7 +54,7 @@ def no_pad_at_all(patch: pytest.MonkeyPatch) -> None:
         return replace(upload, checks=masking.check_words(), nonce=bytes(16))
 
     patch.setattr(contributing, "masked", bare)
-    patch.setattr(unmasker, "add_pad", lambda *arrays: None)
+    patch.setattr(unmasker, "add_pads", lambda seeds, *arrays: None)
 
 
 @noticed_by(adversary.test_other_values_of_one_member_in_one_round_have_another_pad)
@@ -72,8 +72,8 @@ def a_pad_that_knows_no_plan(patch: pytest.MonkeyPatch) -> None:
 def buffers_in_a_ring_of_32_bits(patch: pytest.MonkeyPatch) -> None:
     whole = masking._each_block
 
-    def narrow(arrays: Any, seed: bytes, combine: Any) -> None:
-        whole([array.view(np.uint32) for array in arrays], seed, combine)
+    def narrow(arrays: Any, seeds: Any, combine: Any) -> None:
+        whole([array.view(np.uint32) for array in arrays], seeds, combine)
 
     patch.setattr(masking, "_each_block", narrow)
 

@@ -17,6 +17,7 @@ from eris.privacy.masking import (
     MaskKey,
     PadPurpose,
     add_pad,
+    add_pads,
     check_words,
     fresh_nonce,
     key_statement,
@@ -87,6 +88,19 @@ def test_a_longer_pad_begins_as_a_shorter_one():
     add_pad(long, b"k" * 32)
     assert np.array_equal(short, long[:5])
     assert np.unique(long).size > 99_900
+
+
+def test_several_pads_at_once_are_the_same_as_one_after_another():
+    seeds = [bytes([number]) * 32 for number in range(5)]
+    arrays = [np.arange(70_003, dtype=np.uint32), np.arange(3, dtype=np.uint64), check_words()]
+    alone = [array.copy() for array in arrays]
+    for seed in seeds:
+        add_pad(alone[0], seed, *alone[1:])
+    add_pads(seeds, *arrays)
+    for one, other in zip(arrays, alone, strict=True):
+        assert np.array_equal(one, other)
+    add_pads([], *arrays)
+    assert np.array_equal(arrays[0], alone[0])
 
 
 def test_the_sum_of_masked_contributions_less_the_pads_is_the_plain_sum():

@@ -35,6 +35,7 @@ __all__ = [
     "MaskKey",
     "PadPurpose",
     "add_pad",
+    "add_pads",
     "check_words",
     "fresh_nonce",
     "key_statement",
@@ -160,12 +161,17 @@ def pad_seed(key: MaskKey, other: bytes, purpose: PadPurpose) -> bytes:
 
 def add_pad(words: Words, seed: bytes, *more: Whole) -> None:
     """Add the pad to the words in place, modulo 2³²; further arrays continue the stream, buffers modulo 2⁶⁴."""
-    _each_block((words, *more), seed, np.add)
+    _each_block((words, *more), [seed], np.add)
+
+
+def add_pads(seeds: Sequence[bytes], *arrays: Whole) -> None:
+    """Add several pads, each one stream over all arrays; what they are added to is brought into the cache once."""
+    _each_block(arrays, seeds, np.add)
 
 
 def remove_pad(words: Words, seed: bytes, *more: Whole) -> None:
     """Subtract the pad again, in place; arguments as for `add_pad`."""
-    _each_block((words, *more), seed, np.subtract)
+    _each_block((words, *more), [seed], np.subtract)
 
 
 def check_words() -> Words:
@@ -178,17 +184,20 @@ def sum_checks(words: Words, contributors: int) -> bool:
     return bool(np.array_equal(words, [0, 0, 0, contributors]))
 
 
-def _each_block(arrays: Sequence[Whole], seed: bytes, combine: np.ufunc) -> None:
+def _each_block(arrays: Sequence[Whole], seeds: Sequence[bytes], combine: np.ufunc) -> None:
     ciphers = _primitives().ciphers
-    stream = ciphers.Cipher(ciphers.algorithms.AES256(seed), ciphers.modes.CTR(bytes(16))).encryptor()
+    begin = ciphers.modes.CTR(bytes(16))
+    streams = [ciphers.Cipher(ciphers.algorithms.AES256(seed), begin).encryptor() for seed in seeds]
     longest = max((array.nbytes for array in arrays), default=0)
     pad = np.empty(min(4 * _BLOCK, longest) + 15, np.uint8)  # the library needs room for one more block, less a byte
     for array in filter(len, arrays):
         step, word = 4 * _BLOCK // array.itemsize, array.dtype.newbyteorder("<")
         for start in range(0, array.size, step):
             part = array[start : start + step]
-            written = stream.update_into(memoryview(_ZEROS)[: part.nbytes], pad.data)
-            combine(part, pad[:written].view(word), out=part)
+            zeros, words = memoryview(_ZEROS)[: part.nbytes], pad[: part.nbytes].view(word)
+            for stream in streams:
+                stream.update_into(zeros, pad.data)
+                combine(part, words, out=part)
 
 
 def spelled(*fields: bytes) -> bytes:

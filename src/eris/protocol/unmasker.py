@@ -28,7 +28,7 @@ from eris.privacy.masking import (
     MaskKey,
     PadPurpose,
     Words,
-    add_pad,
+    add_pads,
     check_words,
     fresh_nonce,
     pad_seed,
@@ -154,10 +154,10 @@ def masked(upload: Upload, plan: RoundPlan, key: MaskKey) -> Upload:
     """Return a contribution under the pads of all its shard's unmaskers; its arrays are changed in place."""
     values, buffers, figures, checks = upload.part.symbols, upload.buffers, upload.figures, check_words()
     sizes = values.size, buffers.size, figures.size
-    nonce = fresh_nonce()
-    for unmasker in plan.unmaskers_of(upload.shard):
-        purpose = pad_purpose(plan, upload.shard, upload.member, unmasker, nonce, sizes)
-        add_pad(values, pad_seed(key, purpose.unmasker_key, purpose), buffers, figures, checks)
+    nonce, place = fresh_nonce(), (plan, upload.shard, upload.member)
+    purposes = [pad_purpose(*place, unmasker, nonce, sizes) for unmasker in plan.unmaskers_of(upload.shard)]
+    seeds = [pad_seed(key, purpose.unmasker_key, purpose) for purpose in purposes]
+    add_pads(seeds, values, buffers, figures, checks)
     return replace(upload, checks=checks, nonce=nonce)
 
 
@@ -327,8 +327,8 @@ class Unmasker:
     def _summed(self, cut: Cut, plan: RoundPlan) -> Pads:
         sizes = *self.recipe.published_sizes(plan.round, cut.shard), self.recipe.figure_words(plan.round, cut.shard)
         pads = Pads.zeros(*sizes, pool=self._pool)
-        for member, nonce in zip(cut.contributors, cut.nonces, strict=True):
-            purpose = pad_purpose(plan, cut.shard, member, self.peer, nonce, sizes)
-            seed = pad_seed(self._key, purpose.member_key, purpose)
-            add_pad(pads.values, seed, pads.buffers, pads.figures, pads.checks)
+        pairs = zip(cut.contributors, cut.nonces, strict=True)
+        purposes = [pad_purpose(plan, cut.shard, member, self.peer, nonce, sizes) for member, nonce in pairs]
+        seeds = [pad_seed(self._key, purpose.member_key, purpose) for purpose in purposes]
+        add_pads(seeds, pads.values, pads.buffers, pads.figures, pads.checks)
         return pads
