@@ -115,7 +115,7 @@ def test_a_try_that_failed_in_its_first_round_leaves_nothing_that_blocks_the_nex
 
 
 def test_the_first_round_may_be_planned_anew_for_another_model(tmp_path: Path) -> None:
-    from tests.peer.test_coordinator_run import MEMBERS, Resumed
+    from tests.coordinate.test_run import MEMBERS, Resumed
 
     run = Resumed(tmp_path, 0)
     run.run.spec = ModelSpec.flat(12)

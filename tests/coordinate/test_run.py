@@ -25,7 +25,7 @@ from eris.transport.calls import JoinRequest, LeaveRequest, RoundsAnswer, Rounds
 from eris.transport.credentials import Credentials
 from eris.transport.identity import PeerIdentity
 from eris.wire.schema import encode
-from tests.peer.test_attendance import NoCredentials
+from tests.coordinate.test_attendance import NoCredentials
 from tests.peer.town import NAMES, after_rounds, settings, town
 
 MEMBERS = 3
