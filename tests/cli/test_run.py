@@ -180,7 +180,7 @@ def test_a_replay_of_nothing_says_so(invoke):
     ("changes", "why"),
     [
         (["network.compute=2", "network.deadline=1"], "raise it, or lower network.compute"),
-        (["faults.link_failure=1.0"], "the faults that were asked for"),
+        (["faults.link_failure=1.0"], "the simulated faults"),
         (["local.lr=1e38"], "updates were not finite; lower local.lr"),
     ],
 )

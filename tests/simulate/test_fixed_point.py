@@ -46,7 +46,7 @@ def test_a_replay_ends_in_the_digest_of_the_run(tmp_path):
     verdicts = tmp_path / "first" / "verdicts.jsonl"
     again = run(load_config(changes=DSC), tmp_path / "again", replay=verdicts).summaries[0]
     assert again["model_digest"] == first
-    with pytest.raises(RunStopped, match="came to other values"):
+    with pytest.raises(RunStopped, match="computed different values"):
         run(load_config(changes=[*DSC, "server.limit=64.0"]), tmp_path / "other", replay=verdicts)
 
 

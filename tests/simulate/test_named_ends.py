@@ -71,7 +71,7 @@ def test_exposure_that_has_no_room(tmp_path):
 
 def test_shared_memory_that_has_no_room(tmp_path, monkeypatch):
     monkeypatch.setattr("eris.simulate.shared_memory._MEMORY_FILES", tmp_path)
-    with largest_file(100), pytest.raises(DiskError, match="5000 bytes that workers share have no room"):
+    with largest_file(100), pytest.raises(DiskError, match="for 5000 bytes that workers share"):
         SharedBytes.create(5000)
     assert list(tmp_path.iterdir()) == []
 

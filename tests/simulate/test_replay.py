@@ -57,7 +57,7 @@ def test_a_reference_epoch_is_replayed(tmp_path):
         line["plan"]["reference_epoch"] = 1
     path = tmp_path / "epochs.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(RunStopped, match="came to other values") as stopped:
+    with pytest.raises(RunStopped, match="computed different values") as stopped:
         run(load_config(changes=changes), tmp_path / "again", replay=path)
     assert stopped.value.where["round"] == 3  # members that begin anew send something else
 
@@ -65,9 +65,9 @@ def test_a_reference_epoch_is_replayed(tmp_path):
 def test_another_run_is_not_replayed(tmp_path):
     run(load_config(changes=FAULTY), tmp_path / "first")
     verdicts = tmp_path / "first" / "verdicts.jsonl"
-    with pytest.raises(RunStopped, match="came to other values"):
+    with pytest.raises(RunStopped, match="computed different values"):
         run(load_config(changes=[*FAULTY, "local.lr=0.2"]), tmp_path / "a", replay=verdicts)
-    with pytest.raises(ConfigError, match="7 shards, the configuration 3"):
+    with pytest.raises(ConfigError, match="7 shards, but the configuration has 3"):
         run(load_config(changes=[*FAULTY, "aggregators=3"]), tmp_path / "b", replay=verdicts)
     with pytest.raises(ConfigError, match="one method"):
         run(load_config(changes=[*FAULTY, 'method=["eris", "fedavg"]']), tmp_path / "c", replay=verdicts)

@@ -1,4 +1,4 @@
-"""What is done in one cell: a training that is attacked, a reconstruction, a test of Gaussianity, or a calculation.
+"""Do one cell of an experiment: an attacked training, a reconstruction, a test of Gaussianity, or a calculation.
 
 Each returns figures by name, `{"value": …}` with an interval and a chance level where there are such, as plain data.
 """
@@ -24,7 +24,7 @@ Figures = dict[str, Any]
 
 
 def do_cell(plain: Mapping[str, Any], path: Path, scratch: Path) -> dict[str, Any]:
-    """Do a cell, write what it came to into its file, whole or not at all, and return that; a failure comes to one too.
+    """Do a cell, write its result to its file atomically, and return it; a failure is a result too.
 
     Work that was cut off goes on from `scratch`, which is removed at the end.
     """
@@ -44,7 +44,7 @@ def do_cell(plain: Mapping[str, Any], path: Path, scratch: Path) -> dict[str, An
 
 
 def _done(plain: Mapping[str, Any], scratch: Path) -> Figures:
-    """Go on with work that was cut off; what another version of eris left there is done again from the beginning."""
+    """Continue interrupted work; what another version of eris left there is done again from the beginning."""
     asked = (plain["kind"], plain["settings"], plain["options"], scratch)
     if not scratch.exists():
         return figures_of(*asked)
@@ -99,7 +99,7 @@ def _training(settings: Sequence[str], options: Options, scratch: Path) -> Figur
 
 
 def _attacked(result: Mapping[str, Any]) -> Figures:
-    """Return what an attack came to: the paper's by the paper's rule, another by its AUC at the last round."""
+    """Return an attack's result: for the paper's attack by the paper's rule, for others the AUC at the last round."""
     figures = result["figures"]
     if result["attack"] == "paper":
         return {"mia": figures["paper_mean"], "seen": {"value": result["visible_share"]}}
@@ -112,7 +112,7 @@ def _attacked(result: Mapping[str, Any]) -> Figures:
 
 
 def _accuracy(summary: Mapping[str, Any], scratch: Path) -> Figures:
-    """Return what the model came to in the round of least validation loss; of summaries, their ROUGE-1 too."""
+    """Return the model's accuracy in the round of lowest validation loss; for summaries, also their ROUGE-1."""
     found = {"accuracy": summary["best_accuracy"], "final_accuracy": summary["final_accuracy"]}
     if summary["best_round"] is not None:
         found["best_round"] = summary["best_round"] + 1

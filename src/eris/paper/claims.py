@@ -37,7 +37,7 @@ _SOME = 0.1  # of pictures: it does not, where at least so many do
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One sentence of the paper, and what became of it."""
+    """One sentence of the paper, and its verdict."""
 
     says: str
     verdict: str
@@ -54,7 +54,7 @@ class Claim:
 
 
 class Results:
-    """The results that rules ask for, each gathered once."""
+    """The results that rules need, each gathered once."""
 
     def __init__(self, folder: Path, size: Size, reading: Reading = PAPER) -> None:
         self._store, self.size, self._reading = CellStore(folder), size, reading
@@ -125,7 +125,7 @@ _BOTH = (_PAPERS, _ADAPTIVE)
 
 
 def _by_both(papers: str, adaptive: str) -> str:
-    """Return the verdict where leakage ought to fall: what the strongest attacker finds decides."""
+    """Return the verdict on a claim that leakage falls: the strongest attacker's result decides."""
     if adaptive == "falls":
         return "holds" if papers == "falls" else "holds under the adaptive attack"
     if adaptive == "stays" and papers:
@@ -374,7 +374,7 @@ def _pareto(results: Results) -> Claim:
 
 
 def _together(verdicts: Sequence[str]) -> str:
-    """Return what holds of all strengths, or nothing where some were not run."""
+    """Return what holds at all strengths; None if some were not run."""
     if not all(verdicts):
         return ""
     return verdicts[0] if len(set(verdicts)) == 1 else "open"

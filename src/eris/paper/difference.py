@@ -1,4 +1,4 @@
-"""Where the paper's tables and the honest forms give different numbers for the same round, and why.
+"""Find where the paper's tables and the planner's forms give different numbers for the same round, and say why.
 
 >>> from eris.planner.fleet import Fleet
 >>> from eris.planner.scenario import scenario

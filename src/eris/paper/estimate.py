@@ -1,4 +1,4 @@
-"""How long cells will take: counted work times what it cost on a known machine, times how this one compares.
+"""Estimate how long cells will take: work counted, times its cost on a known machine, times this machine's factor.
 
 All in processor seconds, which a busy machine stretches less than those on the clock. The costs were fitted to cells
 that were run; what the finished cells of a folder took (`processor_seconds` in their files) corrects what is said of
@@ -160,7 +160,7 @@ class Remaining:
         self._began = time.monotonic()
 
     def finished(self, cell: Cell, processor_seconds: float) -> None:
-        """Take note of a cell that is over."""
+        """Record a finished cell."""
         self._ought += self._left.pop(cell.key, 0.0)
         self._took += processor_seconds
 

@@ -1,4 +1,4 @@
-"""An experiment: one table or figure of the paper as plain data, and the cells that it is made of.
+"""The experiment: one table or figure of the paper as plain data, and the cells that it consists of.
 
 A panel (a data set, mostly) has arms (the rows), points of an axis (samples, aggregators, …) and folds. Each
 combination is a cell, which is nothing but settings and what to measure; so two tables that need the same training
@@ -127,7 +127,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One thing to do, as plain data; `key` tells it from all others that do something else."""
+    """One thing to do, as plain data; cells with the same `key` do the same."""
 
     experiment: str
     panel: str

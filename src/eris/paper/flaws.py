@@ -1,4 +1,4 @@
-"""What is wrong with the statements behind the bounds, number by number: no bound should pass for more than it is."""
+"""Known flaws of the statements behind the bounds, number by number, so that no bound is taken for more than it is."""
 
 from __future__ import annotations
 

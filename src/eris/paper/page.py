@@ -26,7 +26,7 @@ def command_of(result: ExperimentResult) -> str:
 
 
 def facts_of(result: ExperimentResult) -> list[str]:
-    """Return what must be said beside a table: what was done, how much of it, what stands in for what."""
+    """Return the facts that belong beside a table: what was done, how much of it, and what was substituted."""
     panels = result.experiment.sizes[result.size]
     unfinished = sum(bool(row.missing) for row in result.rows)
     failed = sum(bool(row.failed) for row in result.rows)

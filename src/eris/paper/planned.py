@@ -1,4 +1,4 @@
-"""What needs no training: communication tables, distribution time, rates, by the planner that exists."""
+"""Results that need no training: communication tables, distribution time and rates, from the planner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paper's printed values: what they are set beside, never what they are made of.
+"""The paper's printed values, for comparison only: no result is computed from them.
 
 Values behind figures come from their plots. `tests/paper` says which of them contradict each other.
 

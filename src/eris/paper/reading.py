@@ -1,4 +1,4 @@
-"""How the paper's words are read: its own way, which makes its numbers, and the way that makes them mean something.
+"""Readings of the paper's text: its own, which gives its numbers, and the one that makes them meaningful.
 
 | | paper | eris |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""What an experiment came to: our value with its interval beside the printed one, row by row.
+"""The result of an experiment: our value with its interval beside the printed one, row by row.
 
 Over folds the interval is Student's t for 95 %; of a single fold it is that of the attack within its run, where there
 is one. Where the table shows means over an axis, they are taken fold by fold.
@@ -96,7 +96,7 @@ class ExperimentResult:
 
 
 def gather(experiment: Experiment, size: Size, store: CellStore, reading: Reading = PAPER) -> ExperimentResult:
-    """Read what cells came to, and set them beside what is printed."""
+    """Read the results of cells, and put them beside the printed values."""
     found: dict[tuple[str, str, float | str], list[dict[str, Any] | None]] = {}
     for cell in experiment.cells(size, reading):
         found.setdefault((cell.panel, cell.arm, cell.point), []).append(store.find(cell))

@@ -1,4 +1,4 @@
-"""Does the cells of experiments, in worker processes or on Ray; what an earlier call finished is not done again.
+"""Do the cells of experiments, in worker processes or on Ray; what an earlier call finished is not done again.
 
 A cell's file is written whole by whoever did it, so a run may be killed at any moment: the same call goes on. A worker
 that dies takes one cell with it, which is then a row with that reason; failed cells are tried again by the next call.
@@ -54,7 +54,7 @@ class CellStore:
         return self.folder / "scratch" / cell.key
 
     def find(self, cell: Cell) -> dict[str, Any] | None:
-        """Return what a cell came to, or None if it was not done."""
+        """Return a cell's result, or None if it was not done."""
         try:
             found: dict[str, Any] = json.loads(self.path(cell).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -77,7 +77,7 @@ class CellStore:
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """Keep the folder for this process: two that do the same cells would be in each other's way."""
+        """Claim the folder for this process: two that do the same cells would interfere."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / ".claim").open("w") as claim:
             try:

@@ -1,4 +1,4 @@
-"""A process that does cells: a line of JSON comes in for each, a line of JSON goes out.
+"""A process that does cells: for each, it reads a line of JSON and writes a line of JSON.
 
 It is started by `eris.paper.run`. If it dies, only the cell that it was at is lost.
 """
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End as soon as the process that asks is gone: whoever goes on does the same cell again."""
+    """End as soon as the parent process is gone: whoever resumes does the same cell again."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

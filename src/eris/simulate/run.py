@@ -33,16 +33,16 @@ from eris.simulate.worker_process import TaskSource
 
 __all__ = ["Engines", "RunResult", "check", "config_of", "open_engine", "resume", "run"]
 
-_REPLAYED = "replayed.jsonl"  # the verdicts of the run that is replayed, so that the replay can be gone on with
+_REPLAYED = "replayed.jsonl"  # the verdicts of the replayed run, so that the replay can be resumed
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """Where a run's folder is, and what each method came to."""
+    """A run's folder, and each method's results."""
 
     path: Path
     summaries: list[dict[str, Any]] = field(repr=False)
-    failures: tuple[ErisError | MemoryError, ...] = ()  # of methods that could not go on; `failed` in their summaries
+    failures: tuple[ErisError | MemoryError, ...] = ()  # of methods that failed; `failed` in their summaries
 
     def __getitem__(self, method: str) -> dict[str, Any]:
         """Return the summary of a method."""
@@ -53,7 +53,7 @@ class RunResult:
 
     @property
     def finished(self) -> bool:
-        """Whether every method did all its rounds."""
+        """Whether every method completed all its rounds."""
         return all(summary["finished"] for summary in self.summaries)
 
 
@@ -69,14 +69,20 @@ def run(
 ) -> RunResult:
     """Run every method of a configuration and return their summaries.
 
-    `task` takes the place of `[data]` and `[model]`; an object is run in this process, a source in workers. A `replay`
-    has the rounds of the verdicts it is given, whatever the configuration says.
+    Args:
+        config: the configuration.
+        out: the run's folder; by default runs/<time>-<method>.
+        task: replaces `[data]` and `[model]`; an object runs in this process, a source in workers.
+        listeners: called with every event.
+        stopped: asked between jobs whether to stop.
+        replay: a verdicts.jsonl to repeat, with its rounds whatever the configuration says.
+        checkpoint_seconds: how much work a killed run may lose.
     """
     if replay is not None and len(config.methods) != 1:
-        raise ConfigError("a replay is of one method", fix=f"use --set method={config.methods[0]}", key="method")
+        raise ConfigError("only one method can be replayed", fix=f"use --set method={config.methods[0]}", key="method")
     if replay is not None and config.local.cohort > 1:
         raise ConfigError(
-            "a replay promises the bits of the run it repeats, and cohorts have others",
+            "a replay promises the bits of the run it repeats, but cohorts give different bits",
             fix="use local.cohort = 1",
             key="local.cohort",
         )
@@ -100,7 +106,7 @@ def resume(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     workers: int | None = None,
 ) -> RunResult:
-    """Go on with a run that was stopped or killed; it ends as if nothing had happened."""
+    """Resume a run that was stopped or killed; it ends as if nothing had happened. Arguments as for `run`."""
     config = config_of(out)
     if workers is not None:
         config = config.model_copy(update={"workers": workers})
@@ -111,7 +117,7 @@ def resume(
 
 
 def check(config: Config, *, task: Task | TaskSource | None = None) -> None:
-    """Refuse what can be seen to be impossible before data is read or a process is started, for every method."""
+    """Refuse settings that cannot work for one of the methods, before data is read or a process is started."""
     from eris.tasks import check_task
 
     check_settings(config)
@@ -131,7 +137,7 @@ def config_of(out: Path) -> Config:
 def _composed(
     config: Config, task: Task | TaskSource | None, rounds: Rounds | None
 ) -> Iterator[tuple[list[Composition], Engines]]:
-    """Start the work, and compose every method before the first begins: the last may come hours later."""
+    """Start an engine and compose every method before the first one runs: the last may start hours later."""
     check(config, task=task)
     with Engines(task) as engines:
         facts = engines.for_config(with_defaults(config, config.methods[0])).facts  # the same for all methods
@@ -145,7 +151,7 @@ def _composed(
 def _run_all(
     compositions: list[Composition], out: Path, engines: Engines, options: dict[str, Any], *, resuming: bool
 ) -> RunResult:
-    """Run one method after another; one that fails is a row among the others, and the end if it is alone."""
+    """Run one method after another; one that fails is a row among the others, or raises if it is the only one."""
     summaries: list[dict[str, Any]] = []
     failures: list[ErisError | MemoryError] = []
     for composition in compositions:
@@ -156,7 +162,7 @@ def _run_all(
         except DiskError:  # the others would have no room either
             raise
         except (ErisError, MemoryError) as error:
-            engines.close()  # what its workers were asked besides is nobody's any more
+            engines.close()  # nobody needs its workers' outstanding answers
             failures.append(error)
             summaries.append(failed_summary(composition, RunFolder(folder), error))
             continue
@@ -173,7 +179,7 @@ def _run_all(
 
 
 def _take_back(out: Path, compositions: Sequence[Composition]) -> None:
-    """Remove what a run wrote that concluded no round: nothing is in the way of the next try."""
+    """Remove what a run wrote if it concluded no round, so that the next attempt finds a clean folder."""
     places = [out] if len(compositions) == 1 else [*(out / each.method.name for each in compositions), out]
     for place in places:
         RunFolder(place).take_back()
@@ -183,7 +189,7 @@ def _take_back(out: Path, compositions: Sequence[Composition]) -> None:
 
 
 class Engines:
-    """One engine after another: it is kept as long as the learning problem stays the same."""
+    """Opens engines one after another, and keeps one as long as the task stays the same."""
 
     def __init__(self, task: Task | TaskSource | None = None) -> None:
         self._task, self._key = task, ""
@@ -204,14 +210,14 @@ class Engines:
         return self._engine
 
     def close(self) -> None:
-        """Let go of the engine."""
+        """Close the engine."""
         if self._engine is not None:
             self._engine.close()
             self._engine = None
 
 
 def _task_key(config: Config) -> str:
-    """Return everything of a configuration that the task, or how it is worked on, depends on."""
+    """Return all settings on which the task, or the way it is worked on, depends."""
     private = config.privacy.unit == "sample"
     keep = {"seed", "members", "data", "model", "local", "workers", "engine", "network"}
     keep |= {"privacy", "rounds"} if private else set()
@@ -219,7 +225,7 @@ def _task_key(config: Config) -> str:
 
 
 def open_engine(config: Config, task: Task | TaskSource | None = None) -> Engine:
-    """Start what does the work: this process for one worker or your own task, else worker processes or Ray."""
+    """Start an engine: in this process for one worker or a task of your own, otherwise worker processes or Ray."""
     from eris.tasks import as_asked
 
     if task is not None:
@@ -241,7 +247,7 @@ def open_engine(config: Config, task: Task | TaskSource | None = None) -> Engine
 
 
 def _require_noise(config: Config, task: Task | TaskSource) -> None:
-    """Refuse to account for noise in local steps that your own task does not add."""
+    """Refuse to account for noise in local steps that a ready-made task does not add."""
     samples = [1]  # of a source nobody knows yet
     if not isinstance(task, TaskSource):
         samples = [task.samples(member) for member in range(task.members)]
@@ -256,11 +262,11 @@ def _require_noise(config: Config, task: Task | TaskSource) -> None:
 
 def _require_no_run(out: Path) -> None:
     if out.exists() and not out.is_dir():
-        raise ConfigError("this is a file, and a run has a folder", fix="give another name", path=out)
+        raise ConfigError("this is a file, but a run needs a folder", fix="give another name", path=out)
     if (out / "config.toml").exists():
         raise ConfigError(
-            "there is a run in this folder already",
-            fix="give another folder, or go on with this run (--resume, in Python `Federation.resume`)",
+            "there is already a run in this folder",
+            fix="give another folder, or resume this run (--resume, in Python `Federation.resume`)",
             path=out,
         )
 

@@ -1,12 +1,12 @@
-"""The folder of a run: what is written while it goes on, and what it came to.
+"""The folder of a run: what is written while it runs, and its results.
 
-config.toml          the resolved configuration; runs again to the same bits
-metrics.jsonl        a line a round
-verdicts.jsonl       a line a round: its plan and how it ended
+config.toml          the resolved configuration; running it again gives the same bits
+metrics.jsonl        a line per round
+verdicts.jsonl       a line per round: its plan and how it ended
 exposure.json        who saw how much
 summary.json         the run in one object
 model.safetensors    the final model
-checkpoint/          what `--resume` goes on from
+checkpoint/          what `--resume` continues from
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FIX = "make room there, then go on from the last checkpoint with `eris run --re
 
 
 class RunFolder:
-    """Writes what a run's events say."""
+    """Writes a run's events to its folder."""
 
     hears = (RoundEnded, VerdictWritten)
 
@@ -50,7 +50,7 @@ class RunFolder:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether there is something to go on from."""
+        """Whether there is a checkpoint to continue from."""
         return any(self.checkpoints.glob("round-*.safetensors"))
 
     def create(self, config: Config) -> None:
@@ -68,7 +68,7 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
 
     def __call__(self, event: Event) -> None:
-        """Write down what is worth a line."""
+        """Write the events that have a line in a file."""
         if isinstance(event, RoundEnded):
             metrics = json.dumps(sayable(self._metrics(event)), separators=(",", ":"), allow_nan=False)
             self._append("metrics.jsonl", metrics.encode())
@@ -80,11 +80,11 @@ class RunFolder:
         return {name: (self.path / name).stat().st_size for name in _LINES}
 
     def cut_back(self, sizes: Mapping[str, int]) -> None:
-        """Forget the lines that came after a checkpoint; their rounds will be done again."""
+        """Drop the lines written after a checkpoint; their rounds will be done again."""
         for name in _LINES:
             path = self.path / name
             if not path.exists() or path.stat().st_size < sizes[name]:
-                raise CheckpointError(f"{name} is shorter than its checkpoint says", fix="begin a new run", path=path)
+                raise CheckpointError(f"{name} is shorter than its checkpoint says", fix="start a new run", path=path)
             with path.open("r+b") as file:
                 file.truncate(sizes[name])
 

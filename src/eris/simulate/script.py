@@ -1,7 +1,7 @@
-"""Where rounds come from: made up as the run goes on, or read from what another run wrote.
+"""Where a simulation's rounds come from: a live coordinator, or the record of another run.
 
-A live script has the real coordinator write plans and verdicts, and draws faults. A replay takes plans and verdicts as
-they were, lets the same contributions go missing, and holds every shard to the hash that was committed.
+A live script has the real coordinator write plans and verdicts, and draws faults. A replay takes recorded plans and
+verdicts, lets the same contributions go missing, and checks every shard against the hash that was committed.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ class Script(Protocol):
         ...
 
     def outages(self, plan: RoundPlan) -> Outages:
-        """Return who will not reach whom."""
+        """Return whose messages will not reach which shards."""
         ...
 
     def conclude(self, plan: RoundPlan, outcomes: list[Published | Withheld]) -> Verdict:
-        """Return how the round ended, given what the aggregators said."""
+        """Return how the round ended, given what the aggregators published or withheld."""
         ...
 
     def go_to(self, round: int, chain: str, reference_epoch: int) -> None:
-        """Stand before a later round, after a resume."""
+        """Continue before a later round, after a resume."""
         ...
 
 
 class _NoJournal:
-    """Keep nothing: verdicts are written by whoever listens to the run."""
+    """Keeps nothing: a listener of the run writes the verdicts."""
 
     def append(self, entry: Entry) -> None:
         del entry
@@ -65,7 +65,7 @@ class _NoJournal:
 
 
 class _CrowdCoordinator(Coordinator):
-    """The coordinator of a crowd: whom a round does not concern, it does not list, hear or wait for."""
+    """The coordinator of a crowd: it lists, hears and waits for only those that take part in a round."""
 
     def __init__(self, recipe: Recipe, rules: Rules, crowd: Crowd) -> None:
         self._crowd, self._drawn = crowd, tuple[int, ...]()
@@ -134,7 +134,7 @@ class LiveScript:
         return verdict
 
     def go_to(self, round: int, chain: str, reference_epoch: int) -> None:
-        """Stand before a later round."""
+        """Continue before a later round."""
         self._coordinator.round, self._coordinator.chain = round, chain
         self._coordinator.reference_epoch = reference_epoch
 
@@ -148,7 +148,8 @@ class Replay:
             composition.recipe.spec.require_same(plan.spec, where="the replayed run")
             if plan.shards != composition.recipe.policy.shards:
                 raise ConfigError(
-                    f"the replayed run has {plan.shards} shards, the configuration {composition.recipe.policy.shards}",
+                    f"the replayed run has {plan.shards} shards, but the configuration has "
+                    f"{composition.recipe.policy.shards}",
                     fix="replay with the configuration of that run",
                     key="aggregators",
                 )
@@ -164,13 +165,13 @@ class Replay:
         return Outages(verdict.lost_shards, failed)
 
     def conclude(self, plan: RoundPlan, outcomes: list[Published | Withheld]) -> Verdict:
-        """Return the recorded verdict, if what was computed is what it committed."""
+        """Return the recorded verdict; raise if the computed shards differ from those it committed."""
         published = [outcome.manifest for outcome in outcomes if isinstance(outcome, Published)]
         verdict, hashes = self._rounds[self._next][1], {manifest.shard: manifest.hash for manifest in published}
         for entry in verdict.shards:
             if entry.committed and hashes.get(entry.shard) != entry.hash:
                 raise RunStopped(
-                    "the replay came to other values than the recorded run",
+                    "the replay computed different values from the recorded run",
                     fix="use the same configuration, versions and machine type: training bits depend on them; "
                     "and peers of `eris join` draw batches and noise in private unless all are --reproducible",
                     round=plan.round,
@@ -179,7 +180,7 @@ class Replay:
         scored = next((manifest.figures for manifest in published if manifest.shard == SHARD), ())
         if verdict.shards[SHARD].committed and scored != verdict.figures:
             raise RunStopped(
-                "the replay came to other figures than the recorded run",
+                "the replay computed different figures from the recorded run",
                 fix="members must hold back the same samples: use the same configuration, task and versions",
                 round=plan.round,
             )
@@ -187,13 +188,13 @@ class Replay:
         return verdict
 
     def go_to(self, round: int, chain: str, reference_epoch: int) -> None:
-        """Stand before a later round."""
+        """Continue before a later round."""
         del chain, reference_epoch
         self._next = next((i for i, (plan, _) in enumerate(self._rounds) if plan.round == round), len(self._rounds))
 
 
 def read_verdicts(path: Path) -> Rounds:
-    """Read a verdicts.jsonl: a line a round with its plan and its verdict."""
+    """Read a verdicts.jsonl, in which each line has a round's plan and verdict."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:

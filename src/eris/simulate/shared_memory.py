@@ -1,7 +1,7 @@
-"""Arrays that processes of one machine share, without pickling and without leaving anything behind.
+"""Share arrays between processes of one machine, without pickling and without leaving anything behind.
 
-An array lives in a file of the memory file system where there is one with room, else of the temporary folder. Its name
-goes away as soon as all workers have mapped it, so that even a killed run leaves nothing.
+An array is a file in the memory file system if that has room, otherwise in the temporary folder. Its name is removed as
+soon as all workers have mapped it, so that even a killed run leaves nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class SharedBytes:
             if not is_full(error):
                 raise
             fix = "make room there, name another folder with TMPDIR, or use fewer workers"
-            raise DiskError(f"{size} bytes that workers share have no room in {Path(name).parent}", fix=fix) from error
+            raise DiskError(
+                f"there is no room in {Path(name).parent} for {size} bytes that workers share", fix=fix
+            ) from error
         finally:
             os.close(descriptor)
 
@@ -56,7 +58,7 @@ class SharedBytes:
             return cls(Path(path), size, mmap.mmap(file.fileno(), size))
 
     def unlink(self) -> None:
-        """Take the name away; whoever has it mapped keeps it."""
+        """Remove the name; processes that have mapped it keep it."""
         with contextlib.suppress(OSError):
             self.path.unlink()
 
@@ -75,7 +77,7 @@ def _roomy(size: int) -> Path | None:
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    """Claim the space now: an error here is better than a crash at the first write into a full file system."""
+    """Reserve the space now: an error here is better than a crash when writing to a full file system."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
     else:

@@ -2,11 +2,11 @@
 
     plan → faults → train (engine) → fold → cut → verdict → step
 
-What listeners are told of a round (and write) is told while the next one's training has begun already: nobody waits.
-Plans and verdicts are the coordinator's; every step of a member or an aggregator is a function of `protocol.steps`, the
-same that the roles call. What is decided here is how one machine plays all peers: contributions are folded whole before
-they are cut, nothing is put into messages, one replica stands for everybody's, and members' states are settled
-before the verdict, for the one that is expected. Tests hold it to the roles and their messages, bit for bit.
+Listeners hear of a round (and write) while the next one is already training, so that nobody waits. Plans and verdicts
+are the coordinator's; every step of a member or an aggregator is a function of `protocol.steps`, the same that the
+roles call. This module only decides how one machine plays all peers: contributions are folded whole before they are
+cut, nothing is put into messages, one replica stands for everybody's, and members' states are settled before the
+verdict, assuming the expected one. Tests compare it with the roles and their messages, bit for bit.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ __all__ = ["Simulation", "StoppedByHand"]
 
 
 class StoppedByHand(RunStopped):
-    """Somebody asked the run to stop: what is done is kept."""
+    """The run was asked to stop; what is done is kept."""
 
 
 class Simulation:
-    """One run of one method: give it an engine, call `play`."""
+    """One run of one method: give it an engine, then call `play`."""
 
     def __init__(
         self,
@@ -70,11 +70,11 @@ class Simulation:
         self._open: _Ended | None = None  # the last round, until its evaluation is in
 
     def listen(self, listeners: Sequence[Listener], stopped: Callable[[], bool]) -> None:
-        """Tell these what happens from now on, and ask this one whether to stop."""
+        """Send events to `listeners` from now on, and ask `stopped` whether to stop."""
         self._listeners, self._stopped = tuple(listeners), stopped
 
     def play(self, rounds: int, *, after_round: Callable[[], None] = lambda: None) -> None:
-        """Go on until `rounds` rounds are done; raise StoppedByHand if asked to."""
+        """Play until `rounds` rounds are done; raise StoppedByHand if asked to stop."""
         self._engine.begin(self.composition)
         self._engine.publish(self.replica)
         begun = None if self.is_done(rounds) else self._begin_round()
@@ -90,7 +90,7 @@ class Simulation:
         self.end_last_round()
 
     def is_done(self, rounds: int) -> bool:
-        """Whether no round follows: all were played, or patience is over."""
+        """Return whether no round follows: all were played, or patience has run out."""
         return self.round >= rounds or self.replica.is_done
 
     def end_last_round(self) -> None:
@@ -114,7 +114,7 @@ class Simulation:
         return hashlib.sha256(self.replica.chosen.astype("<f4").tobytes()).hexdigest()
 
     def go_to(self, round: int, chain: str, reference_epoch: int) -> None:
-        """Stand before a later round; replica and states are loaded separately."""
+        """Continue before a later round; replica and states are loaded separately."""
         self.round, self.chain, self.reference_epoch = round, chain, reference_epoch
         self._script.go_to(round, chain, reference_epoch)
 
@@ -158,7 +158,7 @@ class Simulation:
         for work in current.works:
             if self._stopped():
                 self.states.discard()
-                raise StoppedByHand("stopped by hand", fix="go on with `eris run --resume`", round=self.round)
+                raise StoppedByHand("stopped by hand", fix="continue with `eris run --resume`", round=self.round)
             self._emit(intake.trained(work))
             self._emit(intake.take(work))
             self.states.write(work.job.member, work.state)
@@ -166,7 +166,7 @@ class Simulation:
             intake.take_sum(total)
 
     def _do_again(self, intake: Intake, verdict: Verdict) -> None:
-        """Do again what was done for another verdict than the one that came, then let the members' states count."""
+        """Repeat the jobs that assumed another verdict than the one that came, then commit the members' states."""
         if self.composition.recipe.chain.private_state(0):  # what members keep depends on what was accepted
             jobs = [replace(job, missing=verdict.missing(job.member)) for job in intake.jobs]
             again = [job for job, before in zip(jobs, intake.jobs, strict=True) if job != before]
@@ -177,7 +177,7 @@ class Simulation:
         self.states.commit()
 
     def _begin_reference_epoch(self, epoch: int) -> None:
-        """Let every member begin anew from the public reference, whether it takes part in the round or not."""
+        """Let every member restart from the public reference, whether it takes part in the round or not."""
         members = range(self._engine.facts.samples.size)
         for work in self._engine.train([Job(self.round, k, reset=True) for k in members], self.states):
             self.states.write(work.job.member, work.state)
@@ -185,7 +185,7 @@ class Simulation:
         self.reference_epoch = epoch
 
     def _announce(self, played: _Played) -> _Ended:
-        """Tell the listeners what was published and decided, and sum the round up."""
+        """Announce what was published and decided, and sum up the round."""
         intake, verdict, published, withheld = played.round.intake, played.verdict, played.published, played.withheld
         sizes = intake.bytes.published({s: p.values.nbytes + p.buffers.nbytes for s, p in published.items()})
         for entry in verdict.shards:
@@ -227,7 +227,7 @@ class _Round:
 
 @dataclass(frozen=True)
 class _Played:
-    """A round that has been stepped over but not told of yet."""
+    """A round that has been played but not announced yet."""
 
     round: _Round
     published: dict[int, Published]  # by shard

@@ -1,4 +1,4 @@
-"""Mean, deviation and 95 % interval of what several trainings came to.
+"""Mean, deviation and 95 % interval of the results of several trainings.
 
 >>> spread([0.9, 0.94, 0.98])["mean"], round(spread([0.9, 0.94, 0.98])["reach"], 3)
 (0.94, 0.099)

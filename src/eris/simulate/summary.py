@@ -1,4 +1,4 @@
-"""What a run came to, in one object."""
+"""The summary of a run, in one object."""
 
 from __future__ import annotations
 
@@ -34,7 +34,19 @@ def summarise(
     choice: Choice | None = None,
     verdicts: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Return summary.json from the lines of metrics.jsonl; those of verdicts.jsonl say what sums there were."""
+    """Return the contents of summary.json.
+
+    Args:
+        composition: the method as it ran.
+        rounds: the lines of metrics.jsonl.
+        digest: of the final model.
+        seconds: how long the run took.
+        exposure: the ledger's summary.
+        peak_memory: bytes, of all processes together.
+        versions: of what matters for reproducing the run.
+        choice: the model that members scored best, if the run keeps it.
+        verdicts: the lines of verdicts.jsonl, for the sums that noise was in.
+    """
     config, best = composition.config, _best(rounds)
     return {
         "method": composition.method.name,
@@ -70,7 +82,7 @@ def summarise(
 
 
 def failed_summary(composition: Composition, folder: RunFolder, error: BaseException) -> dict[str, Any]:
-    """Return the summary of a method that could not go on, as far as it came: it has a reason and no model."""
+    """Return the summary of a method that failed, up to where it came: it has a reason and no model."""
     rounds, why = folder.rounds(), str(error) or type(error).__name__
     verdicts = folder.verdicts() if composition.recipe.noise is not None else ()
     nothing: dict[str, Any] = {"digest": "", "seconds": 0.0, "exposure": {}, "peak_memory": 0}
@@ -80,7 +92,7 @@ def failed_summary(composition: Composition, folder: RunFolder, error: BaseExcep
 
 
 def notes_of(composition: Composition) -> tuple[str, ...]:
-    """Return what must be said wherever the run is shown."""
+    """Return the notes that must appear wherever the run is shown."""
     notes: tuple[str, ...] = (NOISE_NOTE,) if composition.noise is not None else ()
     if (note := device_note(composition.config.local.device)) is not None:
         notes += (note,)
@@ -93,7 +105,7 @@ def notes_of(composition: Composition) -> tuple[str, ...]:
 
 
 def _what_went_wrong(composition: Composition, rounds: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what of a run that came to its end must not be taken for its result."""
+    """Return warnings about a finished run whose result must not be trusted."""
     name, shards = composition.method.name, composition.recipe.policy.shards
     broken = [line for line in rounds if line.get("not_finite")]
     still = [line for line in rounds if shards and line["lost_shards"] == shards]
@@ -116,7 +128,7 @@ def _why_lost(config: Config, broken: bool) -> str:
     if config.network.deadline:
         return "too few members trained and sent by network.deadline; raise it, or lower network.compute"
     if config.faults.aggregator_dropout or config.faults.link_failure:
-        return "the faults that were asked for left too few contributions"
+        return "the simulated faults left too few contributions"
     return "fewer than server.min_contributors reached them"
 
 
@@ -154,7 +166,7 @@ def _best(rounds: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 
 
 def _last(rounds: Sequence[Mapping[str, Any]], key: str) -> float | None:
-    """Return what the last round that was evaluated came to: None also where that is not a number."""
+    """Return a figure of the last round that was evaluated; None also if it is not a number."""
     return next((line[key] for line in reversed(rounds) if key in line), None)
 
 

@@ -1,4 +1,4 @@
-"""What must be known of a task to compose a run for it, and how its model is evaluated."""
+"""What composing a run needs to know of its task, and how its model is evaluated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TaskFacts:
     memory_size: int  # values, of the member that remembers most
 
     def compose(self, config: Config) -> Composition:
-        """Return what a configuration of one method comes to with this task."""
+        """Compose a configuration of one method for this task."""
         return compose(config, self.spec, self.samples)
 
     def to_dict(self) -> dict[str, Any]:
@@ -47,14 +47,14 @@ class TaskFacts:
 
 
 def facts_of(task: Task) -> TaskFacts:
-    """Ask a task for what composing needs."""
+    """Return the facts of a task."""
     members = range(task.members)
     most = max((sum(vector.size for vector in task.memory(member).values()) for member in members), default=0)
     return TaskFacts(task.spec, np.array([task.samples(member) for member in members], np.int64), most)
 
 
 def check_cohorts(task: Task, config: Config) -> None:
-    """Refuse to train in cohorts what cannot be, before anything is trained."""
+    """Refuse a task that cannot be trained in cohorts, before anything is trained."""
     if config.local.cohort == 1:
         return
     if not isinstance(task, CohortTask):

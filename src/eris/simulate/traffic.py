@@ -1,7 +1,7 @@
 """The bytes of a round: who sent how much to whom, in which role, and how long it would take.
 
-Counted is what data links carry: frames with their headers. What stays in a peer (its own shard) is not sent, so it is
-not counted. Plans, reports and verdicts are the coordinator's affair and far smaller.
+It counts what data links carry: frames with their headers. A peer's own shard is not sent, so it is not counted. Plans,
+reports and verdicts go through the coordinator and are far smaller; they are not counted either.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def framed(payload: Bytes) -> Bytes:
 
 @dataclass
 class RoundBytes:
-    """Counts one round. With a server, which is no member, nothing stays at home.
+    """Counts the bytes of one round. With a server, which is not a member, nothing stays at home.
 
-    Rows are for the peers on the plan. In a crowd its last entry stands for all other members: they take no part, but
-    receive what is published as everybody does.
+    Rows are for the peers on the plan. In a crowd the last entry stands for all other members: they do not take part,
+    but receive what is published like everybody else.
     """
 
     plan: RoundPlan
@@ -102,7 +102,7 @@ class RoundBytes:
             self._pads_down[self._places[owner]] += size * len(helpers)
 
     def total(self, links: Links, deadline: float = 0.0) -> RoundTraffic:
-        """Sum up. Who lacks a contribution waits for it until the deadline, if there is one."""
+        """Return the totals. Aggregators wait for missing contributions until the deadline, if there is one."""
         participants, homes = self._rows_of(self.plan.participants), self._owners[0]
         listening, every = self._members.size + self._others, int(self._published.sum())
         others = every / links.slowest_down(self.members, self._at) if self._others else 0.0

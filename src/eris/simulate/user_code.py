@@ -1,4 +1,4 @@
-"""The user's own code may fail: that is told with what it was asked for, and apart from memory that ran out.
+"""Run the user's own code: its failures say what it was asked to do, and memory that ran out is told apart.
 
 >>> str(failure("evaluation", ZeroDivisionError("division by zero"), round=3))
 'evaluation failed with ZeroDivisionError: division by zero [round=3]'
@@ -16,13 +16,13 @@ from eris.errors import ErisError, TaskError
 
 __all__ = ["failure", "user_code"]
 
-# How torch says it: it has no error of its own for the memory of the processor.
+# Torch has no error of its own for the processor's memory, only these words.
 _IN_WORDS = ("can't allocate memory", "not enough memory", "out of memory")
 
 
 @contextmanager
 def user_code(doing: str, **where: int) -> Iterator[None]:
-    """Run what is not ours; what it raises becomes a TaskError, or a MemoryError if that was the cause."""
+    """Run the user's code; what it raises becomes a TaskError, or a MemoryError if that was the cause."""
     try:
         yield
     except ErisError:
@@ -32,7 +32,7 @@ def user_code(doing: str, **where: int) -> Iterator[None]:
 
 
 def failure(doing: str, error: BaseException, **where: int) -> TaskError | MemoryError:
-    """Return what to raise in the place of an error of the user's code."""
+    """Return what to raise in place of an error of the user's code."""
     told: TaskError | MemoryError = TaskError(f"{doing} failed with {type(error).__name__}: {error}", fix="", **where)
     if _ran_out(error):
         told = MemoryError(str(told))
@@ -41,7 +41,7 @@ def failure(doing: str, error: BaseException, **where: int) -> TaskError | Memor
 
 
 def _ran_out(error: BaseException | None) -> bool:
-    """Return whether memory was what was missing, in the end."""
+    """Return whether memory that ran out was the root cause."""
     if error is None:
         return False
     return _of_memory(error) or _ran_out(error.__cause__)

@@ -1,12 +1,12 @@
-"""What is done for one member in one round: train, contribute, and advance its private state.
+"""Do one member's work in one round: train, contribute, and advance its private state.
 
-Every engine calls this, in whatever process. The result depends on the job, the model and the member's state alone, so
-a job can be done anywhere and, if it must, twice. The steps themselves are the protocol's; what is decided here is only
-for whom, in which order and with what memory they are taken.
+Every engine calls this, in whatever process. The result depends only on the job, the model and the member's state, so a
+job can be done anywhere and, if necessary, twice. The steps themselves are the protocol's; this module only decides for
+whom, in which order and with what memory they are taken.
 
-One thing is guessed. In a simulation it is known beforehand which messages will be lost (the faults are drawn, not
-suffered), so a member's state is settled at once, for the shards that will be accepted. Should the verdict come out
-otherwise after all (somebody's values were not finite), the job is simply done again with what is known then.
+One thing is guessed. A simulation knows beforehand which messages will be lost (its faults are drawn), so a member's
+state is settled at once, for the shards that will be accepted. If the verdict turns out differently (somebody's values
+were not finite), the job is simply done again with what is then known.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What came of a job."""
+    """The result of a job."""
 
     job: Job
     values: NDArray[Any] = field(
@@ -124,8 +124,18 @@ def do_jobs(
 ) -> list[Work]:
     """Train members from `model` and return what they send; their states become their new states, in place.
 
-    All train before the first one's update is packed: after a gradient the caches hold nothing of what packing needs,
-    so that doing it for several members in a row takes half the time.
+    All train before the first update is packed: after a gradient the caches hold nothing that packing needs, so packing
+    for several members in a row takes half the time.
+
+    Args:
+        jobs: one for each member.
+        task: what they train.
+        recipe: what all peers agree on.
+        seed: the run's.
+        model: what they start from.
+        public: the public state.
+        states: one for each job, changed in place; None before a member's first round.
+        cohort: members trained in one call.
     """
     private = recipe.chain.private_state(recipe.spec.n_trainable)
     hands = [
@@ -143,7 +153,7 @@ def do_jobs(
 
 
 def in_cohorts(jobs: Sequence[Job], size: int, samples: Callable[[int], int]) -> list[tuple[Job, ...]]:
-    """Cut jobs into cohorts of neighbours with as many samples as each other; workers do not matter, so bits do not.
+    """Cut jobs into cohorts of neighbours with equally many samples, independent of workers so that bits are too.
 
     >>> jobs = [Job(0, member) for member in range(7)]
     >>> [len(cohort) for cohort in in_cohorts(jobs, 4, [5, 5, 5, 5, 5, 8, 8].__getitem__)]
@@ -161,7 +171,7 @@ def in_cohorts(jobs: Sequence[Job], size: int, samples: Callable[[int], int]) ->
 
 @dataclass(frozen=True, slots=True)
 class _AtHand:
-    """What a member has in front of it when it begins to train."""
+    """What a member needs when it begins to train."""
 
     job: Job
     state: Vector
@@ -199,7 +209,7 @@ def _trained(
 
 
 def _scored(at_hand: _AtHand, task: Task, recipe: Recipe, model: Vector) -> tuple[int, ...]:
-    """Let a member score the model that the round begins with, where members share that."""
+    """Let a member score the model at the start of the round, if members share figures."""
     job = at_hand.job
     if recipe.figures is None or not recipe.figure_words(job.round):
         return ()
@@ -209,7 +219,7 @@ def _scored(at_hand: _AtHand, task: Task, recipe: Recipe, model: Vector) -> tupl
 
 
 def _contributed(at_hand: _AtHand, recipe: Recipe, public: State, result: LocalResult, seconds: float) -> Work:
-    """Let a member contribute what training gave, and settle its state as if the guess were the verdict."""
+    """Let a member contribute its update, and settle its state as if the guess were the verdict."""
     began = time.perf_counter()
     job, private = at_hand.job, at_hand.private
     _keep(at_hand.kept, at_hand.memory)

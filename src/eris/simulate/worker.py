@@ -1,6 +1,6 @@
 """A worker process: builds the task once, then does jobs until its engine goes away.
 
-Requests and answers are short JSON texts over a pipe; vectors lie in shared memory. Started as
+Requests and answers are short JSON texts over a pipe; vectors are in shared memory. Started as
 ``python -m eris.simulate.worker FD`` with the pipe's descriptor.
 """
 
@@ -58,7 +58,7 @@ class Worker:
             return actions[request["do"]](request)
         except ErisError as error:
             return _described(error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the engine must hear of it
+        except Exception as error:  # noqa: BLE001 - the engine must be told, whatever it is
             return _described(error if isinstance(error, MemoryError) else failure(request["do"], error))
 
     def _build(self, request: Message) -> Message:

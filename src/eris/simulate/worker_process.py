@@ -1,4 +1,4 @@
-"""A worker process as its engine sees it: asked one thing at a time, it answers or says what went wrong."""
+"""A worker process as its engine sees it: it answers requests in order, or says what went wrong."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class WorkerProcess:
         self._kills = memory_kills()  # until now
         mine, theirs = Pipe()
         command = [sys.executable, "-m", "eris.simulate.worker", str(theirs.fileno())]
-        # A session of its own: Ctrl-C is for the engine, which then decides what becomes of the workers.
+        # In its own session: Ctrl-C is for the engine, which then decides what happens to the workers.
         self._process = subprocess.Popen(
             command,
             pass_fds=[theirs.fileno()],
@@ -92,7 +92,7 @@ class WorkerProcess:
             raise MemoryError(f"{died}: the system killed it because memory ran out; use fewer workers") from None
         raise RunStopped(
             died,
-            fix="if memory ran out use fewer workers; `eris run --resume` goes on from the last checkpoint",
+            fix="if memory ran out, use fewer workers; `eris run --resume` continues from the last checkpoint",
         ) from None
 
 
