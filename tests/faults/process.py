@@ -143,7 +143,9 @@ class Doom:
         elif fault.do == "end":  # what `eris stop` says
             self._client.stop()
         else:
-            os.kill(os.getpid(), signal.SIGKILL if fault.do == "kill" else signal.SIGSTOP)
+            # To this very thread: a signal to the process may be taken by another one, which on a busy machine is a
+            # while later, and what was to happen after the fault has happened by then.
+            signal.pthread_kill(threading.get_ident(), signal.SIGKILL if fault.do == "kill" else signal.SIGSTOP)
 
 
 def _fill_disk(lines: Path) -> None:
