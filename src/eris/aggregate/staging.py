@@ -27,7 +27,7 @@ calls (but not the filling itself).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,12 +112,16 @@ class Staging:
         self._read, self._fold, self._arriving, self._cut = read, fold, dict[int, _Arriving](), False
         self._mark = mark
         self._folded: dict[int, bytes] = {}  # member → mark of what was handed on
+        self._complete: set[int] = set()
 
     @property
     def complete(self) -> tuple[int, ...]:
         """Members whose contribution is complete, read and finite, in ascending order."""
-        staged = (member for member, entry in self._arriving.items() if entry.contents is not None)
-        return tuple(sorted({*staged, *self._folded}))
+        return tuple(sorted(self._complete))
+
+    def has_all(self, members: Set[int]) -> bool:
+        """Whether the contributions of these members are all complete."""
+        return len(members) <= len(self._complete) and members <= self._complete
 
     def room(self, member: int, start: int, stop: int, *, total: int) -> memoryview:
         """Return memory to receive bytes [start, stop) of a member's message of `total` bytes into."""
@@ -236,6 +240,7 @@ class Staging:
             self.forget(member)
             raise
         entry.contents = contents._replace(values=kept)
+        self._complete.add(member)
 
     def _hand_on(self, member: int, entry: _Arriving, fold: FoldOne) -> None:
         """Hand a complete contribution to `fold`, once; the same again is harmless, a different one is refused."""
@@ -245,6 +250,7 @@ class Staging:
             if before is None:
                 fold(member, self._read(member, entry.payload))
                 self._folded[member] = mark
+                self._complete.add(member)
         finally:
             self.forget(member)
         if before is not None and before != mark:

@@ -128,8 +128,12 @@ class SharedAggregator:
 
     def filled(self, header: UploadHeader, start: int, stop: int) -> Receipt | None:
         """Note that a chunk is there; whoever brings the last one cuts the shard."""
-        with self._changed:
-            receipt = self._aggregator.filled(header, start, stop)
+        try:
+            with self._changed:
+                receipt = self._aggregator.filled(header, start, stop)
+        except Refused:
+            self.tick()  # it may have been the last that was waited for
+            raise
         if receipt is not None:
             self.tick()
         return receipt
@@ -141,10 +145,11 @@ class SharedAggregator:
 
     def receive(self, upload: Upload, sender: int) -> Receipt:
         """Take this peer's own contribution."""
-        with self._changed:
-            receipt = self._aggregator.receive(upload, sender)
-        self.tick()
-        return receipt
+        try:
+            with self._changed:
+                return self._aggregator.receive(upload, sender)
+        finally:  # refused or not, it may have been the last that was waited for
+            self.tick()
 
     def tick(self) -> None:
         """Cut what is complete or due, tell whoever waits, and hand the outcome on (outside the lock)."""

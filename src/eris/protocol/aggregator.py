@@ -44,6 +44,8 @@ from eris.wire.schema import digest_of
 
 __all__ = ["Aggregator"]
 
+_NO_GOOD = (Reason.OUT_OF_RANGE, Reason.NON_FINITE)
+
 
 class _Sum(NamedTuple):
     """The contributions to a shard so far, in fixed point."""
@@ -63,6 +65,7 @@ class _Shard:
     staging: Staging
     total: _Sum | None  # None for floats
     headers: dict[int, UploadHeader] = field(default_factory=dict)
+    refused: set[int] = field(default_factory=set)  # whose contribution was whole and no good: no other one will come
     outcome: Published | Withheld | None = None
     cut: Cut | None = None  # of a masked shard that waits for its pads
     pads: dict[int, str] = field(default_factory=dict)  # digest of what each unmasker answered, taken off already
@@ -97,6 +100,7 @@ class Aggregator:
         self._shards: dict[int, _Shard] = {}
         self._cut_at = self._unmask_by = math.inf
         self._gone: set[int] = set()
+        self._expecting: frozenset[int] = frozenset()  # whose contributions are waited for
         self._away: set[int] = set()
 
     # ── the round ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -106,7 +110,7 @@ class Aggregator:
         self._require_agreed(plan)
         check_pairs(plan, self.recipe)
         self.plan, self._cut_at, self._gone, self._away = plan, now + plan.deadlines.contribute, set(), set()
-        self._unmask_by = now + plan.deadlines.unmasked
+        self._unmask_by, self._expecting = now + plan.deadlines.unmasked, plan.participant_set
         self._shards = {shard: self._open(shard, plan) for shard in plan.shards_of(self.peer)}
 
     def abstain(self, plan: RoundPlan) -> list[Withheld]:
@@ -124,6 +128,7 @@ class Aggregator:
         Who is not `away` only sends nothing: its pads may still be waited for.
         """
         self._gone |= set(peers)
+        self._expecting -= self._gone
         self._away |= set(peers) if away else set()
 
     def room(self, header: UploadHeader, start: int, stop: int, *, sender: int) -> memoryview:
@@ -148,7 +153,9 @@ class Aggregator:
         except Refused as refusal:
             if refusal.reason is Reason.DUPLICATE:
                 return self._receipt(header)
-            if header.member not in staging.complete:
+            if refusal.reason in _NO_GOOD:
+                self._shards[header.shard].refused.add(header.member)
+            if not staging.has_all({header.member}):
                 self._shards[header.shard].headers.pop(header.member, None)
             raise
 
@@ -157,7 +164,7 @@ class Aggregator:
         if self.plan is not None and header.plan == self.plan.digest and header.shard in self._shards:
             shard = self._shards[header.shard]
             shard.staging.forget(header.member)
-            if header.member not in shard.staging.complete:
+            if not shard.staging.has_all({header.member}):
                 shard.headers.pop(header.member, None)
 
     def receive(self, upload: Upload, sender: int) -> Receipt:
@@ -183,11 +190,12 @@ class Aggregator:
         plan = self.plan
         if plan is None:
             return []
-        due, expected = now >= self._cut_at, set(plan.participants) - self._gone
+        due = now >= self._cut_at
         open_shards = [shard for shard in self._shards.values() if shard.outcome is None]
         outcomes = []
         for shard in open_shards:
-            if shard.cut is None and (due or expected <= set(shard.staging.complete)):
+            expected = self._expecting - shard.refused if shard.refused else self._expecting
+            if shard.cut is None and (due or shard.staging.has_all(expected)):
                 shard.outcome = self._cut(shard, plan)
             if shard.cut is not None and shard.outcome is None:
                 shard.outcome = self._unmasked(shard, plan, now)
@@ -277,8 +285,10 @@ class Aggregator:
             shard.headers[header.member] = header
             try:
                 shard.staging.adopt(header.member, np.frombuffer(payload, np.uint8))
-            except Refused:
+            except Refused as refusal:
                 del shard.headers[header.member]
+                if refusal.reason in _NO_GOOD:
+                    shard.refused.add(header.member)
                 raise
             return True
 
@@ -353,7 +363,7 @@ class Aggregator:
         if plan is None:
             raise Refused(Reason.WRONG_ROUND, "no round is open here", **where)
         _check_header(header, plan, where)
-        if sender != header.member or header.member not in plan.participants:
+        if sender != header.member or header.member not in plan.participant_set:
             raise Refused(Reason.NOT_A_MEMBER, f"peer {sender} may not contribute for {header.member}", **where)
         if header.shard not in self._shards:
             raise Refused(Reason.WRONG_SHARD, f"peer {self.peer} does not own this shard", **where)

@@ -8,6 +8,7 @@ One that lost its place (another chain) takes a snapshot.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +43,7 @@ from eris.protocol.recipe import Recipe
 from eris.protocol.replica import Replica, copy_over, initial_state
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.shown import Releases, Shown
-from eris.protocol.step_guard import StepGuard
+from eris.protocol.step_guard import StepGuard, length
 from eris.protocol.sums import Sums
 from eris.protocol.unmasker import KnowsKey, believe_keys, masked
 from eris.protocol.verdict import GENESIS, Verdict
@@ -105,7 +106,8 @@ class Member:
             private.require_private("a member's root"),
             pool or BufferPool(),
         )
-        self.held = HeldShards(peer, recipe, self.floor, guard or StepGuard("off"), verify)
+        self._guard = guard or StepGuard("off")
+        self.held = HeldShards(peer, recipe, self.floor, self._guard, verify)
         self.shown, self.releases = shown or Shown(recipe), Releases() if releases is None else releases
         self.unsent: tuple[int, ...] = ()  # shards of this round that would have shown somebody too much
         self.replica = Replica.start(recipe, model, pool=self._pool)
@@ -217,6 +219,8 @@ class Member:
         )
         parts, rest = update.cut(buffers, own)
         self.limited = update.limited
+        if self._guard.learns and self.recipe.encoding is None:
+            self._guard.note_own(math.hypot(*(length(part.values()) for part in parts)))
         if self.recipe.adds_noise:
             self.releases.note(plan.round, update.kept.packed.symbols)
         self.unsent = self._too_much(plan)
@@ -288,10 +292,12 @@ class Member:
 
     def broken(self, manifest: Manifest, receipt: Receipt | None) -> FalseManifest | None:
         """Return the proof, if an aggregator left out our contribution, for which it gave us this signed receipt."""
-        if receipt is None or receipt.member != self.peer or not lie_of(self._open_plan(), manifest, receipt):
+        if receipt is None or not receipt.signature or receipt.member != self.peer:
+            return None
+        if not lie_of(self._open_plan(), manifest, receipt):
             return None
         signed = self.held.verify(receipt.aggregator, receipt.signed_bytes, receipt.signature)
-        return FalseManifest(manifest, receipt) if receipt.signature and signed else None
+        return FalseManifest(manifest, receipt) if signed else None
 
     def second(self, manifest: Manifest) -> None:
         """Take what the second aggregator of a shard says it came to; its values are not needed to compare."""

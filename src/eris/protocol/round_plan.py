@@ -131,12 +131,25 @@ class RoundPlan:
         return Roster(self.roster).weights
 
     @cached_property
+    def participant_set(self) -> frozenset[int]:
+        """The participants, to be looked up."""
+        return frozenset(self.participants)
+
+    @cached_property
     def _scales(self) -> dict[tuple[int, ...], np.float32]:
         return {}
 
     def shards_of(self, peer: int) -> tuple[int, ...]:
         """Return the shards a peer aggregates in this round, first or second."""
-        return tuple(shard for shard in range(self.shards) if peer in self.aggregators_of(shard))
+        return self._shards_by_peer.get(peer, ())
+
+    @cached_property
+    def _shards_by_peer(self) -> dict[int, tuple[int, ...]]:
+        found: dict[int, tuple[int, ...]] = {}
+        for shard in range(self.shards):
+            for peer in self.aggregators_of(shard):
+                found[peer] = (*found.get(peer, ()), shard)
+        return found
 
     def aggregators_of(self, shard: int) -> tuple[int, ...]:
         """Return who aggregates a shard: one peer, or two whose means are compared."""

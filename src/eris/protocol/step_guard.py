@@ -4,11 +4,20 @@ Where members clip, no mean of theirs is longer than the bound; that is certain.
 measure: by default ten times the median length of the last twenty committed means, once ten are known. That is an
 alarm, not a proof: a shard that fails is lost for the round, by name, and nobody is excluded for it.
 
+When a model has converged, members still pull it in different directions: their updates stay long, and the mean is next
+to nothing until one of them is missing. So a mean may always be as long as this peer's own updates usually are; and
+steps that are tiny beside the first ones may have any length.
+
 >>> guard = StepGuard("auto")
 >>> for _ in range(10):
 ...     guard.note(1.0)
 >>> guard.limit, guard.allows(np.full(4, 4.0, np.float32)), guard.allows(np.full(4, 6.0, np.float32))
 (10.0, True, False)
+>>> for _ in range(20):
+...     guard.note(1e-9)
+...     guard.note_own(2.0)
+>>> guard.limit
+2.0
 """
 
 from __future__ import annotations
@@ -32,6 +41,7 @@ __all__ = ["MaxStep", "StepGuard", "clipped_to", "length"]
 _LOG = logging.getLogger(__name__)
 MaxStep = Literal["auto", "off"] | float
 _TIMES, _REMEMBERED, _WARM_UP = 10.0, 20, 10
+_TINY = 1e-3  # of the first usual length
 _ROUNDING = 1 + 1e-4  # sums of float32 squares
 
 
@@ -42,8 +52,15 @@ class StepGuard:
         """`clipped` is the length that no member's update exceeds, where they clip."""
         self._longest, self._clipped = longest, clipped
         self._lengths: deque[float] = deque(maxlen=_REMEMBERED)
+        self._own: deque[float] = deque(maxlen=_REMEMBERED)  # of what this peer contributed
+        self._first = 0.0  # usual length of a mean
         self._said = math.inf
         self.limit = self._limit()  # how long a mean may be now; infinite while nothing is known
+
+    @property
+    def learns(self) -> bool:
+        """Whether what came before is the measure."""
+        return self._longest == "auto" and self._clipped is None
 
     @property
     def clips(self) -> bool:
@@ -58,13 +75,21 @@ class StepGuard:
         if self._longest != "auto":
             return float(self._longest) * _ROUNDING
         usual = statistics.median(self._lengths) if len(self._lengths) >= _WARM_UP else 0.0
-        return _TIMES * usual if usual > 0 else math.inf
+        self._first = self._first or usual
+        own = statistics.median(self._own) if self._own else 0.0
+        return max(_TIMES * usual, own, _TINY * self._first) if usual > 0 else math.inf
 
     def allows(self, values: NDArray[Any], factor: float = 1.0) -> bool:
         """Whether values, times a factor, are no longer than a mean may be. Whole numbers have a limit of their own."""
         if self.limit == math.inf or values.dtype != np.float32:
             return True
         return not abs(factor) * length(values) > self.limit  # what is not finite is found elsewhere
+
+    def note_own(self, contributed: float) -> None:
+        """Take note of the length of a whole update of this peer, as it leaves."""
+        if math.isfinite(contributed):
+            self._own.append(contributed)
+            self.limit = self._limit()
 
     def note(self, committed: float) -> None:
         """Take note of the length of a whole mean that was committed."""
