@@ -241,7 +241,7 @@ def test_what_was_sent_in_another_round_or_run_is_refused(field: dict[str, objec
 def tiny_chunks(scene: Scene) -> list[bytes]:
     link = spoken_by_member(scene)
     header, payload = Header.decode(link.data[:HEADER_BYTES]), bytes(link.data[HEADER_BYTES : link.frames[1]])
-    return [replace(header, offset=at, length=1).encode() + payload[at : at + 1] for at in range(len(payload))]
+    return [header._replace(offset=at, length=1).encode() + payload[at : at + 1] for at in range(len(payload))]
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_chunks_out_of_order_are_refused_and_harm_nobody(caplog: pytest.LogCaptu
 def test_an_oversized_message_is_refused_before_memory_is_spent_on_it() -> None:
     scene = Scene()
     header = Header.decode(spoken_by_member(scene).data[:HEADER_BYTES])
-    huge = replace(header, total=2**60, length=2**26, symbols=2**58)
+    huge = header._replace(total=2**60, length=2**26, symbols=2**58)
     document = Header(Kind.FETCH, total=2**26, length=2**26)
     streams = [scripted(header.encode() + bytes(2**22), name(HOSTILE)) for header in (huge, document)]
     tracemalloc.start()  # also what is asked for and never used

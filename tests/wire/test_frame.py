@@ -1,7 +1,6 @@
 """Frames: every byte where docs/wire.md says, and no bytes at all that could raise anything but a refusal."""
 
 import struct
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -132,7 +131,7 @@ class TestFrames:
     @given(lengths=st.lists(st.integers(0, 50), max_size=5), chunk=st.integers(1, 70), data=st.data())
     def test_any_cut_arrives_whole_in_any_order(self, lengths: list[int], chunk: int, data: st.DataObject) -> None:
         whole = np.random.default_rng(sum(lengths)).standard_normal(sum(lengths), dtype=np.float32)
-        header, pieces, start = replace(FULL, symbols=whole.size), [], 0
+        header, pieces, start = FULL._replace(symbols=whole.size), [], 0
         for length in lengths:
             pieces.append(whole[start : start + length].view(np.uint8).data)
             start += length

@@ -68,6 +68,7 @@ _NAMED = 20  # of those who are waited for
 _LONGEST_END = 4000  # characters: everybody must be able to read it
 _SHORT_ROUNDS = 3  # in a row with a lost shard: one or two cost what a restart costs
 _MOMENT = 3.0  # seconds
+_LOOK = 0.1  # seconds between two looks for who is silent
 _MOST_STANDSTILLS = 3  # in a round that gets more time for them: nobody may draw it out for ever by keeping us busy
 
 
@@ -113,6 +114,7 @@ class CoordinatorRun:
         self._since = time.monotonic()
         self._planned = math.inf  # when the last plan was announced
         self._stood_still = 0  # times in the round in flight
+        self._looked = -math.inf  # when it was last seen who is silent
         self._idle: set[tuple[str, int]] = set()  # the plan in flight, and who sends nothing under it
         self._told = 0  # number of the list of revocations everybody has heard of
         self._figures = shared_figures(federation.config)
@@ -605,6 +607,9 @@ class CoordinatorRun:
 
     def _give_up_silent(self, coordinator: Coordinator) -> None:
         """Go on without peers whose connection stays broken: nobody waits for their contribution or their shard."""
+        if (now := time.monotonic()) < self._looked + _LOOK:  # not with every report: of a thousand there are many
+            return
+        self._looked = now
         for present in self.attendance.silent():
             if present.entry.peer not in coordinator.absent:
                 _LOG.warning("%s is gone: the round goes on without it", present.entry.name)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from eris.errors import Reason, Refused
 from eris.privacy.masking import MaskKey, key_statement
 from eris.protocol.messages import MANIFEST_PURPOSE, ShownKey
+from eris.protocol.roster import RosterEntry
 from eris.protocol.round_plan import RoundPlan
 from eris.transport.calls import PLACE_PURPOSE, BookAnswer, BookRequest, PeerRecord
 from eris.transport.credentials import Credentials
@@ -37,11 +38,14 @@ class AddressBook:
         self._credentials, self.run, self._peers = credentials, run, tuple(peers)
         self._keys: set[tuple[int, bytes]] = set()  # mask keys that were signed by whose they are
         self._lock = threading.Lock()
+        self.begun = threading.Event()  # set with the first roster
         self._records: dict[int, PeerRecord] = {}
         self._certificates: dict[str, bytes] = {}  # by fingerprint, also of who has gone since
         self._edition = "", 0  # of which board, and up to where
         self._roster: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
+        self._followed: tuple[RosterEntry, ...] = ()  # that these two are of
+        self._complete: tuple[dict[int, PeerRecord], tuple[RosterEntry, ...]] = {}, ()  # records that lack nobody of it
 
     def learn(self, fetch: Callable[[BookRequest], BookAnswer]) -> None:
         """Fetch what is newer than what we have; records whose certificate is not good are left out."""
@@ -96,8 +100,12 @@ class AddressBook:
     def follow(self, plan: RoundPlan) -> None:
         """Take the roster of a round: whose links are welcome, and under which key."""
         with self._lock:
+            if plan.roster is self._followed:
+                return
+            self._followed = plan.roster
             self._roster = {entry.name: entry.fingerprint for entry in plan.roster}
             self._numbers = {entry.name: entry.peer for entry in plan.roster}
+        self.begun.set()
 
     def record(self, peer: int) -> PeerRecord | None:
         """Return what is known of a peer."""
@@ -135,16 +143,18 @@ class AddressBook:
     def lacks(self, plan: RoundPlan) -> bool:
         """Whether somebody on the roster is not in the book, or is there with another key."""
         with self._lock:
-            known = {
-                record.name: self._credentials.identify(record.certificate).fingerprint
-                for record in self._records.values()
-            }
-        return any(known.get(entry.name) != entry.fingerprint for entry in plan.roster)
+            records = self._records
+        if self._complete[0] is records and self._complete[1] is plan.roster:  # looked at with the last plan
+            return False
+        known = {r.name: self._credentials.identify(r.certificate).fingerprint for r in records.values()}
+        lacking = any(known.get(entry.name) != entry.fingerprint for entry in plan.roster)
+        if not lacking:
+            self._complete = records, plan.roster
+        return lacking
 
     def roster(self) -> dict[str, str]:
-        """Return names and fingerprints of the members."""
-        with self._lock:
-            return dict(self._roster)
+        """Return names and fingerprints of the members, which nobody may change."""
+        return self._roster  # replaced as a whole
 
     def number(self, name: str) -> int | None:
         """Return a member's number."""

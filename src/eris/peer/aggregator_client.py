@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import queue
 import random
 import threading
 import time
@@ -47,6 +46,7 @@ Unmask = Callable[[Cut, float], Unmasking]
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries to reach a peer
 _DIALS = 4  # at a time
 _SHORTEST_ANSWERS = 2 * (SHORT + HEADER_BYTES)
+_MANY = 16  # results that are worth waking somebody for
 _MOST_TOLD = 64  # peers that one peer shows a proof to
 
 
@@ -553,6 +553,41 @@ class DialTurns:
         self._next()
 
 
+class Results:
+    """What the clients bring, for the thread that plays: it is woken when there is enough to do, not for each."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[ShardResult] = deque()
+        self._changed, self._enough, self._stirred = threading.Condition(), 1, False
+
+    def put(self, result: ShardResult) -> None:
+        """Bring one; a long one is looked at while others are on their way."""
+        long = result.published is not None and result.published.values.nbytes > SHORT
+        with self._changed:
+            self._waiting.append(result)
+            if long or len(self._waiting) >= self._enough:
+                self._stir()
+
+    def stir(self) -> None:
+        """Let whoever waits look around: something else has happened."""
+        with self._changed:
+            self._stir()
+
+    def take(self, wanted: int, seconds: float) -> list[ShardResult]:
+        """Wait until as many as are wanted, or many, are here, but no longer than that; return what is."""
+        with self._changed:
+            self._enough = min(wanted, _MANY)
+            if len(self._waiting) < self._enough:
+                self._changed.wait_for(lambda: self._stirred, seconds)
+            self._stirred, taken = False, [*self._waiting]
+            self._waiting.clear()
+            return taken
+
+    def _stir(self) -> None:
+        self._stirred = True
+        self._changed.notify()
+
+
 class AggregatorClients:
     """All clients of a peer, opened as they are needed; what they bring is in `results`."""
 
@@ -575,7 +610,7 @@ class AggregatorClients:
         self._clients: dict[int, AggregatorClient] = {}
         self.under_way, self._loop = UnderWay(), loop or LinkLoop("eris-clients")
         self._dials = DialTurns(self._loop)
-        self.results: queue.SimpleQueue[ShardResult] = queue.SimpleQueue()
+        self.results = Results()
 
     def to(self, peer: int) -> AggregatorClient:
         """Return the client for a peer."""

@@ -29,11 +29,13 @@ class Inbox:
         self.failure: Exception | None = None  # revoked, expired, out of memory: waiting does not help
         self.gone: set[int] = set()  # whom nobody waits for in this round
         self.closed = threading.Event()
+        self.stirred: Callable[[], None] = lambda: None  # called when something was put in
 
     def put(self, bulletin: Bulletin) -> None:
         """Add what was heard last; a coordinator that says more than anybody can follow is listened to no longer."""
         if self._waiting.qsize() < _MOST:
             self._waiting.put(bulletin)
+            self.stirred()
         elif self.failure is None:
             self.failure = Refused(
                 Reason.NO_ROOM,

@@ -41,6 +41,7 @@ __all__ = ["NewsReader", "news_seconds"]
 
 _LOG = logging.getLogger(__name__)
 _MOST_POSTED = 256  # of at most 1 MiB each: who reads faster than it acts asks for no more news until it has
+_POLL = 5.0  # seconds after which a thread without work looks whether the peer was closed
 _NEWS_SECONDS = 5.0  # the coordinator misses a peer that does not ask again
 
 
@@ -149,7 +150,7 @@ class NewsReader:
     def _take_up_in_order(self) -> None:
         while not self._inbox.closed.is_set():
             with contextlib.suppress(queue.Empty):
-                bulletin = self._read_bulletin(self._posted.get(timeout=1.0))
+                bulletin = self._read_bulletin(self._posted.get(timeout=_POLL))
                 if bulletin is not None and self._is_to_be_followed(bulletin):
                     settled = self._when_settled(bulletin)
                     if settled is not None:

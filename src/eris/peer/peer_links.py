@@ -87,7 +87,7 @@ class PeerLinks:
         settings, limits = self._settings, self._federation.link_limits
         if not settings.reachable:
             return None
-        port = self.server.listen(self._credentials, settings.listen, limits, self._book.roster)
+        port = self.server.listen(self._credentials, settings.listen, limits, self._book.roster, self._book.begun)
         if settings.relays:
             self.server.wait_at(
                 settings.relays, self._credentials, settings.wait, connect=limits.connect, proxy=settings.proxy

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import queue
 import time
 from bisect import bisect
 from collections.abc import Mapping
@@ -35,6 +34,7 @@ from eris.transport.link import LinkError
 __all__ = ["ConcludedRound", "RoundPlayer"]
 
 _LOG = logging.getLogger(__name__)
+_LOOK_AROUND = 1.0  # seconds after which somebody who waits looks whether the peer was closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,22 +231,21 @@ class RoundPlayer:
         """
         arrived: set[tuple[int, int]] = set()
         answered: set[int] = set()
-        while waiting and time.monotonic() < deadline and not self._inbox.is_over(plan):
-            for shard, owner in [(shard, owner) for shard, owner in waiting if owner in self._inbox.gone]:
+        self._inbox.stirred = self._clients.results.stir
+        while waiting and (left := deadline - time.monotonic()) > 0 and not self._inbox.is_over(plan):
+            gone = self._inbox.gone
+            for shard, owner in [(shard, owner) for shard, owner in waiting if owner in gone] if gone else []:
                 waiting.discard((shard, owner))
                 self._member.withhold(Withheld(plan.digest, shard, owner, Reason.GONE))
-            try:
-                result = self._clients.results.get(timeout=0.2)
-            except queue.Empty:
-                continue
-            if result.plan != plan.digest:
-                continue
-            waiting.discard((result.shard, result.peer))
-            if result.arrived:
-                arrived.add((result.shard, result.peer))
-            if result.answered:
-                answered.add(result.peer)
-            self._hold(plan, result)
+            for result in self._clients.results.take(len(waiting), min(left, _LOOK_AROUND)) if waiting else []:
+                if result.plan != plan.digest:
+                    continue
+                waiting.discard((result.shard, result.peer))
+                if result.arrived:
+                    arrived.add((result.shard, result.peer))
+                if result.answered:
+                    answered.add(result.peer)
+                self._hold(plan, result)
         return arrived, answered
 
     def _hold(self, plan: RoundPlan, result: ShardResult) -> None:

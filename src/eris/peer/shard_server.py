@@ -42,6 +42,7 @@ _LOG = logging.getLogger(__name__)
 _LONG = 1 << 20  # bytes of a published shard that are worth letting our own parts go first
 _BEHIND = 5.0  # a member may hear of a round a little before we do
 _FAREWELL = 5.0  # seconds an older link has to end
+_KEPT_BACK = 0.05  # of the time for contributions, that a receipt waits for an answer to leave with
 _PATIENCE = 3600.0  # between two frames a member may train as long as it likes; a dead one is noticed by the link
 
 
@@ -84,14 +85,23 @@ class ShardServer:
         self._behind: dict[StreamLink, float] = {}  # who heard of a round before we did, and how long it is waited for
         self._asking: dict[StreamLink, _Asked] = {}  # for what is not cut yet
         self._begun: dict[StreamLink, float] = {}  # when a frame began that is not whole yet
+        self._kept_back: dict[StreamLink, float] = {}  # receipts that wait for the answer, and how long
         self._next_look = math.inf
         aggregator.call_when_stirred(self._stirred)
 
     def listen(
-        self, security: Security, address: Address | None, limits: LinkLimits, roster: Callable[[], Roster | None]
+        self,
+        security: Security,
+        address: Address | None,
+        limits: LinkLimits,
+        roster: Callable[[], Roster | None],
+        begun: threading.Event | None = None,
     ) -> int | None:
-        """Serve whoever of the roster dials in at an address, or comes by a relay; return the port if there is one."""
-        listener = LinkListener(security, address, limits=limits, roster=roster)
+        """Serve whoever of the roster dials in at an address, or comes by a relay; return the port if there is one.
+
+        `begun` is set when there is a roster.
+        """
+        listener = LinkListener(security, address, limits=limits, roster=roster, begun=begun)
         self.serve(listener)
         return None if address is None else listener.address[1]
 
@@ -168,7 +178,7 @@ class ShardServer:
     def _accept(self, listener: LinkListener) -> None:
         while not self._closed.is_set():
             try:
-                link = listener.accept(seconds=1.0)
+                link = listener.accept(seconds=_PATIENCE)
             except LinkTimeout:
                 continue
             except LinkClosed:
@@ -266,18 +276,33 @@ class ShardServer:
     def _serve_short(self, link: StreamLink, frame: Header) -> None:
         """Serve a message that is here as a whole; what it takes to answer it may wait, but not in the loop."""
         self._begun.pop(link, None)
-        header = framing.receive_header(link, math.inf)
+        link.receive_header()  # which was read as `frame`
         if frame.kind is Kind.CONTRIBUTION:
             link.cork()
-            self._take(link, header)
-            self._send_off(link)
+            self._take(link, frame)
+            if self._asks_next(link):  # what we say to its part leaves with the answer
+                self._kept_back[link] = self._keep_back_until()
+                self._look_again(self._kept_back[link])
+            else:
+                self._send_off(link)
             return
-        question = framing.receive_question(link, header, math.inf)
+        question = framing.receive_question(link, frame, math.inf)
         if isinstance(question, ShardQuestion):
             self._asking[link] = _Asked(question, self._deadline(), self._behind_until())
             self._answer_question(link)
         else:
             self._lend(link, partial(self._serve_question, link, question))
+
+    def _asks_next(self, link: StreamLink) -> bool:
+        """Whether who sent a part has asked for its shard already; of a masked part, whose receipt is proof, no."""
+        if self._aggregator.recipe.unmaskers or link.pull(HEADER_BYTES) < HEADER_BYTES:
+            return False
+        frame = Header.decode(link.peek(0, HEADER_BYTES))
+        return frame.kind is Kind.FETCH and not frame.total
+
+    def _keep_back_until(self) -> float:
+        plan = self._aggregator.plan
+        return time.monotonic() + _KEPT_BACK * (plan.deadlines.contribute if plan is not None else 0.0)
 
     def _is_unmasker(self, link: StreamLink, question: ShardQuestion) -> bool:
         """Whether who asks has something to do before it is answered."""
@@ -304,6 +329,11 @@ class ShardServer:
                 self._end(link)
         for link in [link for link, until in self._begun.items() if now >= until]:
             self._look(link)
+        for link in [link for link, until in self._kept_back.items() if now >= until]:
+            try:
+                self._send_off(link)
+            except LinkError:
+                self._end(link)
 
     def _stirred(self) -> None:
         if self._listener is not None:
@@ -345,6 +375,7 @@ class ShardServer:
 
     def _send_off(self, link: StreamLink) -> None:
         """Send what was kept back; who does not read it is waited for by a thread."""
+        self._kept_back.pop(link, None)
         if not link.uncork():
             self._lend(link, partial(link.flush, deadline=self._deadline()))
 
@@ -363,6 +394,8 @@ class ShardServer:
         self._loop.forget(link)
         self._begun.pop(link, None)
         self._busy.add(link)
+        if self._kept_back.pop(link, None) is not None and not link.uncork():
+            work = partial(_after_flush, link, self._deadline(), work)
         try:
             self._loop.hand_over(partial(self._work, link, work))
         except RuntimeError as error:  # no more threads: not the end of those who are served
@@ -398,7 +431,7 @@ class ShardServer:
         if link in self._busy:
             return
         self._loop.forget(link)
-        for waiting in (self._behind, self._asking, self._begun):
+        for waiting in (self._behind, self._asking, self._begun, self._kept_back):
             waiting.pop(link, None)
         with self._lock:
             if link in self._links:
@@ -559,6 +592,11 @@ class _Asked(NamedTuple):
     question: ShardQuestion
     deadline: float
     behind: float  # until when its round may still be opened here
+
+
+def _after_flush(link: StreamLink, deadline: float, work: Callable[[], None]) -> None:
+    link.flush(deadline=deadline)
+    work()
 
 
 def _published(outcome: Published | Withheld) -> Published:

@@ -263,14 +263,14 @@ class Coordinator:
     def is_futile(self, now: float) -> bool:
         """Whether the round in flight is due, commits nothing, and could not: too few who take part are here."""
         current = self._open
-        if current is None or not self.lacking or not (self._all_done(current) or now >= current.due):
+        if current is None or not (now >= current.due or self._all_done(current)) or not self.lacking:
             return False
         return not any(entry.committed for entry in self._verdict(current).shards)
 
     def is_unheard(self, now: float) -> bool:
         """Whether the round in flight is due, and too few reported for a verdict that no other coordinator can undo."""
         current = self._open
-        if current is None or len(current.said) >= self.rules.majority:
+        if current is None or not self.rules.majority or len(current.said) >= self.rules.majority:
             return False
         return self._all_done(current) or now >= current.due
 

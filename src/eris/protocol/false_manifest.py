@@ -95,7 +95,7 @@ def lie_of(plan: RoundPlan, manifest: Manifest, receipt: Receipt | None = None) 
         return f"a round {manifest.round} that is not the plan's"
     if not 0 <= manifest.shard < plan.shards or manifest.aggregator not in plan.aggregators_of(manifest.shard):
         return f"shard {manifest.shard}, which is not its own"
-    if list(contributors) != sorted(set(contributors) & set(plan.participants)):
+    if list(contributors) != sorted(set(contributors) & plan.participant_set):
         return "contributors that do not take part"
     if len(contributors) < plan.least_contributors:
         return f"a mean of {len(contributors)}, {plan.least_contributors} are needed"

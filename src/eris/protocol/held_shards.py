@@ -166,7 +166,7 @@ class HeldShards:
             self._allowed_sets = _, scales = plan.digest, {}
         if contributors in scales:
             return scales[contributors]
-        if list(contributors) != sorted(set(contributors) & set(plan.participants)):
+        if list(contributors) != sorted(set(contributors) & plan.participant_set):
             raise Refused(Reason.MALFORMED, "contributors are not ascending participants", **where)
         if len(contributors) < max(plan.least_contributors, self._floor.min_contributors):
             raise Refused(Reason.TOO_FEW, f"published with {len(contributors)} contributors", **where)

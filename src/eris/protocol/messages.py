@@ -30,6 +30,7 @@ from eris.wire.schema import (
     digest_of,
     document,
     encode,
+    without_signature,
 )
 
 __all__ = [
@@ -162,8 +163,12 @@ class Manifest:
 
     @cached_property
     def signed_bytes(self) -> bytes:
-        """Everything but the signature."""
-        return encode(replace(self, signature="")) if self.signature else self.encoded
+        """Everything but the signature, which stands last."""
+        if not self.signature:
+            return self.encoded
+        if "encoded" in self.__dict__:  # it was read, or has travelled
+            return without_signature(self.encoded, self.signature)
+        return encode(replace(self, signature=""))
 
     @cached_property
     def encoded(self) -> bytes:

@@ -42,7 +42,9 @@ class OpenRound:
         self.manifests[manifest.digest] = manifest
         if manifest.aggregator == self.plan.assignment[manifest.shard]:
             self._known.setdefault(manifest.shard, manifest.digest)
-        for peer in [peer for peer, brief in self.unread.items() if manifest.shard in brief.shards]:
+        known = self._known.keys()
+        readable = {shards for shards in {brief.shards for brief in self.unread.values()} if known >= set(shards)}
+        for peer in [peer for peer, brief in self.unread.items() if brief.shards in readable] if readable else ():
             self.take_brief(peer, self.unread[peer])
 
     def take(self, report: Report) -> None:
@@ -85,9 +87,12 @@ class OpenRound:
 
     def done(self, here: Collection[int]) -> bool:
         """Whether all who are here have everything, and we have every manifest that they speak of."""
+        if len(self.reports) < len(here):  # asked with every report
+            return False
+        if not all(peer in self.reports and self.reports[peer].complete for peer in here):
+            return False
         wanted = set(chain.from_iterable(held.values() for held in self._distinct()))
-        complete = all(peer in self.reports and self.reports[peer].complete for peer in here)
-        return complete and wanted <= self.manifests.keys()
+        return wanted <= self.manifests.keys()
 
     def _distinct(self) -> Collection[dict[int, str]]:
         """Return what was reported, each object once."""
@@ -100,7 +105,7 @@ class OpenRound:
 
     def require_participants(self, contributors: tuple[int, ...], aggregator: int) -> None:
         """Refuse an aggregator's word on who contributed, if it names anybody that this round does not ask."""
-        if list(contributors) != sorted(set(contributors) & set(self.plan.participants)):
+        if list(contributors) != sorted(set(contributors) & self.plan.participant_set):
             raise Refused(
                 Reason.MALFORMED, "contributors are not ascending participants", peer=aggregator, round=self.plan.round
             )

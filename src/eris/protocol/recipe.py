@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,22 @@ from eris.transforms.compress import OneMask
 from eris.transforms.packed import Code
 
 __all__ = ["Recipe"]
+
+T = TypeVar("T")
+
+
+def _kept(make: Callable[[Recipe, int], T]) -> Callable[[Recipe, int], T]:
+    """Keep the last two answers, at the recipe itself: peers that share a process must not push each other's out."""
+    name = f"_kept{make.__name__}"
+
+    @wraps(make)
+    def answer(recipe: Recipe, number: int) -> T:
+        kept: dict[int, T] = recipe.__dict__.get(name, {})
+        if number not in kept:  # replaced as a whole: other threads may be reading
+            recipe.__dict__[name] = kept = {**dict([*kept.items()][-1:]), number: make(recipe, number)}
+        return kept[number]
+
+    return answer
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +99,11 @@ class Recipe:
         factor = 1 + (self.compressor.omega(n) or 0.0)
         return KeptValues(n if mask is None else mask.size, factor, isinstance(self.chain.transforms[-1], Shift))
 
-    @property
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is only kept: whoever reads this works it out again."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
     def compressor(self) -> Compressor:
         """The compressor at the end of the chain."""
         last = self.chain.transforms[-1]
@@ -139,7 +159,7 @@ class Recipe:
         """Return the shards of a draw."""
         return self._layout(draw)
 
-    @lru_cache(maxsize=2)  # noqa: B019 - asked for many times a round, and a policy takes long to hash
+    @_kept
     def _layout(self, draw: int) -> Layout:
         return self.policy.drawn(draw)
 
@@ -164,12 +184,12 @@ class Recipe:
             values[places[shard]] = published
         return mask, values
 
-    @lru_cache(maxsize=2)  # noqa: B019 - a recipe lives as long as its run
+    @_kept
     def _supports(self, round: int) -> tuple[Coordinates | None, ...]:
         mask, places = self._cut_mask(round)
         return (None,) * self.policy.shards if mask is None else tuple(mask[kept] for kept in places)
 
-    @lru_cache(maxsize=2)  # noqa: B019 - a recipe lives as long as its run
+    @_kept
     def _cut_mask(self, round: int) -> tuple[Coordinates | None, list[Coordinates]]:
         """Return the round's shared mask, ascending, and which places in it belong to each shard."""
         plan = self.layout(round).trainable
@@ -188,7 +208,7 @@ class Recipe:
         mask.flags.writeable = False
         return mask
 
-    @lru_cache(maxsize=2)  # noqa: B019 - a recipe lives as long as its run, and every member of a round asks
+    @_kept
     def round_seed(self, round: int) -> Seed:
         """Return the public seed of a round: shared masks."""
         return self.public.child("round", round)

@@ -244,7 +244,7 @@ class Unmasker:
         aggregator does not choose. And where a shard has two aggregators, both must have cut.
         """
         plan = self._check(cut)
-        if now < self.whole_until and not set(plan.participants) - self._gone <= set(cut.contributors):
+        if now < self.whole_until and not plan.participant_set - self._gone <= set(cut.contributors):
             return None
         cuts = self._cuts.setdefault(cut.shard, {})
         where: dict[str, Any] = {"peer": cut.aggregator, "round": plan.round, "shard": cut.shard}
@@ -278,7 +278,7 @@ class Unmasker:
             raise Refused(Reason.WRONG_SHARD, "this peer does not own the shard", **where)
         if not self._verify(cut.aggregator, cut.signed_bytes, cut.signature):
             raise Refused(Reason.BAD_SIGNATURE, "the cut is not signed by its aggregator", **where)
-        if list(contributors) != sorted(set(contributors) & set(plan.participants)):
+        if list(contributors) != sorted(set(contributors) & plan.participant_set):
             raise Refused(Reason.MALFORMED, "contributors are not ascending participants", **where)
         if len(cut.nonces) != len(contributors):
             raise Refused(

@@ -196,7 +196,7 @@ class Credentials:
         return True
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def issued_to(name: str, certificate: bytes, authorities: tuple[x509.Certificate, ...]) -> bool:
     """Return whether one of these CAs ever issued this certificate (DER) to a peer of that name."""
     try:
@@ -206,7 +206,7 @@ def issued_to(name: str, certificate: bytes, authorities: tuple[x509.Certificate
         return False
 
 
-@lru_cache(maxsize=1024)  # the same few certificates are shown with every call
+@lru_cache(maxsize=4096)  # the same few certificates are shown with every call
 def _identity(certificate: bytes, federation: str) -> PeerIdentity:
     return identity_of(read_certificate(certificate, where="handshake"), federation)
 

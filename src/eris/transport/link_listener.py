@@ -28,7 +28,8 @@ __all__ = ["LinkListener"]
 
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 256
-_FAIR_TIME = 1.0  # an honest handshake takes milliseconds, on a bad day and a loaded machine some hundreds
+_LOOK = 1.0  # seconds after which it is looked whether the listener was closed
+_FAIR_SHARE = 0.1  # of the time for a handshake: an honest one takes milliseconds, on a loaded machine some hundreds
 
 
 class LinkListener:
@@ -37,10 +38,12 @@ class LinkListener:
     def __init__(
         self, security: Security, address: Address | None = ("", 0), *, limits: LinkLimits,
         roster: Callable[[], Roster | None] = lambda: None, half_open: int = 64, waiting: int = 1024,
+        begun: threading.Event | None = None,
     ) -> None:  # fmt: skip
         """Listen on `address` ("" is every address, IPv6 and IPv4; port 0 is any free one).
 
-        With None no port is opened: whoever comes is brought by a relay and handed to `take`.
+        With None no port is opened: whoever comes is brought by a relay and handed to `take`. Until `begun` is set
+        nobody would be welcome: who dials waits in the kernel's queue, and neither side spends a handshake on it.
         """
         if isinstance(security, Plaintext) and address is not None and not is_loopback(address[0]):
             raise ConfigError(
@@ -48,7 +51,8 @@ class LinkListener:
             )
         self._security, self._limits, self._roster = security, limits, roster
         self._links: queue.Queue[StreamLink | None] = queue.Queue(waiting)
-        self._half_open = _HalfOpen(half_open)
+        self._begun = begun
+        self._half_open = _HalfOpen(half_open, _FAIR_SHARE * limits.handshake)
         self._closed = threading.Event()
         self._socket = None if address is None else _listen(address)
         if self._socket is not None:
@@ -105,6 +109,8 @@ class LinkListener:
 
     def _run(self, listening: socket.socket) -> None:
         while not self._closed.is_set():
+            if self._begun is not None and not self._begun.wait(_LOOK):
+                continue
             try:
                 connection, _ = listening.accept()
             except TimeoutError:
@@ -156,8 +162,8 @@ class LinkListener:
 class _HalfOpen:
     """The handshakes under way, oldest first, no more than `places`."""
 
-    def __init__(self, places: int) -> None:
-        self._places = places
+    def __init__(self, places: int, fair: float) -> None:
+        self._places, self._fair = places, fair
         self._under_way: dict[SocketStream, tuple[float, threading.Thread]] = {}
         self._changed = threading.Condition()
 
@@ -166,7 +172,7 @@ class _HalfOpen:
         with self._changed:
             while len(self._under_way) >= self._places:
                 oldest, (since, _) = next(iter(self._under_way.items()))
-                left = since + _FAIR_TIME - time.monotonic()
+                left = since + self._fair - time.monotonic()
                 if left > 0:
                     self._changed.wait(left)
                 else:
@@ -199,5 +205,5 @@ def _listen(address: Address) -> socket.socket:
     except OSError as error:
         fix = "choose another port, or an address of this machine"
         raise ConfigError(f"cannot listen on {host or '*'}:{port}: {error.strerror}", fix=fix) from error
-    listening.settimeout(_FAIR_TIME)
+    listening.settimeout(_LOOK)
     return listening

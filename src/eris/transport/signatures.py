@@ -31,7 +31,7 @@ def verify_message(certificate: bytes, purpose: str, message: bytes, signature: 
     return True
 
 
-@lru_cache(maxsize=1024)  # the same few peers sign in every round
+@lru_cache(maxsize=4096)  # the same few peers sign in every round
 def _key_of(certificate: bytes) -> CertificatePublicKeyTypes:
     return read_certificate(certificate, where="signature").public_key()
 

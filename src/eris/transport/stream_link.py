@@ -155,24 +155,28 @@ class StreamLink:
 
         What is received next is taken from them.
         """
+        ahead, before = self._ahead, len(self._ahead)
+        if before >= most:
+            return before
+        scratch = _SCRATCHES.view
         with _Step(self):
-            before = len(self._ahead)
-            while len(self._ahead) < most:
-                count = self._stream.read_now(_scratch())
+            while len(ahead) < most:
+                count = self._stream.read_now(scratch)
                 if not count:
-                    if count == 0 and len(self._ahead) == before:
+                    if count == 0 and len(ahead) == before:
                         raise LinkClosed("the other side closed the link", clean=not before, peer=self._peer)
                     break
-                self._ahead += _scratch()[:count]
-        return len(self._ahead)
+                ahead += scratch[:count]
+        return len(ahead)
 
     def peek(self, start: int, stop: int) -> bytes:
         """Return a stretch of what lies ready, and leave it there."""
         return bytes(self._ahead[start:stop])
 
     def cork(self) -> None:
-        """Keep back all that is sent from now on."""
-        self._corked = bytearray()
+        """Keep back all that is sent from now on, with what is kept back already."""
+        if self._corked is None:
+            self._corked = bytearray()
 
     def uncork(self) -> bool:
         """Send what was kept back, as far as that goes without waiting; False if `flush` has to send the rest."""
@@ -189,6 +193,10 @@ class StreamLink:
 
     def receive_header(self, *, deadline: float | None = None) -> bytes:
         """Return the header of the next frame; the first byte may take until the deadline (without: the idle time)."""
+        if len(self._ahead) >= self._limits.header_size:  # taken in already
+            self._received += self._limits.header_size
+            self._frames_received += 1
+            return self._take_ahead(self._limits.header_size)
         header = bytearray(self._limits.header_size)
         view = memoryview(header)
         with _Step(self):
@@ -205,6 +213,10 @@ class StreamLink:
         self._check_payload(view.nbytes)
         if view.nbytes and view.readonly:
             raise InputError("cannot receive into a read-only buffer", fix="give a writable array or bytearray")
+        if 0 < view.nbytes <= len(self._ahead):  # taken in already
+            self._received += view.nbytes
+            view[:] = self._take_ahead(view.nbytes)
+            return
         with _Step(self):
             self._fill(view, self._patience(deadline))
             self._received += view.nbytes
@@ -291,6 +303,12 @@ class StreamLink:
         del self._ahead[:count]
         return count
 
+    def _take_ahead(self, count: int) -> bytes:
+        self._require_open()
+        taken = bytes(memoryview(self._ahead)[:count])
+        del self._ahead[:count]
+        return taken
+
     def _patience(self, deadline: float | None) -> Patience:
         return Patience(self._limits.idle, deadline, peer=self._label)
 
@@ -333,10 +351,6 @@ class _Scratch(threading.local):
 
 
 _SCRATCHES = _Scratch()
-
-
-def _scratch() -> memoryview:
-    return _SCRATCHES.view
 
 
 def _flat(buffer: Bytes) -> memoryview:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
+from typing import NamedTuple
 
 from blake3 import blake3
 
@@ -46,8 +47,10 @@ class Kind(IntEnum):
     UNMASKING = 10  # document: an unmasker's signed answer; then the sum of its pads
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+_KINDS = {int(kind): kind for kind in Kind}
+
+
+class Header(NamedTuple):  # not a dataclass: four are made for every message
     """What stands before every payload."""
 
     kind: Kind
@@ -96,23 +99,26 @@ class Header:
         """Read 160 bytes; refuse (malformed) anything that an eris peer would not write."""
         if len(data) != HEADER_BYTES:
             raise _malformed(f"a header of {len(data)} bytes came instead of {HEADER_BYTES}")
-        magic, version, kind, flags, *fields, key, run, plan, chain = _LAYOUT.unpack(data)
-        epoch, round, shard, member, steps, total, offset, length, symbols = fields
+        (
+            magic, version, number, flags, epoch, round, shard, member, steps, total, offset, length, symbols,
+            key, run, plan, chain,
+        ) = _LAYOUT.unpack(data)  # fmt: skip
         if magic != _MAGIC:
             raise _malformed("this is not an eris frame", fix="check that the other side is an eris peer")
-        require_version(version, "frame")
-        if kind not in Kind._value2member_map_ or flags & ~(_EXPLICIT | _COMPACT | _KEYED | _MASKED):
-            raise _malformed(f"the header has an unknown kind {kind} or flags {flags:#x}")
+        if version != VERSION:
+            require_version(version, "frame")
+        kind = _KINDS.get(number)
+        if kind is None or flags & ~(_EXPLICIT | _COMPACT | _KEYED | _MASKED):
+            raise _malformed(f"the header has an unknown kind {number} or flags {flags:#x}")
         if flags & _KEYED and flags & _MASKED:
             raise _malformed("the header has both a mask key and a nonce")
         if not flags & (_KEYED | _MASKED) and key != _NO_KEY:
             raise _malformed("the header has a mask key without its flag")
         header = cls(
-            kind=Kind(kind), total=total, offset=offset, length=length, symbols=symbols,
-            epoch=epoch, round=round, shard=shard, member=member, steps=steps,
-            explicit=bool(flags & _EXPLICIT), compact=bool(flags & _COMPACT),
-            mask_key=key if flags & _KEYED else b"", nonce=key if flags & _MASKED else b"",
-            run=run, plan=plan, chain=chain,
+            kind, total, offset, length, symbols, epoch, round, shard, member, steps,
+            bool(flags & _EXPLICIT), bool(flags & _COMPACT),
+            key if flags & _KEYED else b"", key if flags & _MASKED else b"",
+            run, plan, chain,
         )  # fmt: skip
         header._check_numbers()
         return header
@@ -139,6 +145,7 @@ def frames(
         offset += length
 
 
+@lru_cache(maxsize=16)
 def run_tag(run: str) -> bytes:
     """Return the 16 bytes that stand for a run's name in a header."""
     return bytes(blake3(run.encode()).digest(length=16))

@@ -58,6 +58,7 @@ __all__ = [
     "read_plain",
     "spelled_as",
     "whole",
+    "without_signature",
 ]
 
 LONGEST_DOCUMENT = 1 << 20
@@ -212,27 +213,28 @@ def decode(kind: Any, data: bytes | bytearray | memoryview, **resolve: Callable[
 
     A field named in `resolve` is converted by that function, for what a document only cites and the reader must know.
     """
-    raw, name = bytes(data), _name(kind)
+    raw = bytes(data)
     try:
         value = _reader(kind)[1].unpack(peek(kind, raw), **resolve)
         written = value.encoded if hasattr(value, "encoded") else encode(value)  # some documents keep their bytes
     except (ValueError, TypeError, RecursionError, InputError) as error:
-        raise Refused(Reason.MALFORMED, f"not a {name}: {_explained(error, kind)}") from None
+        raise Refused(Reason.MALFORMED, f"not a {_name(kind)}: {_explained(error, kind)}") from None
     if written != raw:
-        raise Refused(Reason.MALFORMED, f"not a {name}: its encoding is not the one that eris writes")
+        raise Refused(Reason.MALFORMED, f"not a {_name(kind)}: its encoding is not the one that eris writes")
     return value
 
 
 def peek(kind: Any, data: bytes) -> Any:
     """Read a document's fields as they are on the wire, without resolving citations or checking the encoding."""
-    name = _name(kind)
     if len(data) > LONGEST_DOCUMENT:
-        raise Refused(Reason.MALFORMED, f"a {name} has {len(data)} bytes, but at most {LONGEST_DOCUMENT} are accepted")
-    _require_prefix(data, name)
+        what = f"a {_name(kind)} has {len(data)} bytes, but at most {LONGEST_DOCUMENT} are accepted"
+        raise Refused(Reason.MALFORMED, what)
+    if not data.startswith(_PREFIX):
+        _require_prefix(data, _name(kind))
     try:
         return _reader(kind)[0].decode(memoryview(data)[2:])
     except (ValueError, RecursionError) as error:
-        raise Refused(Reason.MALFORMED, f"not a {name}: {_explained(error, kind)}") from None
+        raise Refused(Reason.MALFORMED, f"not a {_name(kind)}: {_explained(error, kind)}") from None
 
 
 def _require_prefix(raw: bytes, name: str) -> None:
@@ -245,6 +247,12 @@ def _require_prefix(raw: bytes, name: str) -> None:
             fix="check that the other side is an eris peer",
         )
     require_version(raw[1], name)
+
+
+def without_signature(data: bytes, signature: str) -> bytes:
+    """Return the bytes of a document whose last field is this signature (hex), as they are with an empty one there."""
+    last = len(_ENCODER.encode(bytes.fromhex(signature)))
+    return data[:-last] + _ENCODER.encode(b"")
 
 
 def digest_of(data: bytes) -> str:
@@ -277,9 +285,11 @@ class _Schema:
         hints = get_type_hints(kind, include_extras=True)
         self.kind, self.names = kind, [field.name for field in fields(kind)]
         self.tag: int | None = getattr(kind, "__wire_tag__", None)
+        self._head = [] if self.tag is None else [self.tag]
         ways = [(name, _spelling(hints[name])) for name in self.names]
-        self._packs = [(name, way.pack if way else None) for name, way in ways]
-        self._unpacks = {name: way.unpack for name, way in ways if way}
+        self._packs = [(place, way.pack) for place, (_, way) in enumerate(ways, len(self._head)) if way]
+        self._unpacks = [(place, way.unpack) for place, (_, way) in enumerate(ways) if way]
+        self._places = {name: place for place, name in enumerate(self.names)}
         self.struct = msgspec.defstruct(
             kind.__name__,
             [(name, way.wire if way else hints[name]) for name, way in ways],
@@ -288,18 +298,19 @@ class _Schema:
             forbid_unknown_fields=True,
             tag=self.tag,
         )
-        self._head = [] if self.tag is None else [self.tag]
 
     def pack(self, value: Any) -> list[Any]:
-        packed = [getattr(value, name) if pack is None else pack(getattr(value, name)) for name, pack in self._packs]
-        return self._head + packed
+        packed = [*self._head, *[getattr(value, name) for name in self.names]]
+        for place, pack in self._packs:
+            packed[place] = pack(packed[place])
+        return packed
 
     def unpack(self, wire: Any, **resolve: Callable[[Any], Any]) -> Any:
-        values = {name: getattr(wire, name) for name in self.names}
-        for name, unpack in {**self._unpacks, **resolve}.items():
-            if name in values:
-                values[name] = unpack(values[name])
-        return self.kind(**values)
+        values = [getattr(wire, name) for name in self.names]
+        cited = {self._places[name]: way for name, way in resolve.items() if name in self._places} if resolve else {}
+        for place, unpack in self._unpacks:
+            values[place] = cited.get(place, unpack)(values[place])
+        return self.kind(*values)
 
 
 @cache
