@@ -1,4 +1,4 @@
-"""The aggregator: stages contributions to its shards, cuts, publishes. It holds no state between rounds.
+"""The aggregator: stages contributions to its shards, cuts them and publishes. It holds no state between rounds.
 
 Floats are staged until the cut and folded in ascending member id. In fixed point the order does not matter: each
 contribution is added up when it is complete, and a shard takes the memory of one of them instead of all.
@@ -48,34 +48,40 @@ _NO_GOOD = (Reason.OUT_OF_RANGE, Reason.NON_FINITE)
 
 
 class _Sum(NamedTuple):
-    """The contributions to a shard so far, in fixed point."""
+    """The sum of the contributions to a shard so far, in fixed point."""
 
     values: Ring
     buffers: Ring64
-    checks: Words  # of masked contributions
+    checks: Words  # check words of masked contributions
     figures: Ring64  # what their members scored
 
 
 @dataclass
 class _Shard:
-    """One shard of this round: what is staged, and what became of it."""
+    """One shard of this round: what is staged for it, and what it ended in."""
 
     number: int
-    expected: Expected  # of every member; where masks differ, of one with the key zero
+    expected: Expected  # the form of every member's upload; where masks differ, that of a member with the key zero
     staging: Staging
     total: _Sum | None  # None for floats
     headers: dict[int, UploadHeader] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)  # whose contribution was whole and no good: no other one will come
     outcome: Published | Withheld | None = None
-    cut: Cut | None = None  # of a masked shard that waits for its pads
-    pads: dict[int, str] = field(default_factory=dict)  # digest of what each unmasker answered, taken off already
+    cut: Cut | None = None  # the cut of a masked shard that waits for its pads
+    pads: dict[int, str] = field(default_factory=dict)  # unmasker → digest of its answer, whose pads are off already
 
 
 class Aggregator:
-    """One peer's aggregating role. Give it plans, bytes and the time; it gives receipts and published shards.
+    """One peer's aggregating role: takes plans, bytes and the time, and returns receipts and published shards.
 
-    Bytes arrive in chunks: ask for `room`, fill it, say `filled`. Above `budget` bytes they are staged in a file.
-    Without `sign` manifests are not signed: for where nobody can pretend to be somebody else.
+    Bytes arrive in chunks: ask for `room`, fill it, then call `filled`.
+
+    Args:
+        sign: signs manifests; None leaves them unsigned, where nobody can impersonate anybody.
+        budget: bytes of contributions kept in memory; above it they are staged in a file.
+        agreement: what every plan is held to; None accepts any plan.
+        verify: checks other peers' signatures.
+        guard: limits how long a mean may be.
     """
 
     def __init__(
@@ -106,7 +112,7 @@ class Aggregator:
     # ── the round ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, plan: RoundPlan, now: float) -> None:
-        """Open a round: forget the last one, expect uploads for the shards this plan gives us."""
+        """Open a round: forget the last one and expect uploads for the shards that this plan gives us."""
         self._require_agreed(plan)
         check_pairs(plan, self.recipe)
         self.plan, self._cut_at, self._gone, self._away = plan, now + plan.deadlines.contribute, set(), set()
@@ -114,18 +120,20 @@ class Aggregator:
         self._shards = {shard: self._open(shard, plan) for shard in plan.shards_of(self.peer)}
 
     def abstain(self, plan: RoundPlan) -> list[Withheld]:
-        """Sit this round out, after a restart in its middle.
+        """Sit a round out after a restart in the middle of it.
 
-        What was published before is forgotten; a second manifest, over other contributors, would look like foul play.
+        We no longer know what we published before the restart; a second manifest, over other contributors, would look
+        like foul play.
         """
         self._require_agreed(plan)
         self.plan, self._shards, self._cut_at = plan, {}, math.inf
         return [Withheld(plan.digest, shard, self.peer, Reason.RESTARTED) for shard in plan.shards_of(self.peer)]
 
     def without(self, peers: Iterable[int], *, away: bool = True) -> None:
-        """Wait no longer in this round for members that cannot be reached; what they sent already counts.
+        """Stop waiting for these members in this round; what they have already sent still counts.
 
-        Who is not `away` only sends nothing: its pads may still be waited for.
+        With `away` they cannot be reached at all; without it they merely send nothing, and their pads may still be
+        waited for.
         """
         self._gone |= set(peers)
         self._expecting -= self._gone
@@ -142,7 +150,7 @@ class Aggregator:
             return memory
 
     def filled(self, header: UploadHeader, start: int, stop: int) -> Receipt | None:
-        """Note that the memory is filled; return a receipt once the contribution is complete, read and finite."""
+        """Note that the memory is filled; return a receipt once the contribution is complete, decoded and finite."""
         if self.plan is None or header.plan != self.plan.digest:
             with self._counted():
                 raise Refused(Reason.LATE, "the round is over", **_place(header))
@@ -160,7 +168,7 @@ class Aggregator:
             raise
 
     def give_up(self, header: UploadHeader) -> None:
-        """Drop what came of a contribution that will not be completed (its link broke)."""
+        """Drop the bytes of a contribution that will not be completed because its link broke."""
         if self.plan is not None and header.plan == self.plan.digest and header.shard in self._shards:
             shard = self._shards[header.shard]
             shard.staging.forget(header.member)
@@ -168,7 +176,7 @@ class Aggregator:
                 shard.headers.pop(header.member, None)
 
     def receive(self, upload: Upload, sender: int) -> Receipt:
-        """Stage a whole contribution at once, where there is no socket to receive from."""
+        """Stage a whole contribution at once, for callers without a socket."""
         header, start = upload.header(), 0
         trainable = self.recipe.layout(upload.round).trainable
         if not 0 <= upload.shard < trainable.shards:
@@ -186,7 +194,7 @@ class Aggregator:
         return receipt
 
     def tick(self, now: float) -> list[Published | Withheld]:
-        """Cut every shard that is complete or due, and return what is to be sent out (each once)."""
+        """Cut every shard that is complete or due, and return what must be sent out (each shard once)."""
         plan = self.plan
         if plan is None:
             return []
@@ -204,7 +212,7 @@ class Aggregator:
         return outcomes
 
     def cut_of(self, shard: int) -> Cut | None:
-        """Return what is to be shown to a masked shard's unmaskers; None before it is cut."""
+        """Return the cut to show to a masked shard's unmaskers; None before the shard is cut."""
         return self._shards[shard].cut if shard in self._shards else None
 
     def cuts(self) -> list[Cut]:
@@ -212,9 +220,9 @@ class Aggregator:
         return [each.cut for each in self._shards.values() if each.cut is not None and each.outcome is None]
 
     def take_off(self, answer: Unmasking, sender: int) -> None:
-        """Take the pads that an unmasker knows off a shard's sum; the same again changes nothing, another is refused.
+        """Subtract an unmasker's pads from a shard's sum; the same answer again changes nothing, another is refused.
 
-        When the last of them is off, `tick` publishes what is left, or withholds what is no possible sum.
+        Once the last pads are off, `tick` publishes the sum, or withholds it if no members can have it.
         """
         plan = self.plan
         shard = next((each for each in self._shards.values() if each.cut and each.cut.digest == answer.cut), None)
@@ -239,13 +247,13 @@ class Aggregator:
             np.subtract(total, pads, out=total)
 
     def outcome(self, shard: int) -> Published | Withheld | None:
-        """Return what was published for a shard (to serve it again)."""
+        """Return what was published or withheld for a shard, so that it can be served again."""
         return self._shards[shard].outcome if shard in self._shards else None
 
     def staged(self, shard: int) -> list[tuple[UploadHeader, Contribution, Contribution]]:
-        """Return every complete contribution to a shard: its header, its values and its buffers, as they were read.
+        """Return every complete contribution to a shard as it was decoded: header, values and buffers.
 
-        In fixed point there are none: nothing is kept of a contribution but what it added to the sum.
+        Empty in fixed point, where only a contribution's share of the sum is kept.
         """
         if self.plan is None or shard not in self._shards:
             return []
@@ -260,13 +268,13 @@ class Aggregator:
 
     @property
     def next_due(self) -> float:
-        """When `tick` may do something though nothing came: shards are cut, or given up for want of their pads."""
+        """When to call `tick` again even if nothing arrives: to cut shards, or give up on missing pads."""
         return self._unmask_by if self.cuts() else self._cut_at
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _receipt(self, header: UploadHeader) -> Receipt:
-        """Say that a contribution is here; of a masked one, of which nothing else is kept, signed."""
+        """Return the receipt of a contribution; signed if it is masked, for nothing else is kept of it."""
         receipt = Receipt(header.plan, header.member, header.shard, self.peer)
         if self._sign is None or not self.recipe.unmaskers:
             return receipt
@@ -277,7 +285,7 @@ class Aggregator:
             self._agreement.check(plan, self.recipe)
 
     def _adopt(self, header: UploadHeader, payload: memoryview, sender: int) -> bool:
-        """Stage a contribution where it lies; False if one has begun to arrive, with which it must be compared."""
+        """Stage a contribution without a copy; False if another has begun to arrive, to be compared with it."""
         with self._counted():
             shard = self._admit(header, sender)
             if header.member in shard.headers:
@@ -316,7 +324,7 @@ class Aggregator:
         return _Shard(shard, expected, staging, total)
 
     def _nonce_of(self, shard: int) -> Callable[[int], bytes]:
-        """Return what a masked contribution is known by: its nonce, which no second one has."""
+        """Return the function from a member to its nonce, which identifies a masked contribution."""
         return lambda member: self._shards[shard].headers[member].nonce
 
     def _nothing(self, shard: int, plan: RoundPlan) -> _Sum:
@@ -329,7 +337,7 @@ class Aggregator:
 
     @property
     def _checks(self) -> int:
-        """How many words stand behind a contribution."""
+        """How many check words follow a contribution."""
         return CHECK_WORDS if self.recipe.unmaskers else 0
 
     def _count(self, shard: int, plan: RoundPlan) -> int:
@@ -338,7 +346,7 @@ class Aggregator:
         return int(self.recipe.layout(plan.round).trainable.sizes[shard]) if support is None else support.size
 
     def _expected(self, shard: int, plan: RoundPlan, mask_key: bytes) -> Expected:
-        """Return the form an upload must have; coordinates are shared, or redrawn from the member's secret, or sent."""
+        """Return the form an upload must have; coordinates are shared, redrawn from the member's secret, or sent."""
         layout, compressor = self.recipe.layout(plan.round), self.recipe.compressor
         buffers, kind = int(layout.buffers.sizes[shard]), self.recipe.words.buffers
         form = Expected(
@@ -377,7 +385,7 @@ class Aggregator:
         return shard
 
     def _read(self, shard: int, member: int, payload: Bytes) -> Contents:
-        """Turn a member's complete bytes into values, their positions inside the shard, and buffers."""
+        """Decode a member's complete bytes into values, their positions in the shard, and buffers."""
         plan, header = self.plan, self._shards[shard].headers[member]
         assert plan is not None
         shared, expected = self.recipe.compressor.shared_support, self._shards[shard].expected
@@ -394,14 +402,14 @@ class Aggregator:
         return Contents(values, positions, buffers, expected.check_words(payload), figures)
 
     def _require_possible(self, plan: RoundPlan, header: UploadHeader, figures: Ring64) -> None:
-        """Refuse figures that nobody can have scored, where they can be read."""
+        """Refuse figures that no member can have scored, where they can be read."""
         who = header.shard, signed(figures), (header.member,)
         if self.recipe.unmaskers or steps.possible_figures(self.recipe, plan, *who):
             return
         raise Refused(Reason.OUT_OF_RANGE, "no member can have scored these figures", **_place(header))
 
     def _require_short(self, plan: RoundPlan, header: UploadHeader, values: NDArray[Any]) -> None:
-        """Refuse a contribution that alone makes a mean too long, or is longer than clipped ones are."""
+        """Refuse a contribution that by itself makes the mean too long, or that is longer than clipped ones are."""
         if not self.recipe.rule.linear or self._guard.limit == math.inf:
             return
         share = 1.0 if self._guard.clips else float(plan.weights[header.member] * plan.scale(plan.participants))
@@ -423,7 +431,7 @@ class Aggregator:
         return self._published(shard, plan, contributors, fold)
 
     def _ask_for_pads(self, shard: _Shard, plan: RoundPlan, contributors: tuple[int, ...]) -> Withheld | None:
-        """State whose contributions the sum holds, or withhold it at once where no honest unmasker would answer."""
+        """State whose contributions the sum holds; withhold the shard at once if no honest unmasker would answer."""
         if len(contributors) < plan.least_contributors:
             return Withheld(plan.digest, shard.number, self.peer, Reason.TOO_FEW, contributors)
         nonces = tuple(shard.headers[member].nonce for member in contributors)
@@ -432,7 +440,7 @@ class Aggregator:
         return None
 
     def _unmasked(self, shard: _Shard, plan: RoundPlan, now: float) -> Published | Withheld | None:
-        """Publish a sum whose pads are off; withhold it if they do not come, or if it is not what they belong to."""
+        """Publish a sum whose pads are off; withhold it if the pads do not come or do not fit it."""
         assert shard.cut is not None
         assert shard.total is not None
         contributors, wanted = shard.cut.contributors, set(plan.unmaskers_of(shard.number))
@@ -440,7 +448,7 @@ class Aggregator:
         if missing := wanted - shard.pads.keys():
             needed = {*missing, *plan.aggregators_of(shard.number)} - {self.peer}  # both must have cut, to be answered
             return lost if now >= self._unmask_by or needed & self._away else None
-        if not sum_checks(shard.total.checks, len(contributors)):  # one of the two, or a member, was not honest
+        if not sum_checks(shard.total.checks, len(contributors)):  # somebody was not honest
             return replace(lost, reason=Reason.WRONG_PADS)
         fold = partial(self._folded, shard, plan, contributors)
         return self._published(shard, plan, contributors, fold)
@@ -462,11 +470,11 @@ class Aggregator:
         return steps.Folded(*self._mean(shard, plan), scalars, figures)
 
     def _mean(self, shard: _Shard, plan: RoundPlan) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Fold what is staged."""
+        """Fold the staged contributions into the mean of the values and the mean of the buffers."""
         values = self.pool.vector(self._count(shard.number, plan))
         self.recipe.rule.fold(shard.staging.contributions(plan.weights), values)
         buffers = np.zeros(int(self.recipe.layout(plan.round).buffers.sizes[shard.number]), np.float32)
-        WeightedMean().fold(shard.staging.buffers(plan.weights), buffers)  # plainly averaged, whatever the rule
+        WeightedMean().fold(shard.staging.buffers(plan.weights), buffers)  # a plain average, whatever the rule
         return values, buffers
 
 

@@ -1,7 +1,8 @@
-"""What a peer agreed to when it joined, and every plan is held to: a coordinator keeps the clock, and decides nothing.
+"""What a peer agreed to when it joined. Every plan is held to it: the coordinator keeps the clock and decides nothing.
 
-A plan that says anything else is refused by whoever reads it, member or aggregator, with the field that is wrong.
-What is not known beforehand (others' weights and keys, who is there) the floor and the roster's pins take care of.
+Whoever reads a plan that departs from the agreement, member or aggregator, refuses it and names the field that is
+wrong. What cannot be known beforehand (others' weights and keys, who is there) is covered by the floor and the roster's
+pins.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ class Agreement:
     """The parts of a federation's file that plans repeat."""
 
     run: str
-    names: tuple[str, ...]  # of all peers, by number
-    aggregators: frozenset[int] | None = None  # who may have shards; None: everybody
+    names: tuple[str, ...]  # of all peers, by peer number
+    aggregators: frozenset[int] | None = None  # who may be given shards; None: everybody
     participation: float = 1.0
     normalisation: Normalisation = "contributors"
     min_contributors: int = 3
     uniform: bool = False  # every member weighs 1
-    heaviest: float = math.inf  # weight that a member may have
-    organisations: Mapping[int, str] | None = None  # of those who have one; None: each says so itself
-    min_effective: float = 1.0  # contributors that weigh alike, of which a published mean is at least worth
+    heaviest: float = math.inf  # the largest weight a member may have
+    organisations: Mapping[int, str] | None = None  # peer → organisation; None: each peer states its own
+    min_effective: float = 1.0  # a published mean hides a member at least as well as this many of equal weight
     deadlines: Deadlines = field(default_factory=Deadlines)
 
     def check(self, plan: RoundPlan, recipe: Recipe) -> None:
-        """Refuse a plan that is not of this run, naming the field."""
+        """Refuse a plan that does not belong to this run, naming the field."""
         recipe.spec.require_same(plan.spec, where=f"the plan of round {plan.round}")
         fields: tuple[tuple[str, Any, Any], ...] = (
             ("run", plan.run, self.run),
@@ -65,7 +66,7 @@ class Agreement:
             raise _violation(plan, "reference_begins", f"is {plan.reference_begins}, after this round")
 
     def are_enough(self, plan: RoundPlan, contributors: tuple[int, ...]) -> bool:
-        """Whether a mean of these members is not nearly one's own update, by their weights."""
+        """Whether the weights of these members keep their mean from being nearly one member's own update."""
         return effective_contributors(plan, contributors) >= self.min_effective - _ROUNDING
 
     def _check_deadlines(self, plan: RoundPlan) -> None:
@@ -92,14 +93,14 @@ class Agreement:
 
 
 def sits_out(participants: tuple[int, ...], drawn: tuple[int, ...]) -> bool:
-    """Whether a third of those who were drawn sits out, as after impossible sums."""
+    """Whether a third of the drawn participants sits out, as happens after impossible sums."""
     return participants != drawn and participants in (without_a_third(drawn, turn) for turn in range(3))
 
 
 def effective_contributors(plan: RoundPlan, members: Iterable[int]) -> float:
-    """Return (Σw)²/Σw²: of how many members that weigh alike a mean shows as little of one as this one does.
+    """Return (Σw)²/Σw²: a mean of these members hides each as well as a mean of that many members of equal weight.
 
-    Heads can be many and one weight nearly everything; then the mean *is* that member's update.
+    There can be many members and one weight that is nearly everything; then the mean *is* that member's update.
     """
     weights = Roster(plan.roster)
     given = {entry.peer: float(entry.weight) for entry in weights}  # not as float32: small ones would vanish

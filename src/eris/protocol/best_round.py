@@ -1,6 +1,6 @@
-"""Which round began with the best model so far, by the figures that members share; and whether to go on.
+"""Which round began with the best model so far, judged by the figures that members share, and whether to go on.
 
-Every peer and the coordinator come to the same: it follows from the verdicts and from nothing else.
+All peers and the coordinator arrive at the same answer, because it follows from the verdicts alone.
 
 >>> best = BestRound()
 >>> for round, score in enumerate([-0.9, -0.5, None, -0.6, -0.5]):
@@ -29,7 +29,7 @@ class BestRound:
     since: int = 0
 
     def after(self, round: int, score: float | None) -> BestRound:
-        """Return what it is after a round with this score; a round without one changes nothing."""
+        """Return the state after a round with this score; a round without a score changes nothing."""
         if score is None:
             return self
         if self.round < 0 or score > self.score:
@@ -38,24 +38,24 @@ class BestRound:
 
     @property
     def vector(self) -> Vector:
-        """The same as three values, for snapshots and checkpoints."""
+        """The same state as three values, for snapshots and checkpoints."""
         return np.array([self.score, self.round, self.since], np.float32)
 
     @classmethod
     def of(cls, vector: Vector) -> BestRound:
-        """Read `vector` again."""
+        """Rebuild a `BestRound` from its `vector`."""
         score, round, since = vector.tolist()
         return cls(score, int(round), int(since))
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a run decided by its members' figures, for its summary."""
+    """What a run decided from its members' figures, for its summary."""
 
     figure: str
-    best_round: int  # began with the best model; −1: nothing was scored
-    score: float  # of that model, the larger the better
-    stopped: bool  # whether the run ended because nothing better came
+    best_round: int  # the round that began with the best model; −1: nothing was scored
+    score: float  # of that model; larger is better
+    stopped: bool  # whether the run ended early because nothing better came
     kept: bool  # whether the best model is the run's result
 
     def __str__(self) -> str:

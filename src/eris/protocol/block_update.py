@@ -1,4 +1,4 @@
-"""An update that comes in blocks: each is checked as it passes, trainable values are told from buffers, none stays."""
+"""An update that arrives in blocks: each is checked and split into trainable values and buffers as it passes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["BlockUpdate"]
 
 
 class BlockUpdate:
-    """Reads the blocks once; the buffers, which are few, are there when the last block was read.
+    """Reads the blocks of an update once, keeping none; the buffers, which are few, are there after the last block.
 
     >>> update = BlockUpdate(iter([np.float32([1, 2]), np.float32([3])]), ModelSpec.flat(3))
     >>> [(place.start, place.stop, values.tolist()) for place, values in update]
@@ -26,7 +26,7 @@ class BlockUpdate:
         self.buffers = np.empty(spec.n_buffer, np.float32)
 
     def __iter__(self) -> Iterator[tuple[slice, Vector]]:
-        """Yield the trainable values, with where they lie."""
+        """Yield the trainable values, each stretch with its place in the vector."""
         start, trainable = 0, self._spec.n_trainable
         for block in self._blocks:
             stop = start + _checked(block).size

@@ -3,8 +3,8 @@
     plan(now) → [manifests, notices and reports come in] → decide(now) → Verdict → plan(now) …
 
 A shard is committed if a quorum of peers holds what one manifest says; otherwise it is lost for the round. Every plan
-and every verdict goes to the journal before anyone hears of it, so that a coordinator that comes back goes on where it
-was: with the plan in flight, if there was one.
+and every verdict is journalled before anyone hears of it, so a coordinator that restarts resumes where it was, with the
+plan in flight if there was one.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from eris.protocol.verdict import GENESIS, Verdict
 
 __all__ = ["Coordinator"]
 
-_MOST_CHANGES = 8  # of a peer's place on the roster between two plans
-_MOST_FAILED_PAIRS = 3  # with one peer in them, after which it gets no duty for masked shards
+_MOST_CHANGES = 8  # that one peer may make to its roster entry between two plans
+_MOST_FAILED_PAIRS = 3  # with the same peer in them, after which it gets no duty for masked shards
 
 
 class Coordinator:
-    """One run's clock. Give it messages and the time; it gives plans and verdicts."""
+    """One run's clock: takes messages and the time, and returns plans and verdicts."""
 
     def __init__(
         self,
@@ -51,35 +51,35 @@ class Coordinator:
     ) -> None:
         self.recipe, self.rules, self._journal, self._verify = recipe, rules, journal, verify
         self.epoch, self.round, self.chain, self.reference_epoch = epoch, 0, GENESIS, 0
-        self._last_plan: PlanName | None = None  # ever written, in force or taken back
+        self._last_plan: PlanName | None = None  # the last one ever written, in force or taken back
         self._supersedes: PlanName | None = None  # the last plan of all epochs before this one
         self._epoch_kept = False  # whether the journal knows what this epoch goes on from
         self._first_roster = {entry.peer: entry for entry in roster}
         self.roster = dict(self._first_roster)
         self.excluded: dict[int, Lie] = {}
         self.absent: set[int] = set()
-        self.unreached: Counter[int] = Counter()  # rounds in a row in which too few got through to an aggregator
+        self.unreached: Counter[int] = Counter()  # rounds in a row in which too few reached an aggregator
         self.disagreements: list[Disagreement] = []
         self.lost_reasons: Counter[str] = Counter()
         self.lost_in_a_row = self.short_in_a_row = 0  # rounds that committed nothing, and not every shard
         self._alarms = self._alarms_in_a_row = 0  # rounds with a sum that no members within the limit can have
-        self.best = BestRound()  # by the figures that members share
+        self.best = BestRound()  # judged by the figures that members share
         self._open: OpenRound | None = None
         self._last_roster = Roster()
-        self._planned_reference = (0, 0)  # epoch of the last plan, and the round that opened it
+        self._planned_reference = (0, 0)  # reference epoch of the last plan, and the round that opened it
         self._attest = False  # somebody came back since the last plan
         self._changes: Counter[int] = Counter()  # of each peer's entry since the last plan
         self._contributed: dict[int, int] = {}  # peer → last round with a committed contribution
-        self.mask_keys: dict[int, bytes] = {}  # of those who are here, as their processes have shown them
-        self._moved: Counter[int] = Counter()  # places along the ring by which a masked shard's pair has moved on
+        self.mask_keys: dict[int, bytes] = {}  # of the peers that are here, as their processes have shown them
+        self._moved: Counter[int] = Counter()  # shard → places along the ring by which its pair has moved on
         self._failed: dict[int, set[frozenset[int]]] = {}  # peer → pairs with it that unmasked nothing
-        self._had: defaultdict[int, set[int]] = defaultdict(set)  # peer → shards that any plan gave it
+        self._had: defaultdict[int, set[int]] = defaultdict(set)  # peer → shards that any plan ever gave it
         self._resume()
 
     # ── who is here ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def join(self, entry: RosterEntry) -> None:
-        """Add a member, or change its weight, from the next plan on: a reference epoch begins."""
+        """Add a member, or change its weight, from the next plan on; this begins a reference epoch."""
         self.require_honest(entry.peer)
         if changes := not entry.says_the_same(self.roster.get(entry.peer)):
             self._count_change(entry)
@@ -89,7 +89,7 @@ class Coordinator:
             self._change(self.roster | {entry.peer: entry})
 
     def _count_change(self, entry: RosterEntry) -> None:
-        """Refuse a peer that is another one every moment: each time is written down, and the disk is everybody's."""
+        """Refuse a peer that keeps changing its entry: every change is journalled, and the disk is shared by all."""
         if entry.peer in self.roster and entry.counter < self.roster[entry.peer].counter:
             raise Refused(
                 Reason.DUPLICATE,
@@ -107,12 +107,12 @@ class Coordinator:
             )
 
     def require_honest(self, peer: int) -> None:
-        """Refuse a peer that was excluded."""
+        """Refuse a peer that has been excluded."""
         if (lie := self.excluded.get(peer)) is not None:
             raise Refused(lie.reason, lie.what, peer=peer)
 
     def leave(self, peer: int, leave: SignedLeave | None = None) -> None:
-        """Remove a member for good, from the next plan on: a reference epoch begins. Others ask for what it signed."""
+        """Remove a member for good from the next plan on, which begins a reference epoch; `leave` is kept as proof."""
         self.absent.discard(peer)
         if peer in self.roster:
             if leave is not None:
@@ -120,7 +120,7 @@ class Coordinator:
             self._change({other: entry for other, entry in self.roster.items() if other != peer})
 
     def show_key(self, peer: int, key: bytes) -> None:
-        """Take a peer's mask key, made anew at every start of it; plans show it to all from the next one on."""
+        """Take a peer's mask key, which it makes anew at every start; plans show it to all from the next one on."""
         self.mask_keys[peer] = key
 
     def gone(self, peer: int) -> None:
@@ -128,15 +128,17 @@ class Coordinator:
         self.absent.add(peer)
 
     def heard_again(self, peer: int) -> None:
-        """Note that a peer can be reached again; with the next verdict all compare where they stand."""
+        """Note that a peer can be reached again; at the next verdict all peers compare their states."""
         self.absent.discard(peer)
         self._attest = self.round > 0
 
     def returned(self, peer: int, *, private_round: int, reference_epoch: int) -> bool:
-        """Take a peer back; its private state is that of the beginning of `private_round`. Return if that still holds.
+        """Take a peer back whose private state dates from the start of `private_round`; return whether that state is
+        valid.
 
-        If not (it belongs to an earlier epoch, or a contribution of this peer was committed since, a step its reference
-        lacks), a new reference epoch begins for all with the next plan, and the peer forgets its reference.
+        It is not if it belongs to an earlier epoch, or if a contribution of this peer was committed since, a step that
+        its reference lacks. Then the next plan begins a new reference epoch for all, and the peer forgets its
+        reference.
         """
         self.heard_again(peer)
         self.unreached.pop(peer, None)
@@ -148,18 +150,18 @@ class Coordinator:
 
     def _change(self, roster: dict[int, RosterEntry]) -> None:
         epoch = self._last_reference_epoch() + 1
-        if (epoch, roster) != (self.reference_epoch, self.roster):  # else it is written down already
+        if (epoch, roster) != (self.reference_epoch, self.roster):  # otherwise it has been journalled already
             self._journal.append(Membership(tuple(roster[peer] for peer in sorted(roster)), epoch))
         self.roster, self.reference_epoch = dict(roster), epoch
 
     def _last_reference_epoch(self) -> int:
-        """Return the epoch of the last plan: several changes between two plans begin one epoch together."""
+        """Return the epoch of the last plan: several changes between two plans begin a single epoch."""
         return self._planned_reference[0]
 
     # ── the round ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def plan(self, now: float) -> RoundPlan:
-        """Return the plan of the round in flight, or open the next one."""
+        """Return the plan of the round in flight, or open the next round."""
         if self._open is None:
             self._keep_epoch()
             plan = self._next_plan()
@@ -173,7 +175,7 @@ class Coordinator:
         return self._open.plan
 
     def manifest(self, manifest: Manifest) -> Lie | None:
-        """Take note of what an aggregator says it published; two for one shard, or a false one, exclude it."""
+        """Note what an aggregator says it published; exclude it for two manifests of one shard, or for a false one."""
         self.require_honest(manifest.aggregator)
         current = self._for_plan(manifest.plan, manifest.aggregator)
         if not self._verify(manifest.aggregator, manifest.signed_bytes, manifest.signature):
@@ -198,7 +200,7 @@ class Coordinator:
         return None
 
     def accused(self, claim: FalseManifest) -> Lie | None:
-        """Look at a manifest that a member shows together with a receipt that it breaks; if it does, exclude."""
+        """Judge a manifest that a member shows with the receipt it breaks, and exclude its author if it does."""
         manifest, receipt = claim.manifest, claim.receipt
         found = self.manifest(manifest)
         if found is not None or receipt is None:
@@ -210,31 +212,31 @@ class Coordinator:
         return self._exclude(claim)
 
     def _exclude(self, lie: Lie) -> Lie:
-        """Give a proven liar no shard any more, for the rest of the run; the proof is kept."""
+        """Exclude a proven liar from shards for the rest of the run, and keep the proof."""
         self._journal.append(lie)
         self.excluded[lie.aggregator] = lie
         return lie
 
     def _note_disagreement(self, current: OpenRound, finding: Disagreement) -> None:
-        """Keep a finding: which of the two is wrong it does not show, so nobody is excluded, and the shard is lost."""
+        """Keep a disagreement and lose its shard; nobody is excluded, as it does not show which of the two is wrong."""
         self._journal.append(finding)
         self.disagreements.append(finding)
         current.disputed.add(finding.first.shard)
 
     def withheld(self, notice: Withheld) -> None:
-        """Take note that a shard will not be published."""
+        """Note that a shard will not be published."""
         current = self._for_plan(notice.plan, notice.aggregator)
         current.require_participants(notice.contributors, notice.aggregator)
         if current.owns(notice.shard, notice.aggregator):
             current.withheld[notice.shard] = notice
 
     def report(self, report: Report) -> tuple[int, ...]:
-        """Take a peer's report; return the shards whose manifest is wanted from it."""
+        """Take a peer's report; return the shards whose manifests we want from it."""
         self._for_member(report.plan, report.peer).take(report)
         return self.wanted(report.peer).manifests
 
     def report_briefly(self, peer: int, brief: BriefReport) -> None:
-        """Take a peer's word that it holds these shards; `wanted` says whether that was enough."""
+        """Take a peer's brief report of the shards it holds; `wanted` tells whether that was enough."""
         self._for_member(brief.plan, peer).take_brief(peer, brief)
 
     def wanted(self, peer: int) -> Wanted:
@@ -255,20 +257,20 @@ class Coordinator:
 
     @property
     def lacking(self) -> tuple[int, ...]:
-        """Who of the next round is away, if too few are here for any mean to be published; else nobody."""
+        """Who is missing from the next round, if too few are here for any mean to be published; otherwise nobody."""
         drawn, here = self._participants(), set(self._present())
         enough = len(here & set(drawn)) >= self.rules.min_contributors
         return () if enough else tuple(peer for peer in drawn if peer not in here)
 
     def is_futile(self, now: float) -> bool:
-        """Whether the round in flight is due, commits nothing, and could not: too few who take part are here."""
+        """Whether the round in flight is due and cannot commit anything because too few participants are here."""
         current = self._open
         if current is None or not (now >= current.due or self._all_done(current)) or not self.lacking:
             return False
         return not any(entry.committed for entry in self._verdict(current).shards)
 
     def is_unheard(self, now: float) -> bool:
-        """Whether the round in flight is due, and too few reported for a verdict that no other coordinator can undo."""
+        """Whether the round in flight is due, but too few reported for a verdict that no other coordinator can undo."""
         current = self._open
         if current is None or not self.rules.majority or len(current.said) >= self.rules.majority:
             return False
@@ -276,12 +278,12 @@ class Coordinator:
 
     @property
     def out_of_reach(self) -> set[int]:
-        """Who is here but could be dialled by too few: given no shard until it joins again, with the way open."""
+        """Peers here that too few could dial: they get no shard until they join again and can be reached."""
         patience = self.rules.unreached_rounds
         return {peer for peer, rounds in self.unreached.items() if patience and rounds >= patience}
 
     def is_done(self, rounds: int) -> bool:
-        """Whether no round follows: all were played, or the members' figures have not got better for too long."""
+        """Whether the run is over: all rounds were played, or the members' figures have not improved for too long."""
         figures = self.recipe.figures
         over = figures is not None and 0 < figures.patience <= self.best.since
         return self.round >= rounds or (over and self._open is None)
@@ -297,9 +299,10 @@ class Coordinator:
         return self._open.plan if self._open else None
 
     def overtaken(self, last: PlanName) -> None:
-        """Go on in an epoch behind a plan of ours that a member has heard and our journal has lost.
+        """Move to an epoch after a plan of ours that a member has heard but our journal has lost.
 
-        Nobody answers a lower epoch than the last one it heard: a journal restored from a copy takes nobody back.
+        Peers ignore any epoch lower than the last one they heard, so a journal restored from a copy cannot take them
+        back.
         """
         if self._last_plan is None or last.when > self._last_plan.when:
             self._last_plan = last
@@ -308,19 +311,19 @@ class Coordinator:
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _keep_epoch(self) -> None:
-        """Write down what this epoch goes on from, before its first plan is signed."""
+        """Journal what this epoch follows, before its first plan is signed."""
         if self._supersedes is not None and not self._epoch_kept:
             self._journal.append(EpochBegun(self.epoch, self._supersedes))
         self._epoch_kept = True
 
     def _begin_epoch(self) -> None:
-        """Go on in an epoch behind the last plan."""
+        """Move to an epoch after that of the last plan."""
         self._supersedes, self._epoch_kept = self._last_plan, False
         if self._last_plan is not None:
             self.epoch = max(self.epoch, self._last_plan.epoch + 1)
 
     def rewind(self, round: int) -> None:
-        """Go back to the beginning of a round, in an epoch of its own; what came after it never counted."""
+        """Go back to the start of a round, in a new epoch; the rounds after it no longer count."""
         self._journal.append(Rewind(round))
         self.round, self.chain, self.reference_epoch, self.best = 0, GENESIS, 0, BestRound()
         self.roster, self._planned_reference, self._open = dict(self._first_roster), (0, 0), None
@@ -332,7 +335,7 @@ class Coordinator:
         self._resume()
 
     def _resume(self) -> None:
-        """Go through the journal: the last plan without a verdict is still in flight."""
+        """Replay the journal; the last plan without a verdict is still in flight."""
         last_plan: RoundPlan | None = None
         entries = list(self._journal)
         names = [PlanName(*entry.when, entry.digest) for entry in entries if isinstance(entry, RoundPlan)]
@@ -362,12 +365,12 @@ class Coordinator:
             self._open = OpenRound(last_plan, -math.inf)
 
     def restart_clock(self, now: float) -> None:
-        """Give the round in flight its full time again, after a restart."""
+        """Give the round in flight its full time again after a restart."""
         if self._open is not None:
             self._open.due = now + self._open.plan.deadlines.report
 
     def postpone(self, seconds: float) -> None:
-        """Give the round in flight as much more time, when this process stood still."""
+        """Extend the round in flight by the time this process stood still."""
         if self._open is not None:
             self._open.due += seconds
 
@@ -407,9 +410,10 @@ class Coordinator:
         )
 
     def _masked(self, assignment: tuple[int, ...], witnesses: tuple[int, ...], present: set[int]) -> tuple[int, ...]:
-        """Return who takes the pads off each shard: those here who have shown a key; nobody if nothing is masked.
+        """Return the unmaskers of each shard, drawn from the present peers that have shown a key; empty if nothing is
+        masked.
 
-        In a simulation nobody has one: nothing is padded there, for the sums are the same.
+        In a simulation no peer shows a key: nothing is padded there, for the sums are the same.
         """
         chosen, count = list[int](), self.recipe.unmaskers
         able = present & self.mask_keys.keys() if self.mask_keys else present
@@ -427,7 +431,7 @@ class Coordinator:
         return tuple(chosen)
 
     def _participants(self) -> tuple[int, ...]:
-        """Draw who trains: among those who are here, if too few of the first draw are and enough of the others."""
+        """Draw who trains; if too few of the draw are here but enough others, draw again among those here."""
         rules, here = self.rules, self._present()
         drawn = draw_participants(sorted(self.roster), rules.participation, self.recipe.public, self.round)
         if len(set(here) & set(drawn)) >= rules.min_contributors or len(here) < rules.min_contributors:
@@ -435,7 +439,7 @@ class Coordinator:
         return draw_participants(here, min(1.0, len(drawn) / len(here)), self.recipe.public, self.round)
 
     def _after_alarms(self, drawn: tuple[int, ...], here: Collection[int]) -> tuple[int, ...]:
-        """Let another third sit out in every round after two impossible sums in a row, as long as enough are left."""
+        """After two impossible sums in a row, let a different third sit out each round, as long as enough are left."""
         if self._alarms_in_a_row < ALARMS:
             return drawn
         rest = without_a_third(drawn, self._alarms)
@@ -446,30 +450,30 @@ class Coordinator:
         return current.verdict(quorum=quorum, excluded=self.excluded, max_share=self._placement.share)
 
     def _agreed(self, members: list[int]) -> Roster:
-        """Return the roster as it is now: the same object, with its digest, as long as nobody comes or goes."""
+        """Return the current roster: the same object, digest included, as long as nobody comes or goes."""
         entries = tuple(self.roster[peer] for peer in members)
         if self._last_roster != entries:
             self._last_roster = Roster(entries)
         return self._last_roster
 
     def _note_duties(self, plan: RoundPlan) -> None:
-        """Remember who was given what, whatever came of the round: members count it for the whole run."""
+        """Remember which shards each peer was given, however the round ended: members count them over the whole run."""
         for shard, peer in (*enumerate(plan.assignment), *enumerate(plan.witnesses)):
             self._had[peer].add(shard)
 
     def _note_reach(self, current: OpenRound) -> None:
-        """Count the rounds in a row in which most participants did not get through to an aggregator.
+        """Count the rounds in a row in which most participants could not reach an aggregator.
 
-        A firewall that lets the coordinator through but not the members shows only here.
+        This is the only sign of a firewall that lets the coordinator through but not the members.
         """
         unreached = current.unreached()
         for peer in current.plan.aggregators:
             self.unreached[peer] = self.unreached[peer] + 1 if peer in unreached else 0
 
     def _note_pairs(self, plan: RoundPlan, verdict: Verdict) -> None:
-        """Let a shard whose pads stayed on have another pair next time; nobody is excluded for it.
+        """Give a shard whose pads stayed on another pair next time; nobody is excluded for it.
 
-        Which of the two failed is not known. Who is away is not meant: the next plan does without it anyway.
+        Which of the two failed is not known. Absent peers do not count: the next plan does without them anyway.
         """
         for entry in verdict.shards:
             pair = frozenset({*plan.aggregators_of(entry.shard), *plan.unmaskers_of(entry.shard)})
@@ -480,9 +484,9 @@ class Coordinator:
 
     @property
     def without_duty(self) -> set[int]:
-        """Who was in several different pairs that unmasked nothing: given neither shards nor pads any more.
+        """Peers that were in several different pairs that unmasked nothing: they get neither shards nor pads any more.
 
-        Where too few would be left for a shard, nobody is: if nearly all fail, it is not they who fail.
+        Empty where too few would be left for a shard: if nearly all fail, the fault is not theirs.
         """
         failed = {peer for peer, pairs in self._failed.items() if len(pairs) >= _MOST_FAILED_PAIRS}
         needed = self.recipe.policy.replicas + self.recipe.unmaskers

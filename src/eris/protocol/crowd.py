@@ -1,7 +1,7 @@
-"""Members by the thousand, of whom few take part in a round: one array instead of an entry for each.
+"""Members by the thousand, of whom few take part in a round, as one array instead of an entry for each.
 
-A plan then lists whom the round concerns, participants and aggregators, and one entry more that stands for all others.
-It has their weight, so that everybody on the list has the very weight that a list of all would give.
+A plan then lists only the participants and aggregators of its round, plus one entry that stands for all the others.
+That entry has their total weight, so everybody on the list has exactly the weight that a full list would give.
 
 >>> crowd = Crowd(np.array([5, 1, 1, 1, 2]))
 >>> [(entry.peer, entry.name) for entry in crowd.roster([0, 4])]
@@ -26,7 +26,7 @@ __all__ = ["Crowd"]
 
 @dataclass(frozen=True, eq=False)
 class Crowd:
-    """Everybody's weight: whole numbers, whose sums are exact in any order."""
+    """The weights of all members: whole numbers, whose sums are exact in any order."""
 
     weights: NDArray[np.int64]
 
@@ -41,7 +41,7 @@ class Crowd:
         return int(self.weights.sum())
 
     def roster(self, members: Iterable[int]) -> Roster:
-        """Return the list of these members, ascending, with the entry that stands for the others."""
+        """Return the roster of these members, ascending, with the entry that stands for the others."""
         listed = [self[member] for member in members]
         others = len(self) - len(listed)
         if not others:

@@ -1,9 +1,9 @@
-"""Manifests that no honest aggregator signs, whatever others sent it: proof that their author lies.
+"""Manifests that no honest aggregator signs, whatever it was sent: proof that their author lies.
 
-What a manifest says of itself can be held against the plan that it names: who takes part, who owns the shard, how many
-there must be, and the scalar that their weights give. So can a receipt that its author signed: whoever had one is among
-the contributors. Values are another matter: a mean that is too long, or that two aggregators do not agree on, accuses
-nobody.
+A manifest can be held against the plan it names: who takes part, who owns the shard, how many contributors there must
+be, and the scalar that their weights give. It can be held against a receipt that its author signed, too: the member who
+got one must be among the contributors. Values are another matter: a mean that is too long, or on which two aggregators
+disagree, accuses nobody.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["FalseManifest", "Lie", "LieProof", "lie_of"]
 @document(25)
 @dataclass(frozen=True, slots=True)
 class FalseManifest:
-    """A signed manifest that contradicts the plan it names, or a receipt of its author; kept by the coordinator."""
+    """A signed manifest that contradicts the plan it names or a receipt of its author; the coordinator keeps it."""
 
     manifest: Manifest
-    receipt: Receipt | None = None  # of a member that the manifest leaves out
+    receipt: Receipt | None = None  # given to a member that the manifest leaves out
 
     @property
     def aggregator(self) -> int:
@@ -41,7 +41,7 @@ class FalseManifest:
 
     @property
     def what(self) -> str:
-        """The same in words."""
+        """The reason in words."""
         what = "the plan" if self.receipt is None else "a receipt of its own"
         return f"this peer signed a manifest that {what} contradicts"
 
@@ -49,22 +49,22 @@ class FalseManifest:
 @document(22)
 @dataclass(frozen=True, slots=True)
 class LieProof:
-    """Why an aggregator is excluded, with all that a stranger needs to check it."""
+    """Why an aggregator is excluded, with everything a stranger needs to check it."""
 
-    manifests: tuple[Manifest, ...]  # one that is false, or two for one shard
+    manifests: tuple[Manifest, ...]  # a false one, or two for one shard
     certificate: Binary = field(repr=False)  # of the aggregator, DER
-    plan: Binary = field(repr=False)  # of the round, and its roster, as they travel
+    plan: Binary = field(repr=False)  # the round's plan as it travels, and its roster likewise
     roster: Binary = field(repr=False)
     seal: CertifiedSeal  # of the plan
-    receipt: Receipt | None = None  # that the only manifest contradicts
+    receipt: Receipt | None = None  # the receipt that a single manifest contradicts
 
     @property
     def aggregator(self) -> int:
-        """Whom it accuses."""
+        """The accused aggregator."""
         return self.manifests[0].aggregator
 
     def lie(self) -> str:
-        """Return what is false if the signatures are good, in words; empty if an honest peer may have signed this."""
+        """Return in words what is false, assuming good signatures; empty if an honest peer may have signed this."""
         roster = Roster.decode(self.roster)
         plan = RoundPlan.decode(self.plan, lambda _: roster)
         if self.seal.seal.plan != plan.digest or any(manifest.plan != plan.digest for manifest in self.manifests):
@@ -77,7 +77,7 @@ class LieProof:
         return ""
 
     def names(self) -> tuple[Number, str]:
-        """Return the accused one's number and name, by the plan's roster."""
+        """Return the number and name of the accused, by the plan's roster."""
         roster = Roster.decode(self.roster)
         return self.aggregator, next((entry.name for entry in roster if entry.peer == self.aggregator), "")
 
@@ -86,9 +86,9 @@ Lie = Equivocation | FalseManifest
 
 
 def lie_of(plan: RoundPlan, manifest: Manifest, receipt: Receipt | None = None) -> str:
-    """Return what in a manifest no honest aggregator signs under this plan, in words; empty if there is nothing.
+    """Return in words what no honest aggregator would sign under this plan; empty if the manifest is possible.
 
-    With a receipt of the same aggregator for the same shard: nor one without the member that it is for.
+    With a receipt of the same aggregator for the same shard, leaving out the receipt's member is a lie as well.
     """
     contributors = manifest.contributors
     if manifest.round != plan.round:
@@ -99,7 +99,7 @@ def lie_of(plan: RoundPlan, manifest: Manifest, receipt: Receipt | None = None) 
         return "contributors that do not take part"
     if len(contributors) < plan.least_contributors:
         return f"a mean of {len(contributors)}, {plan.least_contributors} are needed"
-    if manifest.c not in (1.0, float(plan.scale(contributors))):  # a median has 1
+    if manifest.c not in (1.0, float(plan.scale(contributors))):  # a median has c = 1
         return f"c = {manifest.c}, which its contributors do not give"
     if not counts_as_steps(manifest.steps):
         return f"{manifest.steps} local steps"
@@ -109,9 +109,9 @@ def lie_of(plan: RoundPlan, manifest: Manifest, receipt: Receipt | None = None) 
 
 
 def _leaves_out(manifest: Manifest, receipt: Receipt) -> bool:
-    """Whether a receipt is of the manifest's own author and round, and its member is not among the contributors.
+    """Whether a receipt is from the manifest's author and round, and its member is not among the contributors.
 
-    An honest aggregator gives none once a shard is cut, and abstains after a restart.
+    An honest aggregator gives no receipt once a shard is cut, and abstains after a restart.
     """
     same = (receipt.plan, receipt.shard, receipt.aggregator) == (manifest.plan, manifest.shard, manifest.aggregator)
     return same and receipt.member not in manifest.contributors

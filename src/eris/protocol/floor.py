@@ -28,12 +28,12 @@ class Floor:
     """A member's own limits."""
 
     min_aggregators: int = 1
-    max_share: float | None = 1.0  # of the update that any one peer may see; None: `usual_share`
-    max_organisation_share: float = 1.0  # and any one organisation
-    min_contributors: int = 3  # fewer, and a published mean is nearly someone's own update
-    min_effective: float | None = None  # of them, by their weights; None: (min_contributors + 1) / 2
+    max_share: float | None = 1.0  # largest share of the update that one peer may see; None: `usual_share`
+    max_organisation_share: float = 1.0  # and that one organisation may see
+    min_contributors: int = 3  # with fewer, a published mean is nearly someone's own update
+    min_effective: float | None = None  # effective contributors, by weight; None: (min_contributors + 1) / 2
     transforms: tuple[str, ...] = ()  # names that must appear in the chain, e.g. "gaussian_noise"
-    share_figures: bool = False  # whether sums of what this member scored may leave it
+    share_figures: bool = False  # whether sums of this member's scores may leave it
 
     def check(self, plan: RoundPlan, recipe: Recipe, me: int) -> None:
         """Refuse a plan below the floor, naming the rule it breaks."""
@@ -47,7 +47,7 @@ class Floor:
                 fix="wait for more aggregators, or lower min_aggregators",
                 **where,
             )
-        if plan.unmaskers:  # alone a peer sees nothing
+        if plan.unmaskers:  # a peer alone sees nothing
             others = {}
             self._check_share("coalition", _by_coalition(plan, recipe, me), self.share(recipe, plan.round), where)
             self._check_share("organisation", _masked_by(plan, recipe, me), self.max_organisation_share, where)
@@ -66,7 +66,7 @@ class Floor:
             raise FloorError(f"the chain lacks {missing}", fix=f"the run uses: {recipe.describe()}", **where)
 
     def check_figures(self, recipe: Recipe, **where: Any) -> None:
-        """Refuse a run whose members share what they scored, unless this one allows it."""
+        """Refuse a run whose members share their scores, unless this member allows it."""
         if recipe.figures is None or self.share_figures:
             return
         seen = "nobody" if recipe.unmaskers else "one aggregator"
@@ -82,14 +82,14 @@ class Floor:
         return usual_share(recipe.policy, round) if self.max_share is None else self.max_share
 
     def limits(self, plan: RoundPlan, recipe: Recipe, me: int) -> list[tuple[frozenset[int], float]]:
-        """Return groups of peers that are limited, one alone or an organisation's, each with its largest share."""
+        """Return the limited groups of peers, a single peer or an organisation, each with its largest share."""
         found, share = list[tuple[frozenset[int], float]](), self.share(recipe, plan.round)
         if share < 1:
             found += [(group, share) for group in coalitions(plan) if me not in group]
         if self.max_organisation_share < 1:
             names = {entry.peer: entry.organisation for entry in plan.roster}
             groups = defaultdict[str, set[int]](set)
-            for peer, name in names.items():  # also those without a shard now: they may have had one before
+            for peer, name in names.items():  # including those without a shard now: they may have had one before
                 if name and name != names.get(me, ""):
                     groups[name].add(peer)
             found += [(frozenset(group), self.max_organisation_share) for group in groups.values()]
@@ -97,11 +97,11 @@ class Floor:
 
     @property
     def effective(self) -> float:
-        """How many members that weigh alike a mean must be worth, so that no one weight is nearly all of it."""
+        """The least effective number of contributors of a mean, so that no single weight is nearly all of it."""
         return (self.min_contributors + 1) / 2 if self.min_effective is None else self.min_effective
 
     def check_effective(self, plan: RoundPlan, members: Iterable[int], what: str, where: dict[str, Any]) -> None:
-        """Refuse weights that make a mean of many members nearly one member's update."""
+        """Refuse weights that make a mean of many members nearly one member's own update."""
         worth = effective_contributors(plan, members)
         if worth < self.effective - _ROUNDING:
             raise FloorError(
@@ -124,9 +124,10 @@ class Floor:
 
 
 def usual_share(policy: ShardPolicy, round: int) -> float:
-    """Return the default limit: a peer's own shard and one it stands in for, but never the whole update.
+    """Return the default limit: a peer's own shard plus one it stands in for, but never the whole update.
 
-    By the real sizes of the shards, so that it is never less than a peer's own load; with equal ones, 2·replicas/A.
+    It is worked out from the real shard sizes, so it is never less than a peer's own load; with equal shards it is
+    2·replicas/A.
     """
     layout = policy.layout(round)
     largest = max((layout.size(shard) for shard in range(policy.shards)), default=0)
@@ -135,22 +136,22 @@ def usual_share(policy: ShardPolicy, round: int) -> float:
 
 
 def shares(plan: RoundPlan, recipe: Recipe) -> dict[int, float]:
-    """Return which share of every update each aggregating peer receives under this plan."""
+    """Return the share of every update that each aggregating peer receives under this plan."""
     layout, seen = recipe.layout(plan.round), defaultdict[int, float](float)
     for shard in range(plan.shards):
-        for peer in plan.aggregators_of(shard):  # who only compares sees as much
+        for peer in plan.aggregators_of(shard):  # a second aggregator sees as much as the first
             seen[peer] += layout.size(shard) / max(layout.n, 1)
     return dict(seen)
 
 
 def _by_coalition(plan: RoundPlan, recipe: Recipe, me: int) -> dict[str, float]:
-    """Return what each smallest set of others that sees anything of a masked update sees of it."""
+    """Return the share of a masked update that each smallest coalition of other peers sees."""
     groups = [group for group in coalitions(plan) if me not in group]
     return {" and ".join(map(str, sorted(group))): share_of(plan, recipe, group) for group in groups}
 
 
 def _masked_by(plan: RoundPlan, recipe: Recipe, me: int) -> dict[str, float]:
-    """Return what the peers of each other organisation see together of a masked update."""
+    """Return the share of a masked update that the peers of each other organisation see together."""
     groups = defaultdict[str, set[int]](set)
     for entry in plan.roster:
         groups[entry.organisation].add(entry.peer)

@@ -1,4 +1,4 @@
-"""Published shards as one member holds them aside until the verdict: only what plan, floor and signatures allow."""
+"""The published shards a member holds aside until the verdict: only what plan, floor and signatures allow."""
 
 from __future__ import annotations
 
@@ -23,32 +23,38 @@ __all__ = ["HeldShards"]
 
 
 class HeldShards:
-    """Takes what is published in a round, checks it, and knows what of it is here; `published` is by shard."""
+    """Takes and checks the shards published in a round; `published` maps shard → what is held of it."""
 
     def __init__(self, peer: int, recipe: Recipe, floor: Floor, guard: StepGuard, verify: steps.Verify) -> None:
-        """`guard` limits how long a mean may be, `verify` says whether a peer signed a manifest."""
+        """Hold nothing yet.
+
+        Args:
+            floor: this member's own limits on contributors and their weights.
+            guard: limits how long a mean may be.
+            verify: says whether a peer signed a manifest.
+        """
         self._peer, self._recipe, self._floor = peer, recipe, floor
         self._guard, self.verify = guard, verify
         self.published: dict[int, Published] = {}
-        self._seconded: dict[int, Manifest] = {}  # what the second aggregator of a shard says
+        self._seconded: dict[int, Manifest] = {}  # shard → what its second aggregator says
         self._withheld: set[int] = set()
-        self._lengths: dict[int, float] = {}  # of the means that are held
+        self._lengths: dict[int, float] = {}  # shard → length of the mean that is held
         self._allowed_sets: tuple[str, dict[tuple[int, ...], float]] = "", {}  # under a plan: contributors → their c
         self._of_last_round: dict[str, Published] = {}  # by hash, for peers that lack them
 
     def begin(self) -> None:
-        """Hold nothing yet."""
+        """Start a round, holding nothing."""
         self.published, self._seconded, self._withheld = {}, {}, set()
 
     def conclude(self, committed: Iterable[Published]) -> None:
-        """End the round; what was committed is kept for peers that lack it, until the next one ends."""
+        """End the round; committed shards are kept until the next round ends, for peers that lack them."""
         self._of_last_round = {published.manifest.hash: published for published in committed}
         self.published = {}
 
     # ── what comes ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def receive(self, plan: RoundPlan, published: Published, *, committed: bool) -> Equivocation | None:
-        """Hold a shard; refuse what the plan does not ask for, or is too long and not committed."""
+        """Hold a shard; refuse one that the plan does not ask for, or that is too long and not committed."""
         manifest = published.manifest
         self._check_manifest(plan, manifest, plan.assignment)
         if (earlier := self.published.get(manifest.shard)) is not None:
@@ -59,7 +65,7 @@ class HeldShards:
         return None
 
     def second(self, plan: RoundPlan, manifest: Manifest) -> None:
-        """Take what the second aggregator of a shard says it came to; its values are not needed to compare."""
+        """Take the manifest of a shard's second aggregator; comparing it does not need the values."""
         self._check_manifest(plan, manifest, plan.witnesses)
         self._seconded.setdefault(manifest.shard, manifest)
 
@@ -74,7 +80,7 @@ class HeldShards:
         return self.published[shard].manifest if shard in self.published else None
 
     def disagreement(self, shard: int) -> Disagreement | None:
-        """Return the finding, if the two aggregators of a shard do not say the same."""
+        """Return the finding if the two aggregators of a shard disagree."""
         first, second = self.manifest(shard), self._seconded.get(shard)
         return Disagreement(first, second) if first and second and not first.agrees(second) else None
 
@@ -84,7 +90,7 @@ class HeldShards:
         return shard in self._withheld or (shard in self.published and compared)
 
     def vouched_for(self, plan: RoundPlan) -> dict[int, str]:
-        """Return the manifests' digests that may be reported: with replicas, where both aggregators say the same."""
+        """Return the manifest digests that may be reported: with replicas, only where both aggregators agree."""
         return {
             shard: self.published[shard].manifest.digest
             for shard in sorted(self.published)
@@ -93,7 +99,7 @@ class HeldShards:
 
     def find(self, digest: str) -> Published | None:
         """Return a shard of this or the last round by the hash of its payload."""
-        # Called by other threads while this one takes in more: a list is made in one step.
+        # Other threads call this while this one receives more shards; list() copies in one step.
         current = {published.manifest.hash: published for published in list(self.published.values())}
         return current.get(digest) or self._of_last_round.get(digest)
 
@@ -107,9 +113,9 @@ class HeldShards:
         return lacking
 
     def _holds(self, entry: ShardVerdict) -> bool:
-        """Whether the manifest that a verdict names is here; refuse a verdict that says other than its aggregator did.
+        """Whether the manifest that a verdict names is here; refuse a verdict that contradicts its aggregator.
 
-        References are settled by the contributors of a verdict: they must be those that the aggregator signed.
+        References are settled by the contributors a verdict lists: they must be those that the aggregator signed.
         """
         manifest = self.manifest(entry.shard)
         if manifest is None or manifest.digest != entry.manifest:
@@ -125,7 +131,7 @@ class HeldShards:
         return True
 
     def _require_told_figures(self, verdict: Verdict) -> None:
-        """Refuse a verdict whose figures are not those of the manifest that it names: a run may end by them."""
+        """Refuse a verdict whose figures differ from those in the manifest it names: they may end a run."""
         said = self.published[SHARD].manifest.figures if verdict.shards[SHARD].committed else ()
         if verdict.figures != said:
             raise Refused(
@@ -137,7 +143,7 @@ class HeldShards:
             )
 
     def note_step(self, verdict: Verdict) -> None:
-        """Let the guard know how long a step was that was taken; with lost shards it was not a whole one."""
+        """Tell the guard how long the step just taken was; with lost shards it was not a whole one."""
         if not verdict.lost_shards:
             self._guard.note(math.hypot(*(self._lengths[entry.shard] for entry in verdict.shards)))
 
@@ -157,9 +163,9 @@ class HeldShards:
             raise Refused(Reason.OUT_OF_RANGE, "no contributors can have scored such figures", **where)
 
     def _scale_of(self, plan: RoundPlan, contributors: tuple[int, ...], where: dict[str, Any]) -> float:
-        """Return the c of a mean of these members; refuse a set of which this plan, or our floor, allows no mean.
+        """Return the c of a mean of these members; refuse a set whose mean this plan or our floor does not allow.
 
-        Most shards of a round have the same set: it is looked at once.
+        Most shards of a round have the same set, so each set is checked once.
         """
         known, scales = self._allowed_sets
         if known != plan.digest:
@@ -177,7 +183,7 @@ class HeldShards:
         return scales.setdefault(contributors, float(self._recipe.scale(plan, contributors)))
 
     def _check_payload(self, plan: RoundPlan, published: Published, *, committed: bool) -> None:
-        """Refuse a payload that is not what its manifest says, or no mean, or too long and not committed."""
+        """Refuse a payload that does not match its manifest, is not a mean, or is too long and not committed."""
         manifest = published.manifest
         where: dict[str, Any] = {"peer": manifest.aggregator, "round": manifest.round, "shard": manifest.shard}
         layout = self._recipe.layout(plan.round)
@@ -202,7 +208,7 @@ class HeldShards:
         self._lengths[manifest.shard] = size
 
     def _length(self, published: Published, where: dict[str, Any]) -> float:
-        """Return how long a mean is, times its c; refuse one that is not finite. Whole numbers have their own limit."""
+        """Return the length of a mean, times its c; refuse one not finite. Whole numbers have their own limit."""
         if published.values.dtype != np.float32:
             return 0.0
         size = length(published.values)

@@ -1,13 +1,13 @@
 """All peers of a run in one process: the real roles, without sockets, threads or a clock.
 
-A round is eight calls, each of which hands on what the one before gave:
+A round is eight calls, each of which takes what the one before returned:
 
     plan → begin → contribute → upload → cut → publish → decide → conclude
 
 Where contributions are masked, `cut` has two halves: aggregators state whose contributions they hold, and their
-unmaskers answer (`unmask`). `play` makes all calls. Whoever wants to see, lose, repeat or change a message makes them
-one by one; each can be stepped into with a debugger, and everything the roles know is in `coordinator`, `members`,
-`aggregators` and `unmaskers`.
+unmaskers answer (`unmask`). `play` makes all the calls. To see, lose, repeat or change a message, make them one by one;
+each can be stepped into with a debugger, and everything the roles know is in `coordinator`, `members`, `aggregators`
+and `unmaskers`.
 """
 
 from __future__ import annotations
@@ -46,9 +46,15 @@ Score = Callable[[Member, RoundPlan], Scores]
 
 
 class InProcess:
-    """A coordinator, and a member, an aggregator and (for masked shards) an unmasker for every peer on the roster.
+    """A coordinator, plus a member, an aggregator and (for masked shards) an unmasker for every peer on the roster.
 
-    `root` gives each peer its private seed. Time is a number, `now`; it moves when somebody would wait.
+    Time is a number, `now`, which moves when somebody would have to wait.
+
+    Args:
+        model: what every member starts from.
+        root: gives each peer its private seed.
+        floor: the limits of every member.
+        sign: gives each peer what signs its messages; None leaves them unsigned.
     """
 
     def __init__(
@@ -82,7 +88,7 @@ class InProcess:
         }
 
     def play(self, train: Train, score: Score | None = None) -> Verdict:
-        """Play one round, with every message delivered; where members share figures, `score` gives them."""
+        """Play one round with every message delivered; `score` gives the figures, where members share them."""
         plan = self.plan()
         self.begin(plan)
         self.upload(plan, self.contribute(plan, train, score))
@@ -92,7 +98,7 @@ class InProcess:
         return verdict
 
     def plan(self) -> RoundPlan:
-        """Let the coordinator open the next round."""
+        """Have the coordinator open the next round."""
         return self.coordinator.plan(self.now)
 
     def begin(self, plan: RoundPlan) -> None:
@@ -104,7 +110,7 @@ class InProcess:
                 self.unmaskers[peer].begin(plan, self.now)
 
     def contribute(self, plan: RoundPlan, train: Train, score: Score | None = None) -> list[Upload]:
-        """Let all participants train, transform and cut their updates; return what they would send."""
+        """Have all participants train, transform and cut their updates; return what they would send."""
         uploads: list[Upload] = []
         for member in (self.members[peer] for peer in plan.participants):
             uploads += member.contribute(train(member, plan), None if score is None else score(member, plan))
@@ -119,7 +125,7 @@ class InProcess:
         ]
 
     def cut(self, plan: RoundPlan) -> list[Published | Withheld]:
-        """Let the aggregators fold what they have; where somebody is missing, they have waited until the deadline."""
+        """Have the aggregators fold what they have; where somebody is missing, they wait until the deadline first."""
         began, outcomes = self.now, self._ticked()
         self.unmask(plan)
         outcomes += self._ticked()
@@ -134,12 +140,12 @@ class InProcess:
         return [outcome for peer in self.aggregators.values() for outcome in peer.tick(self.now)]
 
     def unmask(self, plan: RoundPlan) -> None:
-        """Show every cut to its shard's unmaskers, and bring back the pads of those that answer."""
-        for _ in range(2 if plan.witnesses else 1):  # the first of two aggregators is answered when both have cut
+        """Show every cut to its shard's unmaskers, and bring back the pads from those that answer."""
+        for _ in range(2 if plan.witnesses else 1):  # the first of two aggregators is answered only once both have cut
             for aggregator in self.aggregators.values():
                 for cut in aggregator.cuts():
                     for peer in plan.unmaskers_of(cut.shard):
-                        with suppress(Refused):  # it knows why, and the shard will be lost
+                        with suppress(Refused):  # the unmasker knows why, and the shard will be lost
                             answer = self.unmaskers[peer].unmask(cut, self.now)
                             if answer is not None:
                                 aggregator.take_off(answer, peer)
@@ -147,7 +153,7 @@ class InProcess:
     def publish(
         self, plan: RoundPlan, outcomes: Iterable[Published | Withheld], to: Sequence[Member] | None = None
     ) -> None:
-        """Tell the coordinator, and all members (or only those of `to`), what became of the shards."""
+        """Tell the coordinator and all members (or only those in `to`) how the shards ended."""
         for outcome in outcomes:
             if isinstance(outcome, Withheld):
                 self.coordinator.withheld(outcome)
@@ -157,7 +163,7 @@ class InProcess:
                 _hold(member, outcome, plan)
 
     def decide(self) -> Verdict:
-        """Let all members report, and the coordinator decide; if it must wait, until its deadline."""
+        """Have all members report and the coordinator decide; if it must wait, time moves to its deadline."""
         for member in self.members.values():
             for shard in self.coordinator.report(member.report()):
                 if (manifest := member.manifest(shard)) is not None:
@@ -170,7 +176,7 @@ class InProcess:
         return verdict
 
     def conclude(self, verdict: Verdict) -> None:
-        """Let every member move as the verdict says; who lacks a committed shard fetches it from whoever holds it."""
+        """Have every member follow the verdict; one that lacks a committed shard fetches it from another."""
         for member in self.members.values():
             missing = member.conclude(verdict)
             for digest in missing.hashes.values() if missing is not None else ():
@@ -185,5 +191,5 @@ def _hold(member: Member, outcome: Published | Withheld, plan: RoundPlan) -> Non
         member.withhold(outcome)
     elif plan.assignment[outcome.manifest.shard] == outcome.manifest.aggregator:
         member.receive(outcome)
-    else:  # the second aggregator of a shard: what it says is compared, its values are not needed
+    else:  # from a shard's second aggregator: compared only, so its values are not needed
         member.second(outcome.manifest)

@@ -1,5 +1,5 @@
-"""What must survive the coordinator: plans, verdicts, members, proofs and findings, what was taken back, epochs, and
-who may coordinate.
+"""What must survive the coordinator: plans, verdicts, members, proofs and findings, rewinds, epochs, and who may
+coordinate.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STOP_PURPOSE = "stop"  # what a signature is for stands in what is signed
 @document(13)
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The roster changed, or a reference was lost: from the next plan on."""
+    """The roster changed or a reference was lost; takes effect with the next plan."""
 
     roster: Cited
     reference_epoch: Number
@@ -44,7 +44,7 @@ class Membership:
 @document(20)
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A member left for good, and signed that: who misses it on the roster is shown this."""
+    """A member left for good and signed that; it is shown to peers that miss the member on the roster."""
 
     peer: Number
     leave: SignedLeave
@@ -53,28 +53,28 @@ class Departure:
 @document(23)
 @dataclass(frozen=True, slots=True)
 class StopClaim:
-    """What whoever ends a run signs: this run, in this epoch, once."""
+    """What is signed to end a run: this run, in this epoch, once."""
 
     run: Text
     epoch: Number
-    nonce: Digest  # at random
+    nonce: Digest  # random
 
 
 @document(24)
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The run was ended by somebody who may; kept so that nobody else is blamed for it."""
+    """The run was ended by somebody entitled to; kept so that nobody else is blamed for it."""
 
     claim: StopClaim
     by: Name
     signature: Signature
-    certificate: Binary = field(repr=False)  # of who signed, DER
+    certificate: Binary = field(repr=False)  # of the signer, DER
 
 
 @document(14)
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """The run goes on from the beginning of an earlier round: all were down, and nobody has what came after it."""
+    """The run goes on from the start of an earlier round: all were down, and nobody has what came after it."""
 
     round: Number
 
@@ -95,7 +95,7 @@ Entry = (
 
 
 class Journal(Protocol):
-    """Where all that must survive the coordinator is kept; `append` returns only when the entry is durable."""
+    """Where everything that must survive the coordinator is kept; `append` returns once the entry is durable."""
 
     def append(self, entry: Entry, /) -> None:
         """Keep an entry for good."""
@@ -107,9 +107,9 @@ class Journal(Protocol):
 
 
 def in_force(entries: list[Entry]) -> list[Entry]:
-    """Return the entries without what a rewind took back: rounds, and reference epochs that began after them.
+    """Return the entries without what a rewind took back: rounds, and the reference epochs that began after them.
 
-    Members go back to the references they had then. Who came or left stays as it is; so do proofs.
+    Members go back to the references they had then. Joins and departures stay as they are, and so do proofs.
     """
     kept: list[Entry] = []
     for entry in entries:
@@ -135,7 +135,7 @@ def _before(entries: list[Entry], round: int) -> list[Entry]:
 
 
 def _belongs_to_a_round(entry: Entry, roster: tuple[RosterEntry, ...]) -> bool:
-    """Whether an entry is one of rounds alone: a membership with the same members only began a reference epoch."""
+    """Whether an entry concerns rounds only: a membership with unchanged members merely began a reference epoch."""
     if isinstance(entry, Membership):
         return entry.roster == roster
     return isinstance(entry, RoundPlan | Verdict | Disagreement)

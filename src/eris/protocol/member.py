@@ -2,8 +2,8 @@
 
     begin(plan) → start() → [train] → contribute(result) → receive(published)… → report() → conclude(verdict)
 
-A member that lacks a committed shard says so (`Missing`), fetches it by hash from whoever holds it, and concludes then.
-One that lost its place (another chain) takes a snapshot.
+A member that lacks a committed shard says so (`Missing`), fetches it by hash from a peer that holds it, and then
+concludes. One whose chain of verdicts no longer matches takes a snapshot.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything a newcomer needs to stand where this member stands."""
+    """Everything a newcomer needs to reach this member's state."""
 
-    round: int  # the next one
+    round: int  # the next round
     chain: str
     state: dict[str, Vector] = field(repr=False)
 
@@ -93,10 +93,20 @@ class Member:
         guard: StepGuard | None = None,
         releases: Releases | None = None,
     ) -> None:
-        """Stand before the first round; `key` is this process's mask key, where contributions are masked.
+        """Start before the first round.
 
-        `knows_key` says whether a peer itself signed a mask key: pads under any other key hide nothing. `sums`, which
-        this peer's unmasker asks, hears of every sum that was published.
+        Args:
+            model: the common model, whole or in blocks.
+            private: this member's private root of randomness.
+            floor: this member's own limits; every plan is checked against them.
+            agreement: what every plan is held to; None accepts any.
+            shown: counts which peer has seen which coordinates of this member's updates.
+            verify: checks other peers' signatures.
+            key: this process's mask key, where contributions are masked.
+            knows_key: says whether a peer itself signed a mask key; pads under any other key hide nothing.
+            sums: hears of every published sum; this peer's unmasker consults it.
+            guard: limits how long a mean may be.
+            releases: counts the noisy updates that leave this member.
         """
         self._sums = sums
         self.peer, self.recipe, self._agreement, self._key = peer, recipe, agreement, key
@@ -109,22 +119,25 @@ class Member:
         self._guard = guard or StepGuard("off")
         self.held = HeldShards(peer, recipe, self.floor, self._guard, verify)
         self.shown, self.releases = shown or Shown(recipe), Releases() if releases is None else releases
-        self.unsent: tuple[int, ...] = ()  # shards of this round that would have shown somebody too much
+        self.unsent: tuple[int, ...] = ()  # shards of this round that would have shown some peer too much
         self.replica = Replica.start(recipe, model, pool=self._pool)
         self.private = initial_state(recipe.chain.private_state, recipe.spec.n_trainable, self._pool)
         self.round, self.chain, self.reference_epoch = 0, GENESIS, 0
         self.plan: RoundPlan | None = None
         self._update: OwnUpdate | None = None  # of this round, once it is cut
-        self._unreached: set[int] = set()  # aggregators that did not get our part of this round
-        self.last_scale: RingScale | None = None  # how the values of the last round were written, in fixed point
-        self._standing: tuple[tuple[int, str], str] = ((-1, ""), "")  # where it was worked out, and what it is
+        self._unreached: set[int] = set()  # aggregators that our part of this round did not reach
+        self.last_scale: RingScale | None = None  # how the last round's values were written, in fixed point
+        self._standing: tuple[tuple[int, str], str] = (
+            (-1, ""),
+            "",
+        )  # (round, chain) it was worked out for, and the digest
         self._alarms: deque[bool] = deque(maxlen=ALARMS)  # whether the last rounds had impossible sums
-        self.limited = steps.Limited()  # by the last contribution in fixed point; told to nobody
+        self.limited = steps.Limited()  # by the last contribution; told to nobody
 
     # ── the round ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, plan: RoundPlan) -> None:
-        """Accept a round plan, or refuse it; nothing of this member has left before this."""
+        """Accept a round plan, or refuse it; nothing of this member leaves before that."""
         where: dict[str, Any] = {"peer": self.peer, "round": plan.round}
         self.recipe.spec.require_same(plan.spec, where=f"the plan of round {plan.round}")
         if plan.shards != self.recipe.policy.shards:
@@ -156,7 +169,7 @@ class Member:
         self.held.begin()
 
     def _require_alarms(self, plan: RoundPlan) -> None:
-        """Refuse that a third of those who were drawn sits out, unless there was reason to, as far as we know."""
+        """Refuse a plan in which a third of the draw sits out, unless as far as we know there was reason to."""
         if self.recipe.encoding is None:
             return
         drawn = draw_participants(sorted(plan.weights), plan.participation, self.recipe.public, plan.round)
@@ -172,7 +185,7 @@ class Member:
             )
 
     def _enter_reference_epoch(self, plan: RoundPlan) -> None:
-        """Do s_k := s in the round in which all members do it; a member that missed that round has no reference."""
+        """Set s_k := s in the round in which all members do so; a member that missed that round has no reference."""
         if plan.reference_epoch == self.reference_epoch:
             return
         if plan.reference_begins == plan.round:
@@ -182,25 +195,25 @@ class Member:
             self.forget_reference()
 
     def start(self) -> Vector:
-        """Return the model to begin local training with, as the member's own copy."""
+        """Return the model to train from, as the member's own copy."""
         model = self._pool.vector(self.replica.model.size)
         copy_over(self.look(), model)
         return model
 
     def look(self) -> Vector:
-        """Return the same model for a task that only looks at it: where nothing changes it there is no copy."""
+        """Return the same model for a task that only reads it; it is copied only where the recipe changes it."""
         return steps.starting_model(self.recipe, self.replica.model, self.private, self._pool)
 
     def drift(self) -> Vector | None:
-        """Return what this member adds to each of its local gradients in this round, if it does."""
+        """Return what this member adds to each local gradient in this round; None if nothing."""
         return self.recipe.chain.drift(self.private, self.replica.public)
 
     def contribute(
         self, result: LocalResult | BlockResult, scores: Mapping[str, tuple[float, float]] | None = None
     ) -> list[Upload]:
-        """Transform an update and cut it into one upload for each shard that may be sent to whoever aggregates it.
+        """Transform an update and cut it into uploads, one for each shard that may be sent to its aggregator.
 
-        `scores` are sums and counts of what this member made of the round's model, where members share that.
+        `scores` holds (sum, count) of this member's evaluation of the round's model, where members share that.
         """
         plan = self._open_plan()
         if self.lost_reference:
@@ -230,7 +243,7 @@ class Member:
         return [masked(upload, plan, self._key) for upload in plain]
 
     def _require_own_key(self, plan: RoundPlan) -> None:
-        """Send nothing under a plan that shows another mask key of ours: it is from before a restart, or forged."""
+        """Refuse to send under a plan that shows a different mask key for us: it predates a restart, or is forged."""
         if not self.recipe.unmaskers:
             return
         if self._key is None or plan.keys.get(self.peer) != self._key.public:
@@ -254,10 +267,10 @@ class Member:
                 )
 
     def _too_much(self, plan: RoundPlan) -> tuple[int, ...]:
-        """Write down what will be shown to whom of this update; return the shards that must not be.
+        """Record what this update will show to whom; return the shards that must not be sent.
 
-        Within one plan the floor has been checked. All plans of a run, or all from one state, are held to the same
-        limits together, whoever aggregates what in them (`Shown`).
+        The floor has been checked within this one plan. All plans of a run, or all from one state, are held together to
+        the same limits, whoever aggregates what in them (`Shown`).
         """
         limits = self.floor.limits(plan, self.recipe, self.peer)
         if not limits:
@@ -269,20 +282,20 @@ class Member:
         return tuple(sorted(refused))
 
     def standing(self) -> str:
-        """Return the digest of what this member trains from, worked out once a round."""
+        """Return the digest of the state this member trains from, worked out once a round."""
         if self._standing[0] != (self.round, self.chain):
             self._standing = (self.round, self.chain), self.replica.digest()
         return self._standing[1]
 
     def uncovered(self, uploads: Sequence[Upload]) -> list[Upload]:
-        """Return this round's contributions without their pads, for whoever listens at this member itself."""
+        """Return this round's contributions without their pads, for observers within this member."""
         if not self.recipe.unmaskers or self._update is None:
             return list(uploads)
         self._open_plan()
         return self._update.uncovered(uploads)
 
     def receive(self, published: Published, *, committed: bool = False) -> Equivocation | None:
-        """Hold a published shard aside; refuse what the plan does not ask for, or is too long and not committed."""
+        """Hold a published shard aside; refuse one the plan does not ask for, or that is too long and not committed."""
         plan, manifest = self._open_plan(), published.manifest
         known = manifest.shard in self.held.published
         proof = self.held.receive(plan, published, committed=committed)
@@ -291,7 +304,7 @@ class Member:
         return proof
 
     def broken(self, manifest: Manifest, receipt: Receipt | None) -> FalseManifest | None:
-        """Return the proof, if an aggregator left out our contribution, for which it gave us this signed receipt."""
+        """Return proof if an aggregator left out our contribution after giving us this signed receipt."""
         if receipt is None or not receipt.signature or receipt.member != self.peer:
             return None
         if not lie_of(self._open_plan(), manifest, receipt):
@@ -300,11 +313,11 @@ class Member:
         return FalseManifest(manifest, receipt) if signed else None
 
     def second(self, manifest: Manifest) -> None:
-        """Take what the second aggregator of a shard says it came to; its values are not needed to compare."""
+        """Take the manifest of a shard's second aggregator; comparing it does not need the values."""
         self.held.second(self._open_plan(), manifest)
 
     def disagreement(self, shard: int) -> Disagreement | None:
-        """Return the finding, if the two aggregators of a shard do not say the same."""
+        """Return the finding if the two aggregators of a shard disagree."""
         return self.held.disagreement(shard)
 
     def accounted_for(self, shard: int) -> bool:
@@ -317,11 +330,11 @@ class Member:
             self.held.withhold(notice.shard)
 
     def out_of_reach(self, aggregators: Iterable[int]) -> None:
-        """Note to whom our part of this round did not get through: it is said in the report, and nowhere else."""
+        """Note which aggregators our part of this round did not reach; only the report says so."""
         self._unreached = set(aggregators) & self._open_plan().aggregators - {self.peer}
 
     def report(self) -> Report:
-        """Say which published shards are here."""
+        """Report which published shards this member holds."""
         plan = self._open_plan()
         state = self.replica.digest() if plan.checkpoint or plan.attest else ""
         complete = all(map(self.accounted_for, range(plan.shards)))
@@ -334,7 +347,7 @@ class Member:
         return self.held.manifest(shard)
 
     def conclude(self, verdict: Verdict) -> Missing | None:
-        """Move on the verdict; if a committed shard is not here, change nothing and say which."""
+        """Follow the verdict; if a committed shard is not here, change nothing and return what is missing."""
         plan = self._open_plan()
         if verdict.plan != plan.digest or verdict.previous != self.chain:
             raise Refused(Reason.WRONG_CHAIN, "the verdict is about another plan", peer=self.peer, round=verdict.round)
@@ -349,7 +362,7 @@ class Member:
             return Missing(verdict.round, lacking)
         self._judge_sums(verdict)
         self.last_scale = self.replica.scale_in(plan)
-        with np.errstate(over="ignore", invalid="ignore"):  # looked for right below
+        with np.errstate(over="ignore", invalid="ignore"):  # checked right below
             committed = steps.apply(self.replica, plan, self.held.published, verdict)
         self._require_finite_model(verdict.round)
         self.held.note_step(verdict)
@@ -393,7 +406,7 @@ class Member:
         return Snapshot(self.round, self.chain, copies)
 
     def restore(self, snapshot: Snapshot, *, missed: Sequence[Verdict] = ()) -> None:
-        """Stand where the snapshot stands; private state stays, settled by the verdicts `missed` in between."""
+        """Move to the snapshot's state; private state stays, settled by the verdicts `missed` in between."""
         for verdict in missed:
             self._settle(verdict)
             self._judge_sums(verdict)
@@ -405,17 +418,17 @@ class Member:
         self.held.conclude(())
 
     def begin_anew(self, state: Mapping[str, Vector]) -> None:
-        """Stand before the first round with no state: no reference, nothing that was withheld."""
+        """Move to before the first round with no private state: no reference, nothing withheld."""
         self.restore(Snapshot(0, GENESIS, dict(state)))
         self.private = initial_state(self.recipe.chain.private_state, self.recipe.spec.n_trainable, self._pool)
         self.forget_reference()
 
     def forget_reference(self) -> None:
-        """Give up s_k, because it is lost or outdated: this member follows, but contributes only in the next epoch."""
+        """Give up s_k because it is lost or outdated; it follows, and contributes again in the next epoch."""
         self.reference_epoch = NO_REFERENCE
 
     def disown(self) -> None:
-        """Give up this round's update: an aggregator holds another one of ours, from before a restart."""
+        """Give up this round's update, because an aggregator holds a different one of ours from before a restart."""
         self._update = None
 
     @property
@@ -424,7 +437,7 @@ class Member:
         return self.recipe.keeps_references and self.reference_epoch == NO_REFERENCE
 
     def _settle(self, verdict: Verdict) -> None:
-        """Advance the reference by what was committed of ours; if we do not remember sending it, we have none."""
+        """Advance the reference by what was committed of ours; without a record of sending it, we have none."""
         missing = verdict.missing(self.peer)
         if self._update is not None and self.plan is not None and verdict.plan == self.plan.digest:
             steps.settle(self.recipe, verdict.round, self._update.kept, self.private, missing)
@@ -432,7 +445,7 @@ class Member:
             self.forget_reference()
 
     def _judge_sums(self, verdict: Verdict) -> None:
-        """Let our unmasker know what was summed from which state, as far as a verdict tells."""
+        """Tell our unmasker's record what was summed from which state, as far as the verdict shows."""
         if self._sums is not None and self.recipe.unmaskers:
             layout = self.recipe.layout(verdict.round)
             draw = self.recipe.policy.draw(verdict.round)
@@ -446,7 +459,7 @@ class Member:
         return self.plan
 
     def _require_finite_model(self, round: int) -> None:
-        """End here rather than train on, or hand in, a model that is none: finite means may still overflow a step."""
+        """Stop rather than train on or hand in a model that is not finite: finite means may still overflow a step."""
         if not self.replica.is_finite:
             raise Refused(
                 Reason.NON_FINITE,

@@ -58,12 +58,12 @@ _NO_CHECKS: NDArray[Any] = np.empty(0, np.uint32)
 _NO_FIGURES: NDArray[Any] = np.empty(0, np.uint64)
 
 
-MANIFEST_PURPOSE = "manifest"  # what a signature is for stands in what is signed
+MANIFEST_PURPOSE = "manifest"  # part of what is signed
 
 
 @dataclass(frozen=True, slots=True)
 class UploadHeader:
-    """What stands before a contribution's bytes, so that a receiver can refuse them before it spends memory."""
+    """What precedes a contribution's bytes, so that a receiver can refuse them before spending memory."""
 
     run: str
     epoch: int
@@ -72,7 +72,7 @@ class UploadHeader:
     chain: str  # digest of the last verdict
     member: int
     shard: int
-    count: int  # values, before buffers
+    count: int  # number of values, buffers not included
     total: int  # bytes of the payload
     steps: float = 1.0
     explicit: bool = False
@@ -101,7 +101,7 @@ class Upload:
     figures: NDArray[Any] = field(default_factory=lambda: _NO_FIGURES, repr=False)  # with shard 0, under the same pads
 
     def header(self) -> UploadHeader:
-        """Return what is sent before the values."""
+        """Return the header that is sent before the values."""
         part = self.part
         total = part.payload_bytes + self.buffers.nbytes + self.figures.nbytes + self.checks.nbytes
         fields = (self.run, self.epoch, self.round, self.plan, self.chain, self.member, self.shard)
@@ -110,10 +110,10 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class ShownKey:
-    """A peer's mask key, signed with the key of its certificate (`eris.privacy.masking.key_statement`)."""
+    """A peer's mask key, signed with its certificate's key (`eris.privacy.masking.key_statement`)."""
 
     key: Digest  # X25519, 32 bytes
-    counter: Number  # rises from one start of the peer to the next
+    counter: Number  # rises with every start of the peer
     signature: Signature
 
 
@@ -128,9 +128,9 @@ class NewKey:
 @document(26)
 @dataclass(frozen=True)
 class Receipt:
-    """Complete, checked and staged. It means that bytes arrived, not that they were committed.
+    """A contribution is complete, checked and staged: its bytes arrived, which does not mean they were committed.
 
-    Of a masked contribution it is signed: together with a manifest that leaves the member out it proves a lie.
+    A receipt for a masked contribution is signed: with a manifest that leaves the member out it proves a lie.
     """
 
     plan: Digest
@@ -158,7 +158,7 @@ class Manifest:
     c: Real
     steps: Real  # weighted mean of the contributors' local steps
     hash: Digest  # of values and buffers
-    figures: Sums = ()  # what its contributors scored, summed up: for shard 0 of a run whose members share that
+    figures: Sums = ()  # the contributors' scores summed: for shard 0, where members share them
     signature: Signature = ""
 
     @cached_property
@@ -172,18 +172,18 @@ class Manifest:
 
     @cached_property
     def encoded(self) -> bytes:
-        """All of it, as it travels: the same bytes for everybody."""
+        """The whole message as it travels: the same bytes for everybody."""
         return encode(self)
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview) -> Manifest:
-        """Read what came from outside; refuse what is not a manifest."""
+        """Decode bytes from outside; refuse anything that is not a manifest."""
         manifest: Manifest = decode(cls, data)
         return manifest
 
     @cached_property
     def digest(self) -> str:
-        """What members report; the signature does not count."""
+        """The digest that members report; the signature is not part of it."""
         return digest_of(self.signed_bytes)
 
     def agrees(self, other: Manifest) -> bool:
@@ -195,9 +195,9 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """v̄ on one shard (on the shared support where there is one, else on every coordinate), with its manifest.
+    """v̄ on one shard, with its manifest: on the shared support where there is one, else on every coordinate.
 
-    In fixed point it is the sum as whole numbers, which whoever applies it decodes.
+    In fixed point it is the sum as whole numbers, which every peer that applies it decodes.
     """
 
     manifest: Manifest
@@ -208,7 +208,7 @@ class Published:
 @document(6)
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """An aggregator will not publish a shard in this round, and why."""
+    """An aggregator's notice that it will not publish a shard in this round, and why."""
 
     plan: Digest
     shard: Number
@@ -224,21 +224,21 @@ class Report:
     plan: Digest
     peer: int
     held: dict[int, str]
-    complete: bool = False  # this peer expects nothing more in this round
-    state: Digest = ""  # digest of its replica before the round, at checkpoints and when somebody came back
-    unreached: tuple[int, ...] = ()  # aggregators to whom this peer's part did not get through, ascending
-    unmasked: UnmaskedSums = ()  # whose pads it gave out in this round
+    complete: bool = False  # expects nothing more in this round
+    state: Digest = ""  # digest of its replica before the round: at checkpoints, and when somebody has come back
+    unreached: tuple[int, ...] = ()  # aggregators that this peer's part did not reach, ascending
+    unmasked: UnmaskedSums = ()  # whose pads this peer gave out in this round
 
     @property
     def brief(self) -> BriefReport:
-        """What is said of it first: which shards, and one digest for all of them."""
+        """The short form, sent first: which shards, and one digest for all of them."""
         shards = tuple(sorted(self.held))
         joint = joint_digest([self.held[s] for s in shards])
         return BriefReport(self.plan, shards, joint, self.complete, self.state, self.unreached, self.unmasked)
 
     @property
     def full(self) -> FullReport:
-        """What is said of it if the coordinator knows other manifests than this peer."""
+        """The long form, sent if the coordinator knows other manifests than this peer."""
         shards = tuple(sorted(self.held))
         manifests = tuple(self.held[s] for s in shards)
         return FullReport(self.plan, shards, manifests, self.complete, self.state, self.unreached, self.unmasked)
@@ -247,32 +247,32 @@ class Report:
 @document(7)
 @dataclass(frozen=True, slots=True)
 class BriefReport:
-    """What a peer holds, to be compared: which shards, and one digest over their manifests' digests in that order."""
+    """Which shards a peer holds, with one digest over their manifests' digests in that order, to be compared."""
 
     plan: Digest
     shards: Peers
     joint: Digest
     complete: bool
     state: Digest
-    unreached: Peers = ()  # aggregators to whom its part did not get through
+    unreached: Peers = ()  # aggregators that its part did not reach
     unmasked: UnmaskedSums = ()  # whose pads it gave out in this round
 
 
 @document(8)
 @dataclass(frozen=True, slots=True)
 class FullReport:
-    """What a peer holds, spelled out, for a coordinator that knows other manifests."""
+    """Which shards a peer holds and each manifest's digest, for a coordinator that knows other manifests."""
 
     plan: Digest
     shards: Peers
     manifests: tuple[Digest, ...]  # of the shards, in that order
     complete: bool
     state: Digest
-    unreached: Peers = ()  # aggregators to whom its part did not get through
+    unreached: Peers = ()  # aggregators that its part did not reach
     unmasked: UnmaskedSums = ()  # whose pads it gave out in this round
 
     def of(self, peer: int) -> Report:
-        """Return the report of the peer that sent it."""
+        """Return the report as that of the peer that sent it."""
         if len(self.shards) != len(self.manifests):
             raise Refused(
                 Reason.MALFORMED,
@@ -286,7 +286,7 @@ class FullReport:
 @document(9)
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the coordinator asks a peer for, after it reported: manifests of these shards, and the full report."""
+    """What the coordinator asks a peer for after its report: the manifests of these shards, and the full report."""
 
     manifests: Peers = ()
     full: bool = False
@@ -295,7 +295,7 @@ class Wanted:
 @document(10)
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """A member says that it sends nothing in a round."""
+    """A member's notice that it sends nothing in a round."""
 
     plan: Digest
 
@@ -315,27 +315,27 @@ class Equivocation:
 
     @property
     def aggregator(self) -> int:
-        """Who signed both."""
+        """The aggregator that signed both."""
         return self.first.aggregator
 
     @property
     def reason(self) -> Reason:
-        """Why their author is excluded."""
+        """Why it is excluded."""
         return Reason.EQUIVOCATION
 
     @property
     def what(self) -> str:
-        """The same in words."""
+        """The reason in words."""
         return "this peer signed two manifests for one shard"
 
 
 @document(12)
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """Two aggregators of one shard, each with its own signed manifest, that do not say the same.
+    """Signed manifests of a shard's two aggregators that do not agree.
 
-    With the same contributors one of the two lies, or a member sent them different values; which it was, this does not
-    show. With other contributors a link may have broken on the way to one of them.
+    With the same contributors, one of the two lies or a member sent them different values; this does not show which.
+    With different contributors, a link to one of them may have broken.
     """
 
     first: Manifest
@@ -343,7 +343,7 @@ class Disagreement:
 
     @property
     def same_contributors(self) -> bool:
-        """Whether both averaged the contributions of the same members: then no broken link explains it."""
+        """Whether both averaged the contributions of the same members; then no broken link explains the difference."""
         return self.first.contributors == self.second.contributors
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The round in flight, as the coordinator knows it: what was said in it, and what that comes to."""
+"""The round in flight as the coordinator knows it: what peers have said, and the verdict that follows from it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class OpenRound:
 
     plan: RoundPlan
     due: float
-    away: frozenset[int] = frozenset()  # who was absent already when it was planned: nobody might stand in
+    away: frozenset[int] = frozenset()  # absent when the round was planned, and nobody may have stood in for them
     manifests: dict[str, Manifest] = field(default_factory=dict)  # by digest
     withheld: dict[int, Withheld] = field(default_factory=dict)
     reports: dict[int, Report] = field(default_factory=dict)
-    unread: dict[int, BriefReport] = field(default_factory=dict)  # reports of manifests that have not all come yet
-    disputed: set[int] = field(default_factory=set)  # shards whose two aggregators do not say the same
-    _asked: dict[int, dict[int, bool]] = field(default_factory=dict)  # shard → who reported it early, and was asked
+    unread: dict[int, BriefReport] = field(default_factory=dict)  # reports that cite manifests still to come
+    disputed: set[int] = field(default_factory=set)  # shards whose two aggregators disagree
+    _asked: dict[int, dict[int, bool]] = field(default_factory=dict)  # shard → who reported it early → whether we asked
     _known: dict[int, str] = field(default_factory=dict)  # shard → digest of its (first) aggregator's manifest
     _joint: dict[tuple[int, ...], tuple[str, dict[int, str]]] = field(default_factory=dict)
 
@@ -38,7 +38,7 @@ class OpenRound:
         return 0 <= shard < self.plan.shards and peer in self.plan.aggregators_of(shard)
 
     def note(self, manifest: Manifest) -> None:
-        """Keep what an aggregator said, and read the reports that spoke of it already."""
+        """Keep an aggregator's manifest, and read the brief reports that were waiting for it."""
         self.manifests[manifest.digest] = manifest
         if manifest.aggregator == self.plan.assignment[manifest.shard]:
             self._known.setdefault(manifest.shard, manifest.digest)
@@ -48,12 +48,12 @@ class OpenRound:
             self.take_brief(peer, self.unread[peer])
 
     def take(self, report: Report) -> None:
-        """Keep what a peer says it holds; its last word counts."""
+        """Keep a peer's report of what it holds; its latest one counts."""
         self.reports[report.peer] = report
         self.unread.pop(report.peer, None)
 
     def take_brief(self, peer: int, brief: BriefReport) -> None:
-        """Read a brief report, if the manifests that we have are those that its peer has; else keep it until then."""
+        """Read a brief report if we have the same manifests as its peer; otherwise keep it until we do."""
         self.unread[peer] = brief
         joint, held = self._held(brief.shards)
         if joint == brief.joint:
@@ -61,7 +61,7 @@ class OpenRound:
             self.take(Report(brief.plan, peer, held, *said))
 
     def _held(self, shards: tuple[int, ...]) -> tuple[str, dict[int, str]]:
-        """Return the joint digest of the manifests of these shards, and the one object that all who hold them share."""
+        """Return the joint digest of these shards' manifests, and the one mapping that all who hold them share."""
         if shards not in self._joint:
             if not all(shard in self._known for shard in shards):
                 return "", {}
@@ -73,20 +73,20 @@ class OpenRound:
         """Return what we still need from a peer to know what it holds."""
         if (brief := self.unread.get(peer)) is not None:
             lacking = tuple([shard for shard in brief.shards if shard not in self._known])
-            # With all manifests here, somebody signed two.
+            # We have every manifest and the digests still differ: somebody signed two.
             return Wanted(tuple([shard for shard in lacking if self._asks(shard, peer)]), full=not lacking)
         report = self.reports.get(peer)
         held = report.held if report is not None else {}
         return Wanted(tuple([shard for shard, digest in held.items() if digest not in self.manifests]))
 
     def _asks(self, shard: int, peer: int) -> bool:
-        """Whether to ask a peer for a manifest: its aggregator is about to bring it, so not all who report early."""
+        """Whether to ask a peer for a manifest: not all who report early, as its aggregator is about to bring it."""
         early = self._asked.setdefault(shard, {})
         number = len(early) + 1
         return early.setdefault(peer, number & (number - 1) == 0)  # the first, second, fourth, eighth …
 
     def done(self, here: Collection[int]) -> bool:
-        """Whether all who are here have everything, and we have every manifest that they speak of."""
+        """Whether everyone here has everything, and we have every manifest that they cite."""
         if len(self.reports) < len(here):  # asked with every report
             return False
         if not all(peer in self.reports and self.reports[peer].complete for peer in here):
@@ -95,25 +95,25 @@ class OpenRound:
         return wanted <= self.manifests.keys()
 
     def _distinct(self) -> Collection[dict[int, str]]:
-        """Return what was reported, each object once."""
+        """Return the reported mappings, each object once."""
         return {id(report.held): report.held for report in self.reports.values()}.values()
 
     @property
     def said(self) -> set[int]:
-        """Who has reported, whether we could read it already or not."""
+        """Peers that have reported, whether or not we could read the report yet."""
         return self.reports.keys() | self.unread.keys()
 
     def require_participants(self, contributors: tuple[int, ...], aggregator: int) -> None:
-        """Refuse an aggregator's word on who contributed, if it names anybody that this round does not ask."""
+        """Refuse an aggregator's list of contributors if it names anybody who is not a participant of this round."""
         if list(contributors) != sorted(set(contributors) & self.plan.participant_set):
             raise Refused(
                 Reason.MALFORMED, "contributors are not ascending participants", peer=aggregator, round=self.plan.round
             )
 
     def unreached(self) -> set[int]:
-        """Return the aggregators to whom more than half of the participants say that they did not get through.
+        """Return the aggregators that more than half of the participants say they could not reach.
 
-        Only members are asked, each for itself: what an aggregator says of itself, or of another, does not count.
+        Only members are asked, each for itself: what an aggregator says of itself or of another does not count.
         """
         said: dict[int, Report | BriefReport] = {**self.reports, **self.unread}
         asked = [said[member] for member in self.plan.participants if member in said]
@@ -121,7 +121,13 @@ class OpenRound:
         return {peer for peer in self.plan.aggregators if 2 * lacking[peer] > len(self.plan.participants)}
 
     def verdict(self, *, quorum: int, excluded: Mapping[int, Lie], max_share: float) -> Verdict:
-        """Return how the round ends if it ends now."""
+        """Return the verdict if the round ended now.
+
+        Args:
+            quorum: how many peers must hold a shard for it to be committed.
+            excluded: proven liars, whose shards are lost.
+            max_share: largest share of an update that standing in may bring one peer to.
+        """
         plan, held = self.plan, self._most_held()
         shards = tuple(
             self._shard(shard, held.get(shard, ("", 0)), quorum, excluded, max_share) for shard in range(plan.shards)
@@ -132,13 +138,13 @@ class OpenRound:
         return Verdict(*said_of, shards, late, *told)
 
     def _figures(self, shards: tuple[ShardVerdict, ...]) -> tuple[int, ...]:
-        """Return what members scored, as the manifest of the shard that it goes with says."""
+        """Return the members' figures, from the manifest of the shard that carries them."""
         return self.manifests[shards[SHARD].manifest].figures if shards[SHARD].committed else ()
 
     def _unmasked(self, shards: tuple[ShardVerdict, ...]) -> tuple[UnmaskedSum, ...]:
-        """Return what the unmaskers of lost shards say they gave out: an aggregator may know it, and keep it.
+        """Return what the unmaskers of lost shards say they gave out, which an aggregator may know and keep to itself.
 
-        Only of sets that an honest one answers for, so that a lie costs no more than a shard.
+        Only sets that an honest unmasker answers for are included, so that a lie costs no more than a shard.
         """
         lost = {entry.shard for entry in shards if not entry.committed}
         reports: dict[int, Report | BriefReport] = {**self.reports, **self.unread}
@@ -154,7 +160,7 @@ class OpenRound:
         return len(members) >= self.plan.least_contributors and set(members) <= set(self.plan.participants)
 
     def _most_held(self) -> dict[int, tuple[str, int]]:
-        """Return, for each shard, the manifest that most peers hold, and how many."""
+        """Return for each shard the manifest that most peers hold, and how many hold it."""
         most: dict[int, tuple[str, int]] = {}
         alike = Counter(id(report.held) for report in self.reports.values())  # simulated peers all report one object
         every: Counter[tuple[int, str]] = Counter()
@@ -188,7 +194,7 @@ class OpenRound:
     def _agreed_state(self) -> str:
         """Return the replica digest that more than half of the members reported, if they were asked for it.
 
-        A few that come first must not speak for all: who differs from this ends.
+        The first few to report must not speak for all: a peer that differs from this digest ends.
         """
         said = [*(report.state for report in self.reports.values()), *(brief.state for brief in self.unread.values())]
         digests = Counter(filter(None, said))

@@ -1,4 +1,4 @@
-"""One member's update in one round: how it is cut for its aggregators, and what is kept of it until the verdict."""
+"""One member's update in one round: cutting it for its aggregators, and what is kept of it until the verdict."""
 
 from __future__ import annotations
 
@@ -26,16 +26,22 @@ __all__ = ["OwnUpdate"]
 
 
 class OwnUpdate:
-    """Cuts a transformed update; `kept` is what the reference is settled by, `limited` what fixed point cut off."""
+    """Cuts a transformed update; `kept` is what settles the reference, `limited` what fixed point cut off."""
 
     def __init__(
         self, recipe: Recipe, plan: RoundPlan, peer: int, outgoing: Outgoing, scale: RingScale | None, pool: BufferPool
     ) -> None:
-        """`scale` is how values are written in this round, if in fixed point; copies come from `pool`."""
+        """Take over a transformed update.
+
+        Args:
+            outgoing: the update as the transforms left it.
+            scale: how values are written in this round, in fixed point; None for floats.
+            pool: where copies are allocated.
+        """
         self._recipe, self._plan, self._peer, self._pool = recipe, plan, peer, pool
         self._layout, self._scale = recipe.layout(plan.round), scale
         self.kept, self.limited = outgoing, steps.Limited()
-        self._code: Ring32 | None = None  # that it was sent in, if what is kept of it is not
+        self._code: Ring32 | None = None  # the code it was sent in, where what is kept is not in it
         self._sent_buffers: NDArray[Any] = np.empty(0, np.uint64)
 
     def cut(self, buffers: Vector, own: Seed) -> tuple[list[Part], list[NDArray[Any]]]:
@@ -67,13 +73,18 @@ class OwnUpdate:
         *,
         without: Collection[int],
     ) -> list[Upload]:
-        """Return a message for each shard, but those of `without`; none is masked yet.
+        """Return one unmasked message for each shard, except those in `without`.
 
-        `taken` is how many local steps the update took, `scores` what this member made of the round's model.
+        Args:
+            parts: the values of each shard.
+            buffers: the buffers of each shard.
+            taken: number of local steps behind the update.
+            scores: (sum, count) of this member's evaluation of the round's model, where members share that.
+            without: shards that must not be sent.
         """
         plan = self._plan
         header = (plan.run, plan.epoch, plan.round, plan.digest, plan.chain, self._peer)
-        hidden = self._recipe.unmaskers > 0  # then τ_k is nobody's business: what all take alike is told, or nothing
+        hidden = self._recipe.unmaskers > 0  # then τ_k stays private: only a number that all share is sent, or none
         told = (self._recipe.steps or 1.0) if hidden else taken
         sent = (part for part in parts if part.shard not in without)
         plain = [Upload(*header, part.shard, part, buffers[part.shard], told) for part in sent]
@@ -81,7 +92,7 @@ class OwnUpdate:
         return [replace(each, figures=figures.copy()) if each.shard == SHARD else each for each in plain]
 
     def uncovered(self, uploads: Sequence[Upload]) -> list[Upload]:
-        """Return messages of this round as they were before they were masked."""
+        """Return this round's messages as they were before masking."""
         layout, rest = self._layout, self._layout.buffers.split(self._sent_buffers)
         if self._code is None:
             parts = self.kept.packed.parts(layout.trainable)

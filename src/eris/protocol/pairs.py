@@ -1,8 +1,8 @@
-"""Who takes the pads off which shard, and who must work together to see a member's values.
+"""Who takes the pads off which shard, and who must collude to see a member's values.
 
-A shard is seen by whoever aggregates it, if contributions are plain. If they are masked, an aggregator sees a member's
-values only together with every unmasker of the shard: such a set of peers is a *coalition*, and everything that limits
-or counts what others see speaks of coalitions.
+Plain contributions are seen by whoever aggregates the shard. Of masked ones, an aggregator sees a member's values only
+together with every unmasker of the shard: such a set of peers is a *coalition*, and everything that limits or counts
+what others see is expressed in coalitions.
 """
 
 from __future__ import annotations
@@ -23,20 +23,24 @@ Coalition = frozenset[int]
 def choose_unmaskers(
     roster: Mapping[int, RosterEntry], owners: tuple[int, ...], count: int, able: Collection[int]
 ) -> tuple[int, ...]:
-    """Return the next `count` able peers after a shard's aggregator in the ring; those of other organisations first.
+    """Return the next `count` able peers after a shard's aggregator in the ring, other organisations first.
 
-    Peers that aggregate the shard themselves are never among them. Whoever cannot be dialled may be one: an unmasker
-    is asked over the link on which it waits for the shard.
+    Peers that aggregate the shard themselves are never chosen. A peer that cannot be dialled may be: an unmasker is
+    asked over the link on which it waits for the shard.
+
+    Args:
+        owners: who aggregates the shard.
+        able: peers that can take pads off.
     """
     home, theirs = owners[0], {roster[owner].organisation for owner in owners if owner in roster} - {""}
     ring = [*(peer for peer in sorted(roster) if peer > home), *(peer for peer in sorted(roster) if peer < home)]
     free = [peer for peer in ring if peer in able and peer not in owners]
-    ordered = sorted(free, key=lambda peer: roster[peer].organisation in theirs)  # stable: the ring decides otherwise
+    ordered = sorted(free, key=lambda peer: roster[peer].organisation in theirs)  # stable: otherwise the ring decides
     return tuple(ordered[:count])
 
 
 def check_pairs(plan: RoundPlan, recipe: Recipe) -> None:
-    """Refuse a plan in which an aggregator could take pads off itself, or with its own organisation needlessly."""
+    """Refuse a plan in which an aggregator could remove pads itself, or needlessly within its own organisation."""
     where: dict[str, Any] = {"round": plan.round}
     if len(plan.unmaskers) != recipe.unmaskers * plan.shards:
         what = f"{len(plan.unmaskers)} unmaskers for {plan.shards} shards, agreed were {recipe.unmaskers} each"
@@ -58,12 +62,12 @@ def check_pairs(plan: RoundPlan, recipe: Recipe) -> None:
 
 
 def coalitions(plan: RoundPlan) -> Mapping[Coalition, tuple[int, ...]]:
-    """Return the smallest sets of peers that see single members' values, each with the shards that it sees."""
+    """Return the smallest sets of peers that see single members' values, each with the shards it sees."""
     return plan.coalitions
 
 
 def share_of(plan: RoundPlan, recipe: Recipe, peers: Iterable[int]) -> float:
-    """Return which share of a member's update these peers see together under a plan."""
+    """Return the share of a member's update that these peers see together under a plan."""
     together, layout = frozenset(peers), recipe.layout(plan.round)
     seen = {shard for group, shards in coalitions(plan).items() if group <= together for shard in shards}
     return sum(layout.size(shard) for shard in seen) / max(layout.n, 1)

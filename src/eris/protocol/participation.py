@@ -9,7 +9,7 @@ from eris.seeds import Seed
 
 __all__ = ["ALARMS", "draw_participants", "is_alarm", "without_a_third"]
 
-ALARMS = 2  # rounds in a row with a sum that cannot be, after which a third of the participants sits out
+ALARMS = 2  # rounds in a row with an impossible sum, after which a third of the participants sits out
 
 
 def draw_participants(peers: Sequence[int], fraction: float, public: Seed, round: int) -> tuple[int, ...]:
@@ -28,18 +28,19 @@ def draw_participants(peers: Sequence[int], fraction: float, public: Seed, round
 
 
 def is_alarm(lost: Iterable[str]) -> bool:
-    """Whether one of these reasons to lose a shard may be the doing of a member that nobody can name.
+    """Whether one of these reasons for losing a shard may be the doing of a member that nobody can name.
 
-    A sum out of range has left the limit somewhere; pads that do not fit may have been put on wrongly, by anybody.
+    If a sum is out of range, some contribution exceeded the limit; if pads do not fit, anybody may have put them on
+    wrongly.
     """
     return not {Reason.OUT_OF_RANGE.value, Reason.WRONG_PADS.value}.isdisjoint(lost)
 
 
 def without_a_third(drawn: Sequence[int], turn: int) -> tuple[int, ...]:
-    """Return who is left when every third participant sits out, another third in every turn.
+    """Return who is left when every third participant sits out, a different third each turn.
 
-    A sum of whole numbers that no members within the limit can have does not say who left it. Whoever does so in every
-    round would stop the run; so it is found out by leaving people out, and the run goes on meanwhile.
+    A sum of whole numbers that no members within the limit can have does not show who exceeded it. A member that does
+    so in every round would stop the run; leaving people out in turn finds it, and the run goes on meanwhile.
 
     >>> [without_a_third(range(7), turn) for turn in range(4)]
     [(1, 2, 4, 5), (0, 2, 3, 5, 6), (0, 1, 3, 4, 6), (1, 2, 4, 5)]

@@ -1,4 +1,4 @@
-"""Who aggregates which shard while some are away."""
+"""Who aggregates which shard while some peers are away."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Placement:
     rules: Rules
     roster: Mapping[int, RosterEntry]
     round: int
-    moved: Mapping[int, int] = field(default_factory=dict)  # shard → places along the ring that it has moved on
-    had: Mapping[int, Collection[int]] = field(default_factory=dict)  # peer → shards that it was ever given
+    moved: Mapping[int, int] = field(default_factory=dict)  # shard → places by which it has moved along the ring
+    had: Mapping[int, Collection[int]] = field(default_factory=dict)  # peer → shards it was ever given
 
     def place(self, present: Collection[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return who aggregates each shard, and who does so again to be compared (nobody without replicas)."""
+        """Return each shard's aggregator, and its second one whose mean is compared (empty without replicas)."""
         homes = self._along(self.policy.assignment(self.round, self.rules.aggregators))
         seconds = self._along(self.policy.witnesses(self.round, self.rules.aggregators))
         layout, load = self.policy.layout(self.round), Counter[int]()
@@ -40,7 +40,7 @@ class Placement:
         return assignment, self._placed(seconds, present, load, assignment)
 
     def _along(self, homes: tuple[int, ...]) -> tuple[int, ...]:
-        """Move shards along the ring as often as they were lost for want of pads, past whoever has enough already."""
+        """Move shards along the ring as often as they were lost for want of pads, past peers that have enough."""
         ring, layout, load = sorted(set(self.rules.aggregators)), self.policy.layout(self.round), Counter[int]()
         limit, found = self.share * layout.n * (1 + _ROUNDING), list(homes)
         for shard in sorted(range(len(homes)), key=lambda shard: (self.moved.get(shard, 0) > 0, shard)):
@@ -59,12 +59,12 @@ class Placement:
     def _placed(
         self, homes: tuple[int, ...], present: Collection[int], load: Counter[int], taken: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """Give every shard to its home, or, while that is away, to the least loaded peer within the largest share.
+        """Give every shard to its home or, while that is away, to the least loaded peer within the largest share.
 
-        Nobody gets a shard that is `taken` by the same peer. Where no peer may have it, the shard stays with its absent
-        home and is lost until that returns. Members count what a peer saw in the whole run if the shards stay as they
-        are: so whoever had the shard before has it again, and nobody who would have seen too much, if there is another;
-        and of equals the next in the ring, so that all of them have room for one.
+        Nobody gets a shard that the same peer has in `taken`. Where no peer may have it, the shard stays with its
+        absent home and is lost until that peer returns. If the shards stay as they are, members count what a peer has
+        seen over the whole run: so a peer that had the shard before is preferred, then one that stays within the limit
+        of the run, and among equals the next in the ring, so that each of them keeps room for one.
         """
         layout, placed = self.policy.layout(self.round), list(homes)
         limit = self.share * layout.n * (1 + _ROUNDING)
@@ -87,7 +87,7 @@ class Placement:
         return tuple(placed)
 
     def _news(self, peer: int, shard: int, limit: float) -> tuple[bool, bool]:
-        """Return whether a shard would bring a peer above the limit of the run, and whether it is new to it at all."""
+        """Return whether a shard would bring a peer above the run's limit, and whether the peer never had it before."""
         if self.policy.schedule != "fixed":
             return False, False
         had, layout = set(self.had.get(peer, ())), self.policy.layout(self.round)

@@ -55,13 +55,13 @@ class Recipe:
     chain: Chain
     rule: Rule
     optimizer: ServerOptimizer
-    public: Seed  # the root everybody knows
+    public: Seed  # the root that everybody knows
     schedule: Schedule | None = None  # λ_t/λ of the server's step
     encoding: FixedPoint | None = None  # None: floats
-    unmaskers: int = 0  # of each shard; 0: contributions are not masked
-    figures: Figures | None = None  # what members share of their evaluations; None: nothing
-    noise: RingNoise | None = None  # on whole numbers; that on floats is part of the chain
-    steps: float = 0.0  # that every member takes in a round, where nobody tells; 0: each may take another number
+    unmaskers: int = 0  # per shard; 0: contributions are not masked
+    figures: Figures | None = None  # which evaluation figures members share; None: nothing
+    noise: RingNoise | None = None  # added to whole numbers; noise on floats is part of the chain
+    steps: float = 0.0  # local steps every member takes in a round; 0: each may take its own number, and tells it
 
     def __post_init__(self) -> None:
         if self.public.private:
@@ -86,15 +86,15 @@ class Recipe:
 
     @property
     def adds_noise(self) -> bool:
-        """Whether updates leave behind noise."""
+        """Whether updates leave a member with noise added."""
         return self.noise is not None or self.chain.adds_noise
 
     def describe(self) -> str:
-        """Return what happens to an update, in one line."""
+        """Describe in one line what happens to an update."""
         return self.chain.describe() if self.noise is None else f"{self.chain.describe()} → {self.noise!r}"
 
     def kept(self, round: int) -> KeptValues:
-        """Return what noise in fixed point is added to in a round."""
+        """Return the values that noise is added to in a round, in fixed point."""
         mask, n = self.shared_mask(round), self.spec.n_trainable
         factor = 1 + (self.compressor.omega(n) or 0.0)
         return KeptValues(n if mask is None else mask.size, factor, isinstance(self.chain.transforms[-1], Shift))
@@ -113,12 +113,12 @@ class Recipe:
 
     @property
     def words(self) -> Words:
-        """What values and buffers are written as."""
+        """The number types that values and buffers are written as."""
         return FLOATS if self.encoding is None else RINGS
 
     @property
     def code(self) -> Code:
-        """How the values of an upload are written; in fixed point every member has its own scale beside it."""
+        """How an upload's values are written; in fixed point every member has its own scale besides."""
         return self.compressor.code(self.spec.trainable_sizes) if self.encoding is None else Ring32()
 
     def published_sizes(self, round: int, shard: int) -> tuple[int, int]:
@@ -127,14 +127,14 @@ class Recipe:
         return int(layout.trainable.sizes[shard]) if support is None else support.size, int(layout.buffers.sizes[shard])
 
     def figure_words(self, round: int, shard: int = SHARD) -> int:
-        """Return how many words of a contribution say what its member scored: none for most shards, and most runs."""
+        """Return how many words of a contribution hold its member's scores: none for most shards and most runs."""
         if self.figures is None or shard != SHARD or not self.figures.due(round):
             return 0
         return self.figures.words
 
     @property
     def first_limit(self) -> float | None:
-        """R of the first round in fixed point."""
+        """R of the first round, in fixed point."""
         omega = self.compressor.omega(self.spec.n_trainable) or 0.0
         return None if self.encoding is None else self.encoding.first(omega)
 
@@ -144,7 +144,7 @@ class Recipe:
         return any(isinstance(t, Shift) and not t.shared_reference for t in self.chain.transforms)
 
     def scale(self, plan: RoundPlan, contributors: tuple[int, ...]) -> np.float32:
-        """Return the scalar c of a shard; a median needs none."""
+        """Return the scalar c of a shard; for a median it is 1."""
         return plan.scale(contributors) if self.rule.linear else np.float32(1.0)
 
     def optimizer_at(self, round: int) -> ServerOptimizer:
@@ -152,11 +152,11 @@ class Recipe:
         return self.optimizer if self.schedule is None else at_round(self.optimizer, self.schedule, round)
 
     def layout(self, round: int) -> Layout:
-        """Return the shards of a round."""
+        """Return how a round's shards are laid out."""
         return self._layout(self.policy.draw(round))
 
     def drawn(self, draw: int) -> Layout:
-        """Return the shards of a draw."""
+        """Return how the shards of one draw of the plan are laid out."""
         return self._layout(draw)
 
     @_kept
@@ -172,7 +172,7 @@ class Recipe:
         return self._cut_mask(round)[0]
 
     def on_shared_mask(self, round: int, shards: Mapping[int, NDArray[Any]]) -> tuple[Coordinates, NDArray[Any]] | None:
-        """Return the round's shared mask with the values of all published shards in its order, zero for those missing.
+        """Return the round's shared mask with all published shards' values in its order, zero where a shard is missing.
 
         None where there is no mask.
         """
@@ -197,18 +197,18 @@ class Recipe:
         return mask, [] if mask is None else plan.grouped(mask)
 
     def _mask(self, plan: ShardPlan, seed: Seed) -> Coordinates | None:
-        """Draw the mask of the whole vector, or join what is drawn for each shard on its own; None: no mask."""
+        """Draw the mask of the whole vector, or join the masks drawn for each shard; None without a mask."""
         if self.compressor.plan_invariant and isinstance(self.compressor, OneMask):
             return self.compressor.mask(plan.n, seed)
         drawn = [self.compressor.support(shard, plan, seed, b"") for shard in range(plan.shards)]
         supports = [support for support in drawn if support is not None]
         if not supports:
             return None
-        mask = np.sort(np.concatenate(supports), kind="stable")  # quick where few ascending runs follow each other
+        mask = np.sort(np.concatenate(supports), kind="stable")  # fast on a few ascending runs in a row
         mask.flags.writeable = False
         return mask
 
     @_kept
     def round_seed(self, round: int) -> Seed:
-        """Return the public seed of a round: shared masks."""
+        """Return the public seed of a round, from which shared masks are drawn."""
         return self.public.child("round", round)

@@ -1,7 +1,7 @@
-"""What every peer holds alike: model, optimizer state, public transform state. It moves only here.
+"""What every peer holds alike: model, optimizer state, public transform state. This is the only place that changes it.
 
-Where these vectors are too long for memory they lie in mapped files (the pool knows). They are therefore only ever
-walked through, a stretch at a time, and each stretch is let go of when it is done.
+Vectors too long for memory lie in mapped files (the pool decides). They are therefore only ever processed a stretch at
+a time, and each stretch is released when it is done.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Replica:
     public: State
     limit: Vector = field(default_factory=lambda: np.empty(0, np.float32))  # R of the next round, in fixed point
     best_round: Vector = field(default_factory=lambda: np.empty(0, np.float32))  # where members share figures
-    best: Vector = field(default_factory=lambda: np.empty(0, np.float32))  # the model of that round, if it is kept
+    best: Vector = field(default_factory=lambda: np.empty(0, np.float32))  # that round's model, if it is kept
 
     @classmethod
     def start(cls, recipe: Recipe, model: Vector | Iterable[Vector], *, pool: BufferPool | None = None) -> Replica:
@@ -75,22 +75,22 @@ class Replica:
 
     @property
     def chosen(self) -> Vector:
-        """The model that is the run's result: the last one, or the best."""
+        """The model that is the run's result: the last one or the best one."""
         return self.best if self.best.size and BestRound.of(self.best_round).round >= 0 else self.model
 
     @property
     def is_finite(self) -> bool:
-        """Whether the model is one: finite means may still overflow a step."""
+        """Whether the model is finite: finite means may still overflow a step."""
         return all(all_finite(self.model[place]) for place in stretches(self.model.size))
 
     @property
     def is_done(self) -> bool:
-        """Whether patience is over: for too many evaluations none was better."""
+        """Whether the run's patience is over: too many evaluations have passed without a better one."""
         figures = self.recipe.figures
         return figures is not None and 0 < figures.patience <= BestRound.of(self.best_round).since
 
     def choice(self) -> Choice | None:
-        """Return what was decided by the figures that members share; None where they share none."""
+        """Return what the members' shared figures decided; None where they share none."""
         figures = self.recipe.figures
         if figures is None:
             return None
@@ -98,7 +98,7 @@ class Replica:
         return Choice(figures.names[0], best.round, best.score, self.is_done, self.chosen is self.best)
 
     def judge(self, verdict: Verdict) -> None:
-        """Note how good the model was that a round began with, before the round's step; keep it if it is the best."""
+        """Note how good the model at the start of a round was, before its step; keep it if it is the best."""
         figures = self.recipe.figures
         if figures is None:
             return
@@ -109,7 +109,7 @@ class Replica:
             copy_over(self.model, self.best)
 
     def scale_in(self, plan: RoundPlan) -> RingScale | None:
-        """Return the same for a round whose plan is known: with noise R leaves room for the tail of its sum."""
+        """Return the scale for a round whose plan is known: with noise, R leaves room for the tail of its sum."""
         if self.scale is None or self.recipe.noise is None:
             return self.scale
         weights = [float(plan.weights[member]) for member in plan.participants]
@@ -133,7 +133,7 @@ class Replica:
             part, state = mean.stretch(place, values[:size]), (_on(place, self.public), _on(place, self.optimizer))
             moved = self.recipe.chain.incoming(part, state[0], out=direction[:size])
             frozen = _frozen(layout, mean.lost, place)
-            if self.limit.size:  # what was lost moves nothing, and counts for nothing
+            if self.limit.size:  # a lost shard moves nothing and does not count
                 kept = np.delete(moved, frozen) if frozen.size else moved
                 farthest = max(float(kept.max(initial=0)), -float(kept.min(initial=0)))  # no copy, as abs() makes
                 largest = max(largest, farthest / self.recipe.chain.direction_per_value)
@@ -145,7 +145,7 @@ class Replica:
             self._follow(largest, mean.contributors)
 
     def _follow(self, largest: float, members: int) -> None:
-        """Choose R of the next round by what moved the model in this one; where nothing came, it stays."""
+        """Choose R for the next round from what moved the model in this one; if nothing arrived, R stays."""
         if self.recipe.encoding is not None and self.recipe.first_limit is not None:
             self.limit[0] = self.recipe.encoding.next(largest, first=self.recipe.first_limit, members=members)
 
@@ -158,7 +158,7 @@ class Replica:
         return named | {name: value for name, value in rest.items() if value.size}
 
     def load(self, state: Mapping[str, Vector]) -> None:
-        """Take over every vector of a snapshot; nothing changes unless all of them fit."""
+        """Take over every vector of a snapshot; if any of them does not fit, change nothing."""
         mine = self.state()
         for name, value in mine.items():
             as_vector(state[name], value.size, what=name)
@@ -177,7 +177,7 @@ class Replica:
 
 
 def _nothing_judged(recipe: Recipe, pool: BufferPool) -> tuple[Vector, Vector]:
-    """Return the best round, and its model, before there is one; empty where nothing is judged or kept."""
+    """Return the best round and its model before there is one; empty where nothing is judged or kept."""
     figures = recipe.figures
     nothing = np.empty(0, np.float32)
     if figures is None:
@@ -186,7 +186,7 @@ def _nothing_judged(recipe: Recipe, pool: BufferPool) -> tuple[Vector, Vector]:
 
 
 def joined(blocks: Iterable[Vector], n: int, pool: BufferPool, *, what: str) -> Vector:
-    """Return blocks as one vector of n values, in memory or in a file."""
+    """Join blocks into one vector of `n` values, in memory or in a file."""
     vector, start = pool.zeros(n), 0
     for block in blocks:
         place, start = slice(start, start + block.size), start + block.size
@@ -199,20 +199,20 @@ def joined(blocks: Iterable[Vector], n: int, pool: BufferPool, *, what: str) -> 
 
 
 def initial_state(init: Callable[[int], State], n: int, pool: BufferPool) -> State:
-    """Return the state `init(n)`; where it lies in files, made by the stretch: no coordinate knows of another."""
+    """Return the state `init(n)`; where it lies in files, build it by stretches, as coordinates are independent."""
     if not pool.maps(4 * n):
         return init(n)
     state = {name: pool.zeros(n) for name in init(0)}
     for place in stretches(n):
         for name, values in init(place.stop - place.start).items():
-            if values.any():  # a new file is zeros already
+            if values.any():  # a new file holds zeros already
                 state[name][place] = values
                 release(state[name][place])
     return state
 
 
 def copy_over(source: Vector, target: Vector) -> None:
-    """Copy a vector that may lie in a file to another one."""
+    """Copy a vector, which may lie in a file, over another one."""
     for place in stretches(target.size):
         np.copyto(target[place], source[place])
         release(source[place])
@@ -224,7 +224,7 @@ def _on(place: slice, state: State) -> State:
 
 
 def _frozen(layout: Layout, lost: tuple[int, ...], place: slice) -> Coordinates:
-    """Return which coordinates of a stretch lie in lost shards, ascending, counted from where the stretch begins."""
+    """Return which coordinates of a stretch lie in lost shards, ascending and relative to its start."""
     if not lost:
         return _NONE
     owners = layout.trainable.owners_of(np.arange(place.start, place.stop, dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Who is a member, under which key and with which weight: agreed once, cited by digest, then told as differences.
+"""Who is a member, under which key and with which weight: agreed once, cited by digest, then sent as differences.
 
 >>> first = Roster([RosterEntry(0, "ada", 2.0), RosterEntry(1, "bob", 1.0)])
 >>> later = Roster([first[0], RosterEntry(2, "cyd", 1.0)])
@@ -53,10 +53,10 @@ __all__ = [
     "roster_weights",
 ]
 
-ROSTER_PURPOSE, LEAVE_PURPOSE = "roster", "leave"  # what a signature is for stands in what is signed
+ROSTER_PURPOSE, LEAVE_PURPOSE = "roster", "leave"  # part of what is signed
 
 _HEAVIEST = 2.0**53
-_LONGEST = 1 << 28  # bytes of a roster
+_LONGEST = 1 << 28  # bytes of an encoded roster
 LONGEST_NAME = 64  # characters; a certificate has room for 63
 Name = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
 
@@ -64,13 +64,13 @@ Name = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
 @document(18)
 @dataclass(frozen=True, slots=True)
 class RosterClaim:
-    """What a member signs of its entry: nobody else says how much it weighs and whom it belongs to."""
+    """What a member signs about its own entry: nobody else says how much it weighs or which organisation it is in."""
 
     federation: Digest  # of the file that all peers share
     name: Name
     weight: Real
     organisation: Name
-    counter: Number  # seconds since 1970 when it was signed: a later one replaces it
+    counter: Number  # seconds since 1970 at signing: a later claim replaces it
 
 
 @document(19)
@@ -80,16 +80,16 @@ class LeaveClaim:
 
     federation: Name  # as certificates have it
     name: Name
-    counter: Number  # seconds since 1970: a later entry of the same member counts again
+    counter: Number  # seconds since 1970: a later entry of this member counts again
 
 
 @dataclass(frozen=True, slots=True)
 class SignedLeave:
-    """That a member left, for whoever misses it on the roster."""
+    """Proof that a member left, for peers that miss it on the roster."""
 
     claim: LeaveClaim
     signature: Signature
-    certificate: Binary = field(repr=False)  # of the member, DER
+    certificate: Binary = field(repr=False)  # the member's, DER
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +102,15 @@ class RosterEntry:
     fingerprint: Digest = ""
     organisation: Name = ""
     can_aggregate: bool = True
-    counter: Number = 0  # of the claim that its member signed
-    signature: Signature = ""  # of its member, on its claim
+    counter: Number = 0  # of the claim that the member signed
+    signature: Signature = ""  # the member's, on its claim
 
     def claim(self, federation: str) -> RosterClaim:
-        """Return what its member signs of it, in the federation whose file has this digest."""
+        """Return what the entry's member signs, in the federation whose file has this digest."""
         return RosterClaim(federation, self.name, self.weight, self.organisation, self.counter)
 
     def says_the_same(self, other: RosterEntry | None) -> bool:
-        """Whether another entry differs in nothing but when it was signed."""
+        """Whether another entry differs only in when it was signed."""
         return other is not None and replace(other, counter=self.counter, signature=self.signature) == self
 
     def __post_init__(self) -> None:
@@ -133,25 +133,25 @@ class WholeRoster:
     entries: Entries
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "entries", Roster(self.entries))  # ascending, or refused where it is read
+        object.__setattr__(self, "entries", Roster(self.entries))  # sorted ascending, or refused on reading
 
 
 @document(2)
 @dataclass(frozen=True, slots=True)
 class RosterChange:
-    """What makes one roster of another."""
+    """The difference that turns one roster into another."""
 
     base: Digest
     result: Digest
     removed: Peers
-    entries: Entries  # new ones, and those that are other than before
+    entries: Entries  # new and changed ones
 
 
 class Roster(tuple[RosterEntry, ...]):
-    """The members in ascending order of their numbers, with what follows from them worked out once."""
+    """The members in ascending order of their numbers; what follows from them is worked out once."""
 
     def __new__(cls, entries: Iterable[RosterEntry] = ()) -> Roster:
-        """Return the roster of these entries: the same object, if they are one already."""
+        """Return the roster of these entries; a roster is returned as it is."""
         if isinstance(entries, Roster):
             return entries
         made = super().__new__(cls, entries)
@@ -162,12 +162,12 @@ class Roster(tuple[RosterEntry, ...]):
 
     @cached_property
     def encoded(self) -> bytes:
-        """All entries, as they travel; a simulation's, which do not, may be more than anybody would accept."""
+        """All entries as they travel; in a simulation, where they do not, they may be more than anybody accepts."""
         return encode(WholeRoster(self), longest=_LONGEST)
 
     @cached_property
     def digest(self) -> str:
-        """What plans cite."""
+        """The digest by which plans cite the roster."""
         return digest_of(self.encoded)
 
     @cached_property
@@ -183,19 +183,19 @@ class Roster(tuple[RosterEntry, ...]):
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview) -> Roster:
-        """Read a roster that came from outside."""
+        """Decode a roster that came from outside."""
         roster: Roster = decode(WholeRoster, data).entries
         return roster
 
     def change_to(self, later: Roster) -> RosterChange:
-        """Return the difference, which is all that a peer that has this one must hear."""
+        """Return the difference to a later roster: all that a peer with this one needs to hear."""
         known = {entry.peer: entry for entry in self}
         removed = tuple(entry.peer for entry in self if entry.peer not in later.peers)
         other = tuple(entry for entry in later if known.get(entry.peer) != entry)
         return RosterChange(self.digest, later.digest, removed, other)
 
     def changed(self, change: RosterChange) -> Roster:
-        """Return the roster after a difference; refuse one that is not of this roster, or leads elsewhere."""
+        """Return the roster after a change; refuse one that is not of this roster, or leads elsewhere."""
         if change.base != self.digest:
             raise Refused(Reason.WRONG_DIGEST, "the difference is from a roster that this peer does not have")
         entries = {entry.peer: entry for entry in self if entry.peer not in change.removed}
@@ -229,5 +229,5 @@ Cited = Annotated[tuple[RosterEntry, ...], Spelling(Annotated[bytes, msgspec.Met
 
 
 def cited(find: Callable[[str], Roster]) -> Callable[[bytes], Roster]:
-    """Return the way from a citation to the roster; `find` gets the digest, and raises what it must."""
+    """Return the function from a citation to its roster; `find` takes the digest, and raises if it does not know it."""
     return lambda digest: find(digest.hex())

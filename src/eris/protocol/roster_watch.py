@@ -1,8 +1,8 @@
-"""Whether a roster is what its members said: a coordinator lists them, and can neither speak for them nor drop them.
+"""Checks that a roster is what its members said: a coordinator lists members, but can neither speak for nor drop them.
 
-A member signs its own entry. Nobody is taken off a roster but by its own signed leave, by the CA (its certificate was
-withdrawn or has expired), or by proof that it lied. So nobody's weight can be shifted, and the draw of participants
-cannot be steered by dropping people until it falls right.
+A member signs its own entry. Nobody is taken off a roster except by its own signed leave, by the CA (its certificate
+was withdrawn or has expired), or by proof that it lied. So nobody's weight can be shifted, and the draw of participants
+cannot be steered by dropping people until it comes out right.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ __all__ = ["EntryCheck", "RosterWatch"]
 
 
 class EntryCheck(Enum):
-    """What comes of holding an entry against its member's certificate."""
+    """The result of checking an entry against its member's certificate."""
 
     GOOD = "good"
     FORGED = "forged"
-    UNKNOWN = "unknown"  # the certificate is not at hand: a member that was gone before we asked for it
+    UNKNOWN = "unknown"  # the certificate is not at hand: the member was gone before we asked for it
 
 
 class RosterWatch:
     """Follows the rosters of one run, plan by plan.
 
-    `check` looks at an entry, `gone` says whether the CA wants a member gone, `leaves` asks the coordinator for what
-    members signed when they left, and `is_leave` checks such a signature.
+    Args:
+        check: checks an entry against its member's certificate.
+        gone: says whether the CA wants a member gone.
+        leaves: asks the coordinator for the leaves that members signed.
+        is_leave: checks the signature of such a leave.
     """
 
     def __init__(
@@ -41,11 +44,11 @@ class RosterWatch:
     ) -> None:
         self._check, self._gone, self._leaves, self._is_leave = check, gone, leaves, is_leave
         self._last = Roster()
-        self._unknown: set[int] = set()  # members of it whose entries could not be checked yet
-        self._counters: dict[int, int] = {}  # of the newest entry of each member
+        self._unknown: set[int] = set()  # members of the last roster whose entries could not be checked yet
+        self._counters: dict[int, int] = {}  # peer → counter of its newest entry
 
     def follow(self, plan: RoundPlan) -> None:
-        """Check the roster of the next plan, or refuse it; who is not known yet is looked at again with the next."""
+        """Check the roster of the next plan, or refuse it; unknown entries are checked again with the next."""
         roster = Roster(plan.roster)
         if roster.digest == self._last.digest and not self._unknown:
             return
@@ -57,7 +60,7 @@ class RosterWatch:
         self._counters |= {entry.peer: entry.counter for entry in roster}
 
     def _is_own(self, entry: RosterEntry, plan: RoundPlan) -> bool:
-        """Whether a member is known to have signed its entry; refuse one that it did not sign, or has replaced."""
+        """Whether a member is known to have signed its entry; refuse one that it did not sign or has since replaced."""
         if entry.counter < self._counters.get(entry.peer, 0):
             raise _violation(plan, f"has an entry of {entry.name} that it has replaced since")
         found = self._check(entry)

@@ -1,7 +1,7 @@
-"""What the committed shards of a round say together, read one stretch of the vector after another.
+"""The mean that a round's committed shards form together, computed one stretch of the vector at a time.
 
-Every peer forms it. To form it whole would take a vector of zeros, a pass to fill it and two more to use it; a stretch
-is filled, corrected and applied while it lies in the cache.
+Every peer forms it. Doing so all at once would take a vector of zeros, a pass to fill it and two more to use it; a
+stretch is filled, corrected and applied while it lies in the cache.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["RoundMean"]
 class RoundMean:
     """v̄ of the committed shards, with the scalars c and τ_eff of each; where a shard was lost, v̄ is zero.
 
-    In fixed point shards hold whole numbers, which `scale` turns into values, stretch by stretch.
+    In fixed point, shards hold whole numbers, which `scale` turns into values, stretch by stretch.
     """
 
     def __init__(self, shards: Sequence[Published], round: int, recipe: Recipe, scale: RingScale | None = None) -> None:
@@ -38,7 +38,7 @@ class RoundMean:
         self.lost = tuple(shard for shard in range(self._plan.shards) if shard not in self._values)
 
     def stretch(self, place: slice, out: Vector) -> MeanStretch:
-        """Return the mean on a stretch of the coordinates, its values in `out`; a support counts from the beginning."""
+        """Return the mean on a stretch, its values written to `out`; support positions count from its start."""
         c, steps = self._c.on(place), self._steps.on(place)
         if self._kept is None:
             self._reassemble(place, out.view(self._plain))
@@ -54,7 +54,7 @@ class RoundMean:
 
     @property
     def _plain(self) -> type[np.float32] | type[np.uint32]:
-        """What published values are written as."""
+        """The number type of published values."""
         return np.float32 if self._scale is None else np.uint32
 
     def _decode(self, stretch: Vector) -> None:
@@ -72,7 +72,7 @@ class RoundMean:
 
 
 class _PerShard:
-    """A number for each shard: a scalar while all agree (the usual case), else a vector over the coordinates."""
+    """A number per shard: a scalar while all agree (the usual case), otherwise a vector over the coordinates."""
 
     def __init__(self, plan: ShardPlan, numbers: Mapping[int, float]) -> None:
         self._plan, self._all = plan, np.ones(plan.shards, np.float32)

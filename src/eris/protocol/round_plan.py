@@ -1,7 +1,7 @@
-"""What a round will be: who takes part with which weight, who aggregates what, under which seed and deadlines.
+"""The plan of a round: who takes part with which weight, who aggregates what, under which seed and deadlines.
 
-The plan has a digest; every data message carries it. A message made for another plan is refused. On the wire a plan
-cites its roster by digest: whoever reads it knows the roster already, or asks for it.
+The plan has a digest, which every data message carries; a message made for another plan is refused. On the wire a plan
+cites its roster by digest: its reader knows the roster already, or asks for it.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from eris.wire.schema import MOST_PEERS, Digest, Number, Numbers, Peers, Real, T
 
 __all__ = ["Deadlines", "Normalisation", "RoundPlan"]
 
-# How the mean treats members that are missing from a shard: c = 1/W_P, c = 1/q, or c = 1 (methods: B.4 and H).
+# How the mean treats members missing from a shard: c = 1/W_P, c = 1/q, or c = 1 (methods: B.4 and H).
 Normalisation = Literal["contributors", "participation", "none"]
-MaskKeys = Annotated[tuple[Digest, ...], msgspec.Meta(max_length=MOST_PEERS)]  # 32 bytes each, as a digest has
+MaskKeys = Annotated[tuple[Digest, ...], msgspec.Meta(max_length=MOST_PEERS)]  # 32 bytes each, as long as a digest
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
     """Durations in seconds from the start of the round."""
 
-    contribute: Real = 60.0  # an aggregator cuts its shard
-    report: Real = 90.0  # the coordinator writes the verdict
-    unmask: Real = 0.0  # an aggregator gives a masked shard up that was not unmasked; 0: half-way between the two
+    contribute: Real = 60.0  # when an aggregator cuts its shard
+    report: Real = 90.0  # when the coordinator writes the verdict
+    unmask: Real = 0.0  # when an aggregator gives up a shard still masked; 0: half-way between the two
 
     @property
     def unmasked(self) -> float:
@@ -48,7 +48,7 @@ class RoundPlan:
     run: Text
     epoch: Number  # rises at every start of the coordinator
     round: Number
-    chain: Digest  # digest of the last verdict: whoever lags behind notices
+    chain: Digest  # digest of the last verdict, so that a peer that lags behind notices
     spec: Digest  # digest of the model spec
     roster: Cited  # ascending peer id
     participants: Peers  # who trains in this round, ascending
@@ -62,11 +62,11 @@ class RoundPlan:
     min_contributors: Number = 3
     checkpoint: bool = False
     attest: bool = (
-        False  # somebody came back: all say what they hold, as at checkpoints, so that it knows it has the same
+        False  # somebody came back: all report their state, as at checkpoints, for it to compare with its own
     )
     deadlines: Deadlines = Deadlines()
-    unmaskers: Numbers = ()  # of shard 0, of shard 1, …: as many for each; empty where nothing is masked
-    mask_keys: MaskKeys = ()  # X25519, of everybody on the roster in its order; empty for who has shown none
+    unmaskers: Numbers = ()  # of shard 0, then of shard 1, …, equally many each; empty: nothing is masked
+    mask_keys: MaskKeys = ()  # X25519 keys in roster order, empty for a peer that has shown none
 
     def __post_init__(self) -> None:
         roster = Roster(self.roster)
@@ -87,7 +87,7 @@ class RoundPlan:
 
     @cached_property
     def encoded(self) -> bytes:
-        """All of it, as it travels."""
+        """The whole plan as it travels."""
         return encode(self)
 
     @cached_property
@@ -97,7 +97,7 @@ class RoundPlan:
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview, roster: Callable[[str], Roster]) -> RoundPlan:
-        """Read a plan that came from outside; `roster` returns the one with a digest, or raises what it must."""
+        """Decode a plan that came from outside; `roster` returns the roster with a given digest, or raises."""
         plan: RoundPlan = decode(cls, data, roster=cited(roster))
         return plan
 
@@ -113,16 +113,16 @@ class RoundPlan:
 
     @property
     def least_contributors(self) -> int:
-        """How many members a shard must have to be published; nobody at all is never enough.
+        """How many contributors a shard needs to be published; at least one in any case.
 
-        Of a masked one two thirds of the participants: an aggregator chooses whose sum is unmasked, and with friends
-        among them a smaller set would leave few whose values hide each other.
+        A masked shard needs two thirds of the participants: an aggregator chooses whose sum is unmasked, and with
+        friends among them a smaller set would leave too few values to hide each other.
         """
         return self.least_masked if self.unmaskers else max(self.min_contributors, 1)
 
     @property
     def least_masked(self) -> int:
-        """How many members the smallest sum has that an unmasker takes pads off."""
+        """The smallest number of members in a sum that an unmasker takes pads off."""
         return max(self.min_contributors, math.ceil(2 * len(self.participants) / 3))
 
     @cached_property
@@ -162,7 +162,7 @@ class RoundPlan:
 
     @cached_property
     def coalitions(self) -> dict[frozenset[int], tuple[int, ...]]:
-        """The smallest sets of peers that see single members' values, each with the shards that it sees."""
+        """The smallest sets of peers that see single members' values, each with the shards it sees."""
         seen: dict[frozenset[int], tuple[int, ...]] = {}
         for shard in range(self.shards):
             for owner in self.aggregators_of(shard):
@@ -172,7 +172,7 @@ class RoundPlan:
 
     @cached_property
     def keys(self) -> dict[int, bytes]:
-        """Mask keys of all who have shown one."""
+        """The mask keys of all peers that have shown one."""
         pairs = zip(self.roster, self.mask_keys, strict=False)
         return {entry.peer: bytes.fromhex(key) for entry, key in pairs if key}
 
@@ -187,7 +187,7 @@ class RoundPlan:
             return np.float32(1.0)
         if self.normalisation == "participation":
             return np.float32(1.0 / self.participation)
-        if (known := self._scales.get(contributors)) is not None:  # most shards have the same ones
+        if (known := self._scales.get(contributors)) is not None:  # most shards have the same contributors
             return known
         total = math.fsum(float(self.weights[peer]) for peer in contributors)
         return self._scales.setdefault(contributors, np.float32(1.0 / total) if total > 0 else np.float32(1.0))

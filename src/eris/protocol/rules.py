@@ -1,4 +1,4 @@
-"""What the coordinator of a run holds its rounds to."""
+"""The rules that the coordinator of a run holds its rounds to."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["Rules"]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the coordinator holds rounds to."""
+    """How the coordinator runs rounds: who aggregates, how many must hold a shard, and when to give up on a peer."""
 
     run: str
     aggregators: tuple[int, ...]  # home of each shard, before rotation and replacement
     participation: float = 1.0
     normalisation: Normalisation = "contributors"
     min_contributors: int = 3
-    quorum: int = 0  # peers that must hold a shard; 0: more than half of the roster
-    majority: int = 0  # listed peers that must be here, and report: another coordinator then has fewer; 0: any
-    max_share: float | None = 1.0  # largest share of an update a replacement may bring one peer to; None: the usual
+    quorum: int = 0  # peers that must hold a shard for it to be committed; 0: more than half of the roster
+    majority: int = 0  # listed peers that must be here and report, so that no other coordinator has as many; 0: any
+    max_share: float | None = 1.0  # largest share of an update that standing in may bring a peer to; None: the usual
     checkpoint_every: int = 0  # rounds; 0: never
-    unreached_rounds: int = 0  # in a row, after which an aggregator whom few can dial gets no shard; 0: never
+    unreached_rounds: int = 0  # in a row, after which an aggregator that few can dial gets no shard; 0: never
     deadlines: Deadlines = field(default_factory=Deadlines)
 
     def __post_init__(self) -> None:

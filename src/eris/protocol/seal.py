@@ -1,8 +1,8 @@
-"""What the coordinator signs: which plan a round has, and which verdict.
+"""The coordinator's signature on which plan, and which verdict, a round has.
 
-A seal stands beside a plan or a verdict and names it by digest. It is short, so whoever was refused can be shown it.
-A coordinator that tells two stories has signed both: two seals that contradict each other are the proof, and whoever
-has the CA's certificate can check it, without us.
+A seal accompanies a plan or a verdict and names it by digest. It is short, so it can be shown to a peer that was
+refused. A coordinator that tells two stories has signed both: two contradictory seals are the proof, and anyone with
+the CA's certificate can check it without us.
 
 >>> first, second = Seal("run", 0, 3, "aa" * 32), Seal("run", 0, 3, "bb" * 32)
 >>> first.contradicts(second), first.contradicts(Seal("run", 1, 3, "bb" * 32, supersedes=first.name))
@@ -20,12 +20,12 @@ from eris.wire.schema import Binary, Digest, Number, Signature, Text, document, 
 
 __all__ = ["SEAL_PURPOSE", "CertifiedSeal", "Contradiction", "EpochBegun", "PlanName", "Seal"]
 
-SEAL_PURPOSE = "seal"  # what a signature is for stands in what is signed
+SEAL_PURPOSE = "seal"  # part of what is signed
 
 
 @dataclass(frozen=True, slots=True)
 class PlanName:
-    """Which plan: when it was in force, and its digest."""
+    """Identifies a plan: its epoch and round, and its digest."""
 
     epoch: Number
     round: Number
@@ -40,7 +40,7 @@ class PlanName:
 @document(15)
 @dataclass(frozen=True, slots=True)
 class EpochBegun:
-    """A new epoch follows the last plan of the ones before; kept before the first plan of it is signed."""
+    """A new epoch follows the last plan of earlier epochs; journalled before its first plan is signed."""
 
     epoch: Number
     supersedes: PlanName
@@ -49,35 +49,35 @@ class EpochBegun:
 @document(16)
 @dataclass(frozen=True)
 class Seal:
-    """The coordinator's word on a round: its plan and, once there is one, its verdict."""
+    """The coordinator's word on a round: its plan and, once it exists, its verdict."""
 
     run: Text
     epoch: Number
     round: Number
     plan: Digest
     verdict: Digest = ""  # empty in a plan's seal
-    supersedes: PlanName | None = None  # the last plan of all epochs before; the same in every seal of an epoch
+    supersedes: PlanName | None = None  # last plan of all earlier epochs; the same in every seal of an epoch
     signature: Signature = ""
 
     @classmethod
     def of(cls, document: RoundPlan | Verdict, supersedes: PlanName | None = None) -> Seal:
-        """Return what is to be signed of a plan or a verdict."""
+        """Return the seal to be signed for a plan or a verdict."""
         if isinstance(document, RoundPlan):
             return cls(document.run, document.epoch, document.round, document.digest, supersedes=supersedes)
         return cls(document.run, document.epoch, document.round, document.plan, document.digest, supersedes)
 
     def is_of(self, document: RoundPlan | Verdict) -> bool:
-        """Whether this is what is signed of a plan or a verdict."""
+        """Whether this is the seal of a plan or a verdict."""
         return replace(self, signature="") == Seal.of(document, self.supersedes)
 
     @property
     def name(self) -> PlanName:
-        """Which plan it speaks of."""
+        """The plan it is about."""
         return PlanName(self.epoch, self.round, self.plan)
 
     @property
     def when(self) -> tuple[int, int]:
-        """Epoch and round of it."""
+        """Epoch and round of that plan."""
         return self.epoch, self.round
 
     @cached_property
@@ -86,10 +86,10 @@ class Seal:
         return encode(replace(self, signature=""))
 
     def contradicts(self, other: Seal) -> bool:
-        """Whether no honest coordinator signs both.
+        """Whether no honest coordinator would sign both.
 
-        A round has one plan in an epoch, a plan one verdict, and an epoch goes on from one plan. What is signed is on
-        disk before, so neither a crash nor a restart makes an honest one sign twice.
+        A round has one plan in an epoch, a plan has one verdict, and an epoch follows one plan. What is signed is on
+        disk first, so neither a crash nor a restart makes an honest coordinator sign twice.
         """
         if self.run != other.run:
             return False
@@ -106,7 +106,7 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class CertifiedSeal:
-    """A seal with the certificate (DER) of the coordinator that signed it: all that a stranger needs to check it."""
+    """A seal with its coordinator's certificate (DER): all that a stranger needs to check it."""
 
     seal: Seal
     certificate: Binary = field(repr=False)
@@ -115,7 +115,7 @@ class CertifiedSeal:
 @document(17)
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """Two seals of a coordinator that no honest one signs both: proof of foul play."""
+    """Two seals of one coordinator that no honest one would both sign: proof of foul play."""
 
     first: CertifiedSeal
     second: CertifiedSeal

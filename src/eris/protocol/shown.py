@@ -1,16 +1,17 @@
-"""What a member has let go of its updates: which peer has which coordinates.
+"""What a member has revealed of its updates: which peer has which coordinates.
 
-Where the shards stay as they are for the run, so does who may see them: one count goes over all of it, the union of
-what each peer was ever sent. The same peer and coordinates again cost nothing; what would bring a peer above the
-member's limit is not sent.
+Where the shards stay fixed for the run, so does who may see them: a single count covers the whole run, the union of
+what each peer was ever sent. The same coordinates to the same peer again cost nothing; what would bring a peer above
+the member's limit is not sent.
 
-Where shards are drawn again or go round, a peer sees other coordinates from round to round, as was agreed. What it must
-not do is collect *one* update piece by piece: a round that is lost, or planned again, leaves the model where it was,
-and the member's update from it is the same. There a count goes over all updates from one state, and from those after it
-until at least half of all coordinates were committed: a step on a few of them, a single bit perhaps, makes another
-state but hardly another update. A snapshot begins no new count, for nobody knows how far it is from what we had.
+Where shards are redrawn or rotate, a peer sees other coordinates from round to round, as was agreed. What it must not
+do is collect *one* update piece by piece: a round that is lost, or planned again, leaves the model where it was, and
+the member's update from it is the same. So there a count covers all updates from one state, and from the states after
+it until at least half of all coordinates were committed: a step on a few of them, a single bit perhaps, makes another
+state but hardly another update. A snapshot begins no new count, for nobody knows how far it is from the model we had.
 
-It is written down before it is sent. A file that was torn while the last line was written has sent nothing of it.
+Everything is recorded before it is sent. If the file was torn while its last line was written, nothing of that line was
+sent.
 """
 
 from __future__ import annotations
@@ -38,42 +39,42 @@ SHOWN, RELEASED = "shown.jsonl", "released.jsonl"  # in a peer's folder
 
 Parts = set[tuple[int, int]]  # draw of the shard plan, and shard
 _ROUNDING = 1e-9
-_ENOUGH = 0.5  # of all coordinates: so much must be committed before what was shown counts anew
-_RUN = "run"  # the one count where shards stay as they are
+_ENOUGH = 0.5  # share of all coordinates that must be committed before a new count begins
+_RUN = "run"  # the only count where shards stay fixed
 
 
 class Shown:
-    """What each peer holds, for each count; kept in a file, if there is one."""
+    """What each peer holds, for each count; kept in a file if there is one."""
 
     def __init__(self, recipe: Recipe, path: Path | None = None) -> None:
         self._recipe, self._path = recipe, path
         self._counts: dict[str, dict[Coalition, Parts]] = {}
-        self._of: dict[str, str] = {}  # state → the count it belongs to, named by its first state
-        self._last = ""  # count that was written last: most rounds show the same to the same
+        self._of: dict[str, str] = {}  # state → its count, named by the count's first state
+        self._last = ""  # the count written last: most rounds show the same to the same peers
         self._moved: Parts = set()  # what was committed since
         if path is not None and path.exists():
             self._read(path)
 
     @property
     def by_state(self) -> bool:
-        """Whether there is more than one count in a run, so that somebody has to say which state this is."""
+        """Whether a run has more than one count, so that callers must say which state they mean."""
         return self._recipe.policy.schedule != "fixed"
 
     def share(self, state: str, peers: Iterable[int]) -> float:
-        """Return which share of the model these peers hold together, as it is counted for a state."""
+        """Return the share of the model that these peers hold together, in the count of a state."""
         return self._share(_together(self._counts.get(self._count(state), {}), frozenset(peers)))
 
     def committed(self, draw: int, shards: Iterable[int]) -> None:
-        """Hear on which shards the model has moved."""
+        """Note on which shards the model has moved."""
         if self.by_state:
             self._moved |= {(draw, shard) for shard in shards}
 
     def jumped(self) -> None:
-        """Hear that the model is one that somebody else gave us: how far it moved is not known."""
+        """Note that the model now comes from somebody else: how far it moved is not known."""
         self._moved = set()
 
     def _count(self, state: str) -> str:
-        """Return the count that a state belongs to: one that it had before, the last one, or one of its own."""
+        """Return the count that a state belongs to: the one it had before, the last one, or a new one."""
         if not self.by_state:
             return _RUN
         if (known := self._of.get(state)) is not None:
@@ -87,10 +88,13 @@ class Shown:
         wanted: Mapping[Coalition, Iterable[int]],
         limits: Iterable[tuple[frozenset[int], float]],
     ) -> set[tuple[int, Coalition]]:
-        """Note what may go to whom, and return it as (shard, who); what would pass a limit is left out.
+        """Record what may go to whom, and return it as (shard, who) pairs; what would pass a limit is left out.
 
-        Who sees something is one peer, or those that must work together to see what is masked. `limits` are groups of
-        peers, such as one of these or an organisation's, and the share they may hold together.
+        Args:
+            state: what the update is trained from.
+            draw: the draw of the shard plan in force.
+            wanted: the shards to be shown to each observer: one peer, or those that must collude to see masked values.
+            limits: groups of peers (an observer, or an organisation) and the share that each may hold together.
         """
         count = self._count(state)
         held: dict[Coalition, Parts] = defaultdict(set, self._counts.get(count, {}))
@@ -114,7 +118,7 @@ class Shown:
             draws[draw].append(shard)
         if len(draws) <= 1:
             return sum(self._size(draw, shards) for draw, shards in draws.items()) / max(self._n, 1)
-        seen = np.zeros(self._n, np.bool_)  # another draw cuts elsewhere: the union is that of coordinates
+        seen = np.zeros(self._n, np.bool_)  # another draw cuts elsewhere, so the union is over coordinates
         for draw, shards in draws.items():
             layout = self._layout(draw)
             for shard in shards:
@@ -168,11 +172,11 @@ class Shown:
                 state = str(line["state"])
                 self._keep(state, str(line.get("of", state)), held)
             except (ValueError, KeyError, TypeError, AttributeError):
-                continue  # torn: what it would have said was not sent
+                continue  # torn: what it would have recorded was not sent
 
 
 def _together(held: Mapping[Coalition, Parts], group: frozenset[int]) -> Parts:
-    """Return what peers hold together."""
+    """Return what these peers hold together."""
     return set().union(*(parts for who, parts in held.items() if who <= group))
 
 
@@ -185,15 +189,15 @@ def _read_who(text: str) -> Coalition:
 
 
 class Releases:
-    """Which noisy updates this member has let go: what its ε is counted by. Kept in a file, if there is one.
+    """Which noisy updates this member has released, by which its ε is counted; kept in a file if there is one.
 
-    The same bytes again, under another plan of a round, are no other release; another update is one.
+    The same bytes again, under another plan of a round, are not a second release; a different update is.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self._path, self._sent = path, set[tuple[int, str]]()
         for text in path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else ():
-            with contextlib.suppress(ValueError, KeyError, TypeError):  # torn: it was not sent
+            with contextlib.suppress(ValueError, KeyError, TypeError):  # torn: the update was not sent
                 line = json.loads(text)
                 self._sent.add((int(line["round"]), str(line["update"])))
 
@@ -211,7 +215,7 @@ class Releases:
 
 
 def append_first(path: Path, line: dict[str, object], *, what: str, fix: str) -> None:
-    """Write a line down, durably, before what it tells of is done; `what` will be done, `fix` says what was not."""
+    """Durably append a line before acting on it; on failure `what` and `fix` go into the error."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:

@@ -1,8 +1,8 @@
-"""How long a mean may be: no aggregator signs, and no member takes, one that no honest round would come to.
+"""How long a mean may be: aggregators do not sign, and members do not take, one that no honest round produces.
 
-Where members clip, no mean of theirs is longer than the bound; that is certain. Elsewhere what came before is the
-measure: by default ten times the median length of the last twenty committed means, once ten are known. That is an
-alarm, not a proof: a shard that fails is lost for the round, by name, and nobody is excluded for it.
+Where members clip, no mean of theirs exceeds the bound; that is certain. Elsewhere the past is the measure: by default
+ten times the median length of the last twenty committed means, once ten are known. That is an alarm, not a proof: a
+shard that fails it is lost for the round with that reason, and nobody is excluded for it.
 
 When a model has converged, members still pull it in different directions: their updates stay long, and the mean is next
 to nothing until one of them is missing. So a mean may always be as long as this peer's own updates usually are; and
@@ -46,10 +46,10 @@ _ROUNDING = 1 + 1e-4  # sums of float32 squares
 
 
 class StepGuard:
-    """Knows how long the committed means of a run were; both roles of a peer ask it."""
+    """Tracks how long a run's committed means were; both roles of a peer consult it."""
 
     def __init__(self, longest: MaxStep = "auto", clipped: float | None = None) -> None:
-        """`clipped` is the length that no member's update exceeds, where they clip."""
+        """`longest` is the configured limit; `clipped` is the length that no update exceeds, where members clip."""
         self._longest, self._clipped = longest, clipped
         self._lengths: deque[float] = deque(maxlen=_REMEMBERED)
         self._own: deque[float] = deque(maxlen=_REMEMBERED)  # of what this peer contributed
@@ -80,10 +80,10 @@ class StepGuard:
         return max(_TIMES * usual, own, _TINY * self._first) if usual > 0 else math.inf
 
     def allows(self, values: NDArray[Any], factor: float = 1.0) -> bool:
-        """Whether values, times a factor, are no longer than a mean may be. Whole numbers have a limit of their own."""
+        """Whether values, times a factor, are no longer than a mean may be; whole numbers have their own limit."""
         if self.limit == math.inf or values.dtype != np.float32:
             return True
-        return not abs(factor) * length(values) > self.limit  # what is not finite is found elsewhere
+        return not abs(factor) * length(values) > self.limit  # values that are not finite are caught elsewhere
 
     def note_own(self, contributed: float) -> None:
         """Take note of the length of a whole update of this peer, as it leaves."""
@@ -92,7 +92,7 @@ class StepGuard:
             self.limit = self._limit()
 
     def note(self, committed: float) -> None:
-        """Take note of the length of a whole mean that was committed."""
+        """Note the length of a whole mean that was committed."""
         if math.isfinite(committed):
             self._lengths.append(committed)
             self.limit = self._limit()
@@ -110,7 +110,7 @@ def length(values: NDArray[Any]) -> float:
 
 
 def clipped_to(recipe: Recipe) -> float | None:
-    """Return the norm that no member's contribution exceeds, if the recipe's chain makes sure of one."""
+    """Return the norm that no member's contribution exceeds, if the recipe's chain guarantees one."""
     *before, last = recipe.chain.transforms
     if not (isinstance(last, Compress) and isinstance(last.compressor, Identity) and recipe.rule.linear):
         return None

@@ -1,11 +1,11 @@
-"""The steps of a round, each a function of nothing but what it is given.
+"""The steps of a round, each a function of its arguments alone.
 
     member       starting_model → [train] → contribute (→ in_fixed_point)
     aggregator   cut: publish a shard, or withhold it
     every peer   on the verdict: apply → settle
 
-The roles call them for one peer at a time, the simulator for many members and whole vectors at once. Whoever waits,
-sends, stages or guesses is a driver; what a round *is* stands here, once.
+The roles call them for one peer at a time, the simulator for many members and whole vectors at once. Waiting, sending,
+staging and guessing belong to the drivers; what a round *is* stands here, once.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ Verify = Callable[[int, bytes, str], bool]
 
 
 def trust_everybody(peer: int, message: bytes, signature: str) -> bool:
-    """Accept any signature: for simulations, where nobody can pretend to be somebody else."""
+    """Accept any signature: for simulations, where nobody can impersonate anybody."""
     del peer, message, signature
     return True
 
@@ -82,7 +82,7 @@ def trust_everybody(peer: int, message: bytes, signature: str) -> bool:
 
 
 def starting_model(recipe: Recipe, model: Vector, private: State, pool: BufferPool | None = None) -> Vector:
-    """Return, to be looked at only, what a member trains from: the common model, copied only where it is changed."""
+    """Return the model a member trains from, to be read only: the common model, copied only where it is changed."""
     start = model[:]
     if recipe.chain.changes_start:
         start = (pool or BufferPool()).vector(model.size)
@@ -102,9 +102,15 @@ def contribute(
     own: Seed,
     pool: BufferPool | None = None,
 ) -> tuple[Outgoing, Vector]:
-    """Run an update through the chain; return what leaves the member, and the buffers that pass the chain by.
+    """Run an update through the chain; return what leaves the member, and the buffers, which bypass the chain.
 
-    `own` is the member's private seed of this round. No state changes: the member's advances with `settle`.
+    No state changes here: the member's own state advances with `settle`.
+
+    Args:
+        result: the outcome of local training.
+        private: the member's own transform state.
+        public: the transform state that all peers share.
+        own: the member's private seed of this round.
     """
     chain, n = recipe.chain, recipe.spec.n_trainable
     if recipe.steps and result.steps != recipe.steps:
@@ -130,16 +136,16 @@ def contribute(
 
 
 class Limited(NamedTuple):
-    """What the limit of fixed point did to a contribution; the member's own affair."""
+    """What fixed point's limit did to a contribution; the member keeps it to itself."""
 
-    values: int = 0  # that lay outside ±R
-    covering: float = 0.0  # the R that would have cut none of them
+    values: int = 0  # how many lay outside ±R
+    covering: float = 0.0  # the R that would have cut off none of them
 
 
 class Weighed(NamedTuple):
-    """A contribution in fixed point: limited, weighed and rounded by the member itself."""
+    """A contribution in fixed point: limited, weighted and rounded by the member itself."""
 
-    outgoing: Outgoing  # its packed end decodes to what all others take it for
+    outgoing: Outgoing  # its packed end decodes to the values that all others see
     buffers: Ring64
     limited: Limited
 
@@ -154,10 +160,13 @@ def in_fixed_point(
     noise: float = 0.0,
     own: Seed | None = None,
 ) -> Weighed:
-    """Write what leaves a member as whole numbers; refuse what is not finite or, too often, beyond a configured R.
+    """Write what leaves a member as whole numbers; refuse what is not finite, or too often beyond a configured R.
 
-    `noise` is the deviation in grid steps of what is added then, from the member's private seed of this round. It is
-    drawn for these very values and this deviation: under another one the same draws would show the values.
+    Args:
+        code: how values are written: weight, scale and limit.
+        noise: deviation, in grid steps, of the noise that is then added.
+        own: the member's private seed of this round, from which noise is drawn for exactly these values and this
+            deviation: under another deviation the same draws would reveal the values.
     """
     packed = outgoing.packed
     room = (pool or BufferPool()).take(4 * packed.symbols.size).view(np.uint32)
@@ -178,9 +187,9 @@ def in_fixed_point(
 def in_fixed_point_as_cut(
     recipe: Recipe, packed: Packed, layout: Layout, buffers: Vector, code: Ring32, pool: BufferPool | None = None
 ) -> tuple[list[Part], Ring64, Limited]:
-    """Do the same to an update that nothing is settled by and no noise is added to: cut it first, and write in place.
+    """Do the same for an update without noise that no reference is settled by: cut it first, then write in place.
 
-    So there are never two copies of it beside the update itself; what comes out is the same, bit for bit.
+    So there are never two copies of it beside the update itself; the result is the same, bit for bit.
     """
     parts = packed.parts(layout.trainable, memory=pool.take if pool is not None else None)
     try:
@@ -193,7 +202,7 @@ def in_fixed_point_as_cut(
 
 
 def _limited(recipe: Recipe, code: Ring32, count: int, values: Vector) -> Limited:
-    """Return what the limit did to values; refuse where it cut too many of them."""
+    """Return what the limit did to values; refuse if it cut off too many of them."""
     limited = Limited(count, _covering(values)) if count else Limited()
     if recipe.encoding is not None and not recipe.encoding.tolerates(count, values.size):
         what = f"{count} of {values.size} values lie outside ±{code.limit:g}"
@@ -202,7 +211,7 @@ def _limited(recipe: Recipe, code: Ring32, count: int, values: Vector) -> Limite
 
 
 def _as_taken(stages: tuple[Vector | Packed, ...], ring: Packed) -> tuple[Vector | Packed, ...]:
-    """Return the stages before packing, the last of them as everybody takes it: what a member settles by is that."""
+    """Return the stages before packing, the last one as everybody else sees it: that is what a member settles by."""
     last = stages[-1] if stages else ring
     if isinstance(last, Packed) or not last.size or ring.support is not None:
         return stages
@@ -210,7 +219,7 @@ def _as_taken(stages: tuple[Vector | Packed, ...], ring: Packed) -> tuple[Vector
 
 
 def noise_deviations(recipe: Recipe, plan: RoundPlan, scale: RingScale | None) -> dict[int, float]:
-    """Return the noise that each participant adds in a round in fixed point, in grid steps; empty without noise."""
+    """Return the noise each participant adds in a round in fixed point, in grid steps; empty without noise."""
     if recipe.noise is None or scale is None:
         return {}
     weights = [float(plan.weights[member]) for member in plan.participants]
@@ -220,13 +229,13 @@ def noise_deviations(recipe: Recipe, plan: RoundPlan, scale: RingScale | None) -
 
 
 def _covering(values: Vector) -> float:
-    """Return the least power of two that no value exceeds."""
+    """Return the smallest power of two that no value exceeds."""
     largest = max(float(values.max()), -float(values.min()))
     return 2.0 ** math.ceil(math.log2(largest)) if math.isfinite(largest) else math.inf
 
 
 def send_context(recipe: Recipe, round: int, member: int, own: Seed, steps: float = 1.0) -> SendContext:
-    """Return what a chain is told of the round in which it sends."""
+    """Return what a chain is told about the round in which it sends."""
     return SendContext(
         round=round,
         member=member,
@@ -242,12 +251,12 @@ def send_context(recipe: Recipe, round: int, member: int, own: Seed, steps: floa
 
 
 class Folded(NamedTuple):
-    """What the contributions to one shard come to."""
+    """The result of folding the contributions to one shard."""
 
     values: NDArray[Any]
     buffers: NDArray[Any]
     scalars: tuple[float, float]  # c and τ_eff, see `side_scalars`
-    figures: Ring64 = NO_FIGURES  # what the contributors scored
+    figures: Ring64 = NO_FIGURES  # the contributors' scores, summed
 
 
 def cut(
@@ -260,9 +269,13 @@ def cut(
     allows: Callable[[NDArray[Any], float], bool] | None = None,
     recipe: Recipe | None = None,
 ) -> Published | Withheld:
-    """End the waiting for a shard: publish what its contributions fold to, or withhold it if they are too few.
+    """Close a shard: publish what its contributions fold to, or withhold it if there are too few of them.
 
-    Where members share figures, `recipe` says which; of such that nobody can have scored none are published.
+    Args:
+        fold: computes the result, called only if there are enough contributors.
+        sign: signs the manifest; None leaves it unsigned.
+        allows: whether values times c are within the length that members accept.
+        recipe: says which figures members share; impossible figures are not published.
     """
     if len(contributors) < plan.least_contributors:
         return Withheld(plan.digest, shard, aggregator, Reason.TOO_FEW, contributors)
@@ -274,7 +287,7 @@ def cut(
     if floats and not (all_finite(folded.values) and all_finite(folded.buffers)):  # finite parts may overflow together
         return Withheld(plan.digest, shard, aggregator, Reason.NON_FINITE, contributors)
     c, steps = folded.scalars
-    if allows is not None and not allows(folded.values, c):  # no member would take it
+    if allows is not None and not allows(folded.values, c):  # no member would accept it
         return Withheld(plan.digest, shard, aggregator, Reason.OUT_OF_RANGE, contributors)
     figures = signed(folded.figures)
     if figures and (recipe is None or not possible_figures(recipe, plan, shard, figures, contributors)):
@@ -303,7 +316,7 @@ def possible(
     *,
     noisy: bool = False,
 ) -> bool:
-    """Whether members of these weights can have caused a sum (of floats, any). If not, one of them left the limit."""
+    """Whether members of these weights can have produced a sum (floats: always); if not, one exceeded the limit."""
     if values.dtype != np.uint32:
         return True
     weights = [plan.weights[member] for member in contributors]
@@ -311,7 +324,7 @@ def possible(
 
 
 def scored(recipe: Recipe, plan: RoundPlan, scores: Mapping[str, tuple[float, float]] | None) -> Ring64:
-    """Write what a member scored before a round, for its contribution to shard 0; nothing where none is due."""
+    """Encode a member's scores before a round, for its contribution to shard 0; empty where none are due."""
     if recipe.figures is None or scores is None or not recipe.figure_words(plan.round):
         return NO_FIGURES
     return recipe.figures.encode(scores, len(plan.roster))
@@ -320,18 +333,18 @@ def scored(recipe: Recipe, plan: RoundPlan, scores: Mapping[str, tuple[float, fl
 def possible_figures(
     recipe: Recipe, plan: RoundPlan, shard: int, sums: tuple[int, ...], contributors: tuple[int, ...]
 ) -> bool:
-    """Whether an honest aggregator may say this of what a shard's contributors scored: nothing, or what they can."""
+    """Whether an honest aggregator may state these figures for a shard: none, or possible sums of its contributors."""
     figures = recipe.figures if recipe.figure_words(plan.round, shard) else None
     return not sums or (figures is not None and figures.possible(sums, len(contributors), len(plan.roster)))
 
 
 def counts_as_steps(steps: float) -> bool:
-    """Whether a number can be one of local steps; an aggregator refuses a contribution with any other."""
+    """Whether a number can be a count of local steps; an aggregator refuses a contribution with any other."""
     return 0 < steps < math.inf
 
 
 def side_scalars(recipe: Recipe, plan: RoundPlan, taken: Mapping[int, float]) -> tuple[float, float]:
-    """Return what a shard's contributors alone decide: c, which makes up for who is missing, and their mean steps."""
+    """Return what depends on a shard's contributors alone: c, which compensates for missing members, and mean steps."""
     return float(recipe.scale(plan, tuple(taken))), mean_steps(taken, plan)
 
 
@@ -345,7 +358,7 @@ def mean_steps(steps: Mapping[int, float], plan: RoundPlan) -> float:
 
 
 def apply(replica: Replica, plan: RoundPlan, published: Mapping[int, Published], verdict: Verdict) -> list[Published]:
-    """Reassemble the committed shards and take the step; on a lost shard everything stays. Return the committed."""
+    """Reassemble the committed shards, take the step, and return them; coordinates of a lost shard stay as they are."""
     replica.judge(verdict)
     layout, scale = replica.recipe.layout(plan.round), replica.scale_in(plan)
     committed = [published[entry.shard] for entry in verdict.shards if entry.committed]
@@ -360,11 +373,11 @@ def apply(replica: Replica, plan: RoundPlan, published: Mapping[int, Published],
 
 
 def members_figures(recipe: Recipe, verdict: Verdict) -> dict[str, float]:
-    """Return what members scored together before a round, under names of its own; nothing where none was told."""
+    """Return the members' combined scores before a round, under names of their own; empty where none were told."""
     means = recipe.figures.means(verdict.figures) if recipe.figures is not None else {}
     return {f"members_{name}": value for name, value in means.items()}
 
 
 def settle(recipe: Recipe, round: int, outgoing: Outgoing, private: State, missing: tuple[int, ...]) -> None:
-    """Advance a member's own state by what was accepted of it; `missing` shards were lost, or came without it."""
+    """Advance a member's own state by what was accepted of its update; `missing` shards were lost or lack its part."""
     recipe.chain.settle(outgoing, private, Accepted(recipe.layout(round).trainable, missing, round))

@@ -1,7 +1,7 @@
-"""Whose sums were unmasked from one state: together they must not show few members' values.
+"""Whose sums were unmasked from one state: combined, they must not reveal the values of only a few members.
 
 A round that is lost, or planned again after a rewind, leaves the model where it was. Members then send the same updates
-once more, and another sum of them may be unmasked. Sums over sets that differ by one member show that member. To take
+again, and another sum of them may be unmasked. Sums over sets that differ by one member reveal that member. Comparing
 two sets at a time is not enough: of {1,2,3,4}, {4,5,6,7} and {1,…,7} every two differ by three members or more, and the
 first two less the third are member 4 alone. So what counts is the least number of members in *any* combination of the
 sums, each taken any number of times; and, as in a single sum, what these members weigh.
@@ -9,10 +9,10 @@ sums, each taken any number of times; and, as in a single sum, what these member
 >>> fewest([{1, 2, 3, 4}, {4, 5, 6, 7}, set(range(1, 8))]), fewest([{1, 2, 3, 4}, {1, 2, 3}]), fewest([{1, 2, 3, 4}])
 (1, 1, 4)
 
-What an unmasker answers is written down before. What others answered it knows where the sum was published, and of lost
-shards from the verdict: unmaskers report whose pads they gave out, for an aggregator may keep to itself what it learned
-by them. A round that moves less than half of the model makes another state but hardly another update: sums from before
-and after it are counted together.
+An unmasker records its answer before giving it. It knows what others answered where the sum was published, and for lost
+shards from the verdict: unmaskers report whose pads they gave out, since an aggregator may keep to itself what it
+learned from them. A round that moves less than half of the model makes another state but hardly another update: sums
+from before and after it are counted together.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["MOST_SUMS", "SUMS", "Hides", "Sums", "fewest", "shown_by"]
 
 MOST_SUMS = 3  # over the same coordinates from one state, not counting those that follow from others
 SUMS = "sums.jsonl"  # in a peer's folder
-_ENOUGH = 0.5  # of all coordinates must be committed before sums count anew
+_ENOUGH = 0.5  # share of all coordinates that must be committed before sums count anew
 
 _Place = tuple[int, int]  # draw of the shard plan, and shard
 _Set = tuple[int, ...]
@@ -40,7 +40,7 @@ Hides = Callable[[_Set], bool]
 
 
 def fewest(sets: Sequence[Collection[int]]) -> int:
-    """Return how few members' values a combination of sums over these sets can be made of.
+    """Return the smallest number of members whose values some combination of sums over these sets consists of.
 
     Members in the same sets cannot be told apart. A combination leaves out the members of at most r − 1 independent
     patterns of membership, r being the number of sums, and with them all that depend on these.
@@ -49,7 +49,7 @@ def fewest(sets: Sequence[Collection[int]]) -> int:
 
 
 def shown_by(sets: Sequence[Collection[int]]) -> list[tuple[int, ...]]:
-    """Return whose values each combination of sums over these sets is made of."""
+    """Return, for each combination of sums over these sets, whose values it consists of."""
     patterns = defaultdict[tuple[bool, ...], list[int]](list)
     for member in sorted(set().union(*sets)):
         patterns[tuple(member in each for each in sets)].append(member)
@@ -63,7 +63,7 @@ def shown_by(sets: Sequence[Collection[int]]) -> list[tuple[int, ...]]:
 
 
 def _independent(sets: Sequence[Collection[int]]) -> int:
-    """Return how many of some sums do not follow from the others."""
+    """Return how many of these sums do not follow from the others."""
     members = sorted(set().union(*sets))
     return _rank([tuple(member in each for member in members) for each in sets])
 
@@ -73,28 +73,32 @@ def _rank(patterns: Sequence[tuple[bool, ...]]) -> int:
 
 
 class Sums:
-    """For each state, whose sums are known; kept in a file, if there is one.
+    """For each state, whose sums are known; kept in a file if there is one.
 
-    A state is named by the chain of verdicts that led to it; those hardly apart share the name of the first.
+    A state is named by the chain of verdicts that led to it; states that hardly differ share the name of the first.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._known: dict[str, dict[_Place, set[_Set]]] = defaultdict(lambda: defaultdict(set))
-        self._first: dict[str, str] = {}  # chain → the chain of the state that it is counted with, where not its own
-        self._moved: dict[str, dict[_Place, float]] = {}  # what was committed since such a state: shares of the model
-        self._ours: tuple[str, set[tuple[int, _Set]]] = "", set()  # the last plan that we answered under, and what
-        self._written: dict[tuple[str, int], dict[str, object]] = {}  # of each state and shard, what was written last
-        self._told = ""  # plan under which that was reported
+        self._first: dict[str, str] = {}  # chain → chain of the state it is counted with, if not its own
+        self._moved: dict[str, dict[_Place, float]] = {}  # such a state → shares of the model committed since
+        self._ours: tuple[str, set[tuple[int, _Set]]] = "", set()  # last plan that we answered under, and how
+        self._written: dict[tuple[str, int], dict[str, object]] = {}  # (state, shard) → what was written last
+        self._told = ""  # the plan under which our answers were reported
         if path is not None and path.exists():
             self._read(path)
 
     def allows(
         self, chain: str, draw: int, shard: int, contributors: _Set, least: int, hides: Hides | None = None
     ) -> bool:
-        """Whether a sum over these members may be unmasked, so that no combination is made of fewer than `least`.
+        """Whether a sum over these members may be unmasked: combined with others it must not show fewer than `least`.
 
-        `hides` says whether so many heads are enough by their weights too: many of them may weigh next to nothing.
+        Args:
+            chain: names the state that the updates were trained from.
+            draw: the draw of the shard plan in force.
+            least: smallest number of members that may be left in a combination.
+            hides: says whether a set of members is enough by weight too: many of them may weigh next to nothing.
         """
         known = self._overlapping(chain, draw, shard)
         if contributors in known:
@@ -106,7 +110,7 @@ class Sums:
         return all(len(group) >= enough and (hides is None or hides(group)) for group in shown_by(sums))
 
     def note(self, chain: str, draw: int, shard: int, contributors: _Set, *, kept: bool = True, plan: str = "") -> None:
-        """Note a sum, durably if it is to be `kept`; `plan` is the one under which we ourselves are about to answer."""
+        """Note a sum, durably if `kept`; `plan` is the plan under which we ourselves are about to answer."""
         state = self._state(chain)
         if plan:
             known = self._ours[1] if self._ours[0] == plan else set()
@@ -119,19 +123,19 @@ class Sums:
         self._known[state][draw, shard].add(contributors)
 
     def told(self, plan: str) -> tuple[UnmaskedSum, ...]:
-        """Return what we unmasked under a plan, for our report; after that we unmask nothing more under it."""
-        self._told = plan  # first: whoever notes a sum looks at this afterwards
+        """Return what we unmasked under a plan, for our report; from then on we unmask nothing under it."""
+        self._told = plan  # first: a thread that notes a sum checks this afterwards
         answered = self._ours[1] if self._ours[0] == plan else set()
         return tuple(UnmaskedSum(shard, members) for shard, members in sorted(answered))
 
     def is_told(self, plan: str) -> bool:
-        """Whether what we unmasked under a plan was reported."""
+        """Whether our answers under a plan have been reported."""
         return self._told == plan
 
     def judged(self, verdict: Verdict, draw: int, share: Callable[[int], float]) -> None:
-        """Follow a verdict: note what may be known of lost shards, and whether the model moved at all.
+        """Follow a verdict: note what may be known of lost shards, and how much of the model has moved.
 
-        `share` gives how much of the model a shard is.
+        `share` gives a shard's share of the model.
         """
         if not verdict.lost_shards:
             return
@@ -151,7 +155,7 @@ class Sums:
 
     def _overlapping(self, chain: str, draw: int, shard: int) -> set[_Set]:
         """Return the sums that may share coordinates with a shard: another draw cuts elsewhere."""
-        places = list(self._known.get(self._state(chain), {}).items())  # at once: another thread may note one
+        places = list(self._known.get(self._state(chain), {}).items())  # a copy: another thread may note one
         return set().union(*(set(sets) for (when, which), sets in places if when != draw or which == shard))
 
     def _write(self, line: dict[str, object]) -> None:
@@ -173,7 +177,7 @@ class Sums:
                     known = self._ours[1] if self._ours[0] == plan else set()
                     self._ours = plan, known | {(place[1], members)}
             except (ValueError, KeyError, TypeError, AttributeError):
-                continue  # torn: nothing was said after it
+                continue  # torn: the answer was not given
 
 
 def _part(moved: Mapping[_Place, float]) -> float:

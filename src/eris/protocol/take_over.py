@@ -1,4 +1,4 @@
-"""The rule by which one coordinator takes over from another, so that no two are ever both believed. Without I/O.
+"""The rule by which one coordinator takes over from another, so that no two are ever both believed; without I/O.
 
 A **term** is a block of epochs that belongs to one coordinator: term 0 to the one that began the run, each later one to
 whoever was voted in for it. Epochs rise, so every plan of a later term comes behind every plan of an earlier one.
@@ -52,8 +52,8 @@ __all__ = [
     "term_of",
 ]
 
-CANDIDACY_PURPOSE, VOTE_PURPOSE = "candidacy", "vote"  # what a signature is for stands in what is signed
-_EPOCHS = 1 << 20  # in a term: one a start of its coordinator
+CANDIDACY_PURPOSE, VOTE_PURPOSE = "candidacy", "vote"  # part of what is signed
+_EPOCHS = 1 << 20  # in a term: one per start of its coordinator
 MOST_TERMS = 1 << 12
 
 Signed = Callable[[str, bytes, str, bytes, str], bool]
@@ -62,7 +62,7 @@ name, certificate, purpose, message, signature."""
 
 
 def term_of(epoch: int) -> int:
-    """Return the term that an epoch is of."""
+    """Return the term that an epoch belongs to."""
     return epoch // _EPOCHS
 
 
@@ -72,12 +72,12 @@ def first_epoch(term: int) -> int:
 
 
 def majority_of(listed: int) -> int:
-    """Return how many of the listed peers are more than half of them."""
+    """Return the smallest number of listed peers that is more than half of them."""
     return listed // 2 + 1
 
 
 def is_majority(count: int, listed: int) -> bool:
-    """Whether so many of the listed peers are more than half of them."""
+    """Whether `count` is more than half of the listed peers."""
     return count >= majority_of(listed)
 
 
@@ -85,8 +85,8 @@ def is_majority(count: int, listed: int) -> bool:
 class LogEnd:
     """Where a peer's log of verdicts ends; of two logs the greater one goes further.
 
-    The term of the last mandate that it follows comes first: what an earlier coordinator said and a later one did not
-    take up never counts again, however long it is.
+    The term of the last mandate that the log follows comes first: what an earlier coordinator said and a later one did
+    not take up never counts again, however long it is.
 
     >>> LogEnd(1, 0, 3, "aa" * 32) > LogEnd(0, 0, 9, "bb" * 32) > LogEnd(0, 0, 8, "cc" * 32) > LogEnd()
     True
@@ -94,20 +94,20 @@ class LogEnd:
 
     term: Number = 0
     epoch: Number = 0  # of the last verdict
-    rounds: Number = 0  # that have a verdict
+    rounds: Number = 0  # how many have a verdict
     verdict: Digest = GENESIS  # the last one
 
 
 @document(80)
 @dataclass(frozen=True)
 class Candidacy:
-    """Somebody asks for the votes of a term, once: another try is another candidacy."""
+    """A request for the votes of a term, made once: another attempt is another candidacy."""
 
     federation: Digest  # digest of FEDERATION.toml
     term: Number
-    name: Name  # of who asks, as FEDERATION.toml lists it
-    nonce: Digest  # at random
-    certificate: Binary = field(repr=False)  # DER: its key signs what is said in the term
+    name: Name  # of the candidate, as FEDERATION.toml lists it
+    nonce: Digest  # random
+    certificate: Binary = field(repr=False)  # DER: its key signs everything in the term
     signature: Signature = ""
 
     @cached_property
@@ -117,18 +117,18 @@ class Candidacy:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of what is signed: what a vote is for."""
+        """Digest of what is signed, by which votes refer to it."""
         return digest_of(self.signed_bytes)
 
 
 @document(81)
 @dataclass(frozen=True)
 class Vote:
-    """A peer's word that it follows this candidacy, or a later one, and nothing before; and where its log ends."""
+    """A peer's word that it follows this candidacy or a later one and nothing earlier, and where its log ends."""
 
     candidacy: Digest
     voter: Name
-    seat: Digest  # drawn once in a peer's folder: a vote of an earlier run of the same file is known by it
+    seat: Digest  # drawn once per peer folder: it tells votes of an earlier run of the same file apart
     log: LogEnd
     seal: CertifiedSeal | None  # of the last verdict in the log, if there is one
     certificate: Binary = field(repr=False)  # the voter's, DER
@@ -143,7 +143,7 @@ class Vote:
 @document(86)
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A peer's word that a verdict, and all before it, are on its disk."""
+    """A peer's word that a verdict and all before it are on its disk."""
 
     verdict: Digest
 
@@ -151,7 +151,7 @@ class Kept:
 @document(82)
 @dataclass(frozen=True)
 class Mandate:
-    """More than half of the listed peers follow this candidacy: who may coordinate in a term, and from where on."""
+    """Votes of more than half of the listed peers for a candidacy: who may coordinate in a term, and from where on."""
 
     candidacy: Candidacy
     votes: Annotated[tuple[Vote, ...], msgspec.Meta(max_length=MOST_PEERS)]
@@ -168,13 +168,13 @@ class Mandate:
 
     @cached_property
     def base(self) -> LogEnd:
-        """The log that goes furthest among the voters': the term goes on behind it, whatever its coordinator wants."""
+        """The log that goes furthest among the voters': the term continues from it, whatever its coordinator wants."""
         return max(vote.log for vote in self.votes)
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a peer has bound itself to, for ever: the highest term it voted in or follows, and for whom.
+    """What a peer has bound itself to for ever: the highest term it voted in or follows, and for whom.
 
     >>> promise = Promise(1, "aa" * 32)
     >>> promise.allows(1, "aa" * 32), promise.allows(1, "bb" * 32), promise.allows(0, ""), promise.allows(2, "bb" * 32)
@@ -182,15 +182,15 @@ class Promise:
     """
 
     term: int = 0
-    candidacy: str = ""  # its digest; none in term 0, which nobody was voted in for
+    candidacy: str = ""  # its digest; empty in term 0, for which nobody was voted in
 
     def allows(self, term: int, candidacy: str) -> bool:
-        """Whether a candidacy may still be voted for, or its coordinator be followed."""
+        """Whether a candidacy may still be voted for, or its coordinator followed."""
         return term > self.term or (term, candidacy) == (self.term, self.candidacy)
 
 
 def require_candidacy(candidacy: Candidacy, *, federation: str, candidates: Collection[str], is_signed: Signed) -> None:
-    """Refuse a candidacy that is not of this federation, of nobody listed, or not signed by who asks."""
+    """Refuse a candidacy that is not of this federation, from nobody listed, or not signed by the candidate."""
     if candidacy.federation != federation:
         raise Refused(Reason.WRONG_RUN, f"{candidacy.name} asks for the votes of another federation")
     if candidacy.name not in candidates or not 1 <= candidacy.term < MOST_TERMS:
@@ -213,7 +213,7 @@ def require_vote(
     is_signed: Signed,
     is_sealed: Callable[[CertifiedSeal], bool],
 ) -> None:
-    """Refuse a vote that is not a listed peer's own, not for this candidacy, or claims a log without its seal."""
+    """Refuse a vote that is not a listed peer's own, is not for this candidacy, or claims a log without its seal."""
     where: dict[str, Any] = {"peer": vote.voter, "term": candidacy.term}
     if vote.voter not in listed:
         raise Refused(Reason.NOT_A_MEMBER, f"{vote.voter} has no vote: it is not listed", **where)
@@ -244,7 +244,7 @@ def require_mandate(
     is_signed: Signed,
     is_sealed: Callable[[CertifiedSeal], bool],
 ) -> None:
-    """Refuse a mandate that is none: every vote is checked, and counts once; more than half of the listed must vote."""
+    """Refuse an invalid mandate: every vote is checked and counts once, and more than half of the listed must vote."""
     candidacy = mandate.candidacy
     require_candidacy(candidacy, federation=federation, candidates=candidates, is_signed=is_signed)
     for vote in mandate.votes:

@@ -1,11 +1,11 @@
-"""The unmasker: it knows every pad of a shard and no value. A role without I/O, beside the other three.
+"""The unmasker: knows every pad of a shard and no value. A fourth role, without I/O like the other three.
 
     member ──y = z + pad──▶ aggregator p ──Cut──▶ unmasker q ──Unmasking──▶ p:  S = Σ y − Σ pad
 
 p has the sum of what it received and, for one set of contributors, the sum of their pads; so it learns the sum of their
-values and nothing else. All depends on q's giving out one sum of pads for a (plan, shard) and no second: from two sets
-that differ by one member, that member's values could be told. Hence q checks who is in a set, and forgets nothing while
-it lives; after a restart it does not know what it said, and sits the round out.
+values and nothing else. Everything depends on q giving out only one sum of pads for a (plan, shard): two sets that
+differ by one member would reveal that member's values. So q checks who is in a set, and remembers its answers as long
+as it lives; after a restart it does not know what it answered, and sits the round out.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Cut:
 
 
 class Pads(NamedTuple):
-    """The sum of some members' pads, as long as a shard's values, buffers, check words and figures."""
+    """The sum of some members' pads, laid out as a shard's values, buffers, check words and figures."""
 
     values: Ring
     buffers: Ring64
@@ -98,7 +98,7 @@ class Pads(NamedTuple):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many words there are of each."""
+        """How many words each of them has."""
         return tuple(array.size for array in self)
 
     @classmethod
@@ -111,16 +111,16 @@ class Pads(NamedTuple):
 
 @dataclass(frozen=True)
 class Unmasking:
-    """What an unmasker answers to a cut: the sum of the pads, signed together with what it is for."""
+    """An unmasker's answer to a cut: the sum of the pads, signed together with what it is for."""
 
-    cut: str  # digest
+    cut: str  # the cut's digest
     unmasker: int
     pads: Pads = field(repr=False)
     signature: str = ""
 
     @cached_property
     def signed_bytes(self) -> bytes:
-        """What the cut was, and a hash of the pads."""
+        """The cut, and a hash of the pads."""
         values, buffers, checks, figures = self.pads
         hashes = (payload_hash(values, buffers), payload_hash(checks, figures))
         return spelled(LABEL + b"-unmasking", *map(bytes.fromhex, (self.cut, *hashes)))
@@ -129,7 +129,7 @@ class Unmasking:
 def pad_purpose(
     plan: RoundPlan, shard: int, member: int, unmasker: int, nonce: bytes, sizes: tuple[int, int, int]
 ) -> PadPurpose:
-    """Return what the pad of one contribution is for; member and unmasker come to the same.
+    """Return what the pad of one contribution is for; its member and its unmasker arrive at the same.
 
     `sizes` are the numbers of values, buffers and figures under the pad.
     """
@@ -151,7 +151,7 @@ def pad_purpose(
 
 
 def masked(upload: Upload, plan: RoundPlan, key: MaskKey) -> Upload:
-    """Return a contribution under the pads of all its shard's unmaskers; its arrays are changed in place."""
+    """Add the pads of all the shard's unmaskers to a contribution, in place, and return it."""
     values, buffers, figures, checks = upload.part.symbols, upload.buffers, upload.figures, check_words()
     sizes = values.size, buffers.size, figures.size
     nonce, place = fresh_nonce(), (plan, upload.shard, upload.member)
@@ -166,17 +166,23 @@ KnowsKey = Callable[[int, bytes], bool]
 
 
 def believe_keys(peer: int, key: bytes) -> bool:
-    """Accept any key: where nobody can pretend to be somebody else."""
+    """Accept any key: for where nobody can impersonate anybody."""
     del peer, key
     return True
 
 
 class Unmasker:
-    """One peer's unmasking role. Give it plans, cuts and the time; it gives sums of pads.
+    """One peer's unmasking role: takes plans, cuts and the time, and returns sums of pads.
 
-    `least_effective` is the floor of the effective number of members in a sum: with one that outweighs all others, it
-    would nearly be that one's own update. `sums` knows whose updates from a state were summed before; `stands` refuses
-    a plan that begins elsewhere than this peer stands, for then it does not.
+    Args:
+        key: this process's mask key.
+        sign: signs answers; None leaves them unsigned.
+        verify: checks the signatures of cuts.
+        knows_key: says whether a peer itself signed a mask key.
+        least_effective: smallest effective number of members in a sum: if one outweighs all others, the sum is nearly
+            that member's own update.
+        sums: knows whose updates from a state were summed before.
+        stands: refuses a plan that starts from a state other than this peer's, for then it could not judge the sums.
     """
 
     def __init__(
@@ -198,7 +204,7 @@ class Unmasker:
         self._pool = pool or BufferPool()
         self._sums, self._stands = sums or Sums(), stands
         self.plan: RoundPlan | None = None
-        self.whole_until = math.inf  # until then only the whole set is unmasked
+        self.whole_until = math.inf  # before then only the whole set is unmasked
         self._gone: set[int] = set()
         self._away: set[int] = set()
         self._abstains = False
@@ -206,7 +212,7 @@ class Unmasker:
         self._answers: dict[int, Pads] = {}
 
     def begin(self, plan: RoundPlan, now: float) -> None:
-        """Open a round; the same plan again changes nothing, an earlier one is refused."""
+        """Open a round; the same plan again changes nothing, and an earlier one is refused."""
         if self.plan is not None and plan.digest == self.plan.digest:
             return
         where: dict[str, Any] = {"peer": self.peer, "round": plan.round}
@@ -221,27 +227,28 @@ class Unmasker:
         self._gone, self._away = set(), set()
 
     def without(self, peers: Iterable[int], *, away: bool = True) -> None:
-        """Hold nobody's absence against an aggregator in this round that could not be reached by anybody.
+        """Do not hold it against aggregators in this round that these peers are missing: nobody could reach them.
 
-        Who is not `away` only sends nothing: its own cuts may still come.
+        With `away` they cannot be reached at all; without it they merely send nothing, and their own cuts may still
+        come.
         """
         self._gone |= set(peers)
         self._away |= set(peers) if away else set()
 
     def abstain(self, plan: RoundPlan) -> None:
-        """Answer nothing in this round, after a restart in its middle: what was said in it is forgotten.
+        """Answer nothing in this round, after a restart in the middle of it: we no longer know what we answered.
 
-        A round before the one that is open stays over: else its plan, shown again, would begin this one anew.
+        A round before the open one stays closed; otherwise its plan, shown again, would begin this one anew.
         """
         if self.plan is not None and plan.when < self.plan.when:
             return
         self.plan, self._abstains, self._cuts, self._answers = plan, True, {}, {}
 
     def unmask(self, cut: Cut, now: float) -> Unmasking | None:
-        """Answer a cut, the same one again with the same; None as long as it is too early to answer.
+        """Answer a cut, a repeated one with the same answer; None while it is too early to answer.
 
-        Before the contribution deadline only the whole set is unmasked, less those whom nobody can reach: an
-        aggregator does not choose. And where a shard has two aggregators, both must have cut.
+        Before the contribution deadline only the whole set is unmasked, less those that nobody can reach, so an
+        aggregator cannot choose. Where a shard has two aggregators, both must have cut.
         """
         plan = self._check(cut)
         if now < self.whole_until and not plan.participant_set - self._gone <= set(cut.contributors):
@@ -299,7 +306,7 @@ class Unmasker:
             raise Refused(Reason.TOO_FEW, what, fix="use server.weights = 'uniform'", **where)
 
     def _hides(self, plan: RoundPlan) -> Hides:
-        """Return what says whether members hide one another by their weights; who has left the roster hides nobody."""
+        """Return the test of whether members hide one another by weight; one that has left the roster hides nobody."""
 
         def hides(members: tuple[int, ...]) -> bool:
             here = [member for member in members if member in plan.weights]
@@ -308,7 +315,7 @@ class Unmasker:
         return hides
 
     def _note_sum(self, cut: Cut, plan: RoundPlan, where: dict[str, Any]) -> None:
-        """Write down whose sum will be known; refuse one that shows few members together with earlier ones."""
+        """Record whose sum will be known; refuse one that, combined with earlier ones, would reveal few members."""
         if self._stands is not None:
             self._stands(plan)
         members, noise = cut.contributors, self.recipe.noise
@@ -321,7 +328,7 @@ class Unmasker:
                 Reason.SUMMED_BEFORE, what, fix="wait until a round commits, which changes the state", **where
             )
         self._sums.note(plan.chain, plan.draw, cut.shard, members, plan=plan.digest)
-        if self._sums.is_told(plan.digest):  # what we gave out was reported, and this not among it
+        if self._sums.is_told(plan.digest):  # our answers were reported, and this was not among them
             raise Refused(Reason.LATE, "this peer has reported already what it unmasked", **where)
 
     def _summed(self, cut: Cut, plan: RoundPlan) -> Pads:

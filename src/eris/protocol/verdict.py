@@ -1,4 +1,4 @@
-"""How a round ended. State advances on the verdict only."""
+"""The verdict: how a round ended. State advances on the verdict only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from eris.wire.schema import (
 __all__ = ["GENESIS", "ShardVerdict", "UnmaskedSum", "UnmaskedSums", "Verdict"]
 
 GENESIS = "0" * 64  # the chain before the first verdict
-_LONGEST = 1 << 30  # bytes of a verdict that nobody has to send
+_LONGEST = 1 << 30  # bytes of a verdict that is never sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ShardVerdict:
     hash: Digest = ""  # BLAKE3 of the published payload; empty if lost
     contributors: tuple[Number, ...] = ()  # ascending
     lost: Text = ""  # why; empty if committed
-    manifest: Digest = ""  # what was committed, in its aggregator's signed words; empty if lost
+    manifest: Digest = ""  # digest of the signed manifest that was committed; empty if lost
 
     @property
     def committed(self) -> bool:
@@ -49,7 +49,7 @@ class ShardVerdict:
 
 @dataclass(frozen=True, slots=True)
 class UnmaskedSum:
-    """Whose pads an unmasker gave out for a shard: their sum may be known, whatever became of the shard."""
+    """Whose pads an unmasker gave out for a shard: their sum may be known, however the shard ended."""
 
     shard: Number
     contributors: Peers
@@ -60,7 +60,7 @@ UnmaskedSums = Annotated[tuple[UnmaskedSum, ...], msgspec.Meta(max_length=MOST_P
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A shard on the wire: its number is its place, its contributors are one of the table's sets."""
+    """A shard on the wire: its place is its number, and its contributors are one of the table's sets."""
 
     aggregator: Number
     manifest: Digest
@@ -71,7 +71,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """All shards on the wire; the distinct sets stand once, in the order in which shards first cite them."""
+    """All shards on the wire; each distinct set stands once, in the order in which shards first cite it."""
 
     sets: Annotated[tuple[Peers, ...], msgspec.Meta(max_length=MOST_PEERS)]
     rows: Annotated[tuple[_Row, ...], msgspec.Meta(max_length=MOST_PEERS)]
@@ -98,7 +98,7 @@ def _shards(table: _Table) -> tuple[ShardVerdict, ...]:
 @document(4)
 @dataclass(frozen=True)
 class Verdict:
-    """The one statement all peers follow."""
+    """The one statement about a round that all peers follow."""
 
     run: Text
     epoch: Number
@@ -107,13 +107,13 @@ class Verdict:
     previous: Digest  # digest of the verdict before this one
     shards: Annotated[tuple[ShardVerdict, ...], spelled_as(_Table, _table, _shards)]
     late: Peers = ()  # peers that had not reported in time
-    state: Digest = ""  # digest of the replica before this round, at checkpoints and returns: snapshots are held to it
-    figures: Sums = ()  # what members scored before this round, summed up, as the manifest of shard 0 says
+    state: Digest = ""  # digest of the replica before this round, at checkpoints and returns; snapshots must match it
+    figures: Sums = ()  # members' scores before this round, summed, as shard 0's manifest says
     unmasked: UnmaskedSums = ()  # of lost shards: what may be known of them though nothing was published
 
     @cached_property
     def encoded(self) -> bytes:
-        """All of it, as it travels; with members of whom only simulations have so many it does not."""
+        """The whole verdict as it travels; with as many members as only simulations have, it does not."""
         crowd = any(entry.contributors[-1:] >= (MOST_PEERS,) for entry in self.shards)
         return encode(self, longest=_LONGEST if crowd else LONGEST_DOCUMENT)
 
@@ -124,7 +124,7 @@ class Verdict:
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview) -> Verdict:
-        """Read a verdict that came from outside."""
+        """Decode a verdict that came from outside."""
         verdict: Verdict = decode(cls, data)
         return verdict
 
@@ -140,7 +140,7 @@ class Verdict:
 
     @cached_property
     def _alike(self) -> dict[frozenset[int], list[int]]:
-        """Contributors, and the shards that have them; most shards have the same ones, lost shards have nobody."""
+        """Contributors, and the shards that have them; most shards share one set, and lost shards have nobody."""
         alike: dict[frozenset[int], list[int]] = {}
         for entry in self.shards:
             alike.setdefault(frozenset(entry.contributors if entry.committed else ()), []).append(entry.shard)
