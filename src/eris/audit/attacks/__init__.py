@@ -1,1 +1,1 @@
-"""Attacks on membership, a family a file; `by_name` knows all of them, sums of signals included."""
+"""Membership attacks, one file for each family; `by_name` lists them all and adds those that are sums of signals."""

@@ -2,16 +2,16 @@
 
 ========== =============================================================================================
 loss       −ℓ of the canary under the model the attacker can build
-calibrated how much lower its loss is there than at the public model
-dot        the update's direction times the canary's gradient
-cosine     the same with both normalised
+calibrated how much lower its loss is under that model than under the public one
+dot        the canary's gradient along the update's direction
+cosine     the cosine of the update and the canary's gradient
 regression the canary's weight when the update is written as a sum of all canaries' gradients
 adaptive   calibrated, cosine and regression together
-whitened   its expected coin when the update is written so, and what public samples explain is taken off
-lira       how far its confidence is from that under other members' models
-rmia       over how many public samples its likelihood ratio wins
-spv        how much the training raised a text above perturbed copies of it (SPV-MIA)
-paper      −ℓ under xᵗ with the visible values put in as they came: scaled, and without s_k; one round alone
+whitened   the canary's expected coin in such a regression, with what public samples explain taken off
+lira       how far the confidence in the canary is from that under other members' models
+rmia       the share of public samples that the canary's likelihood ratio beats
+spv        how much training raised a text's likelihood above that of perturbed copies (SPV-MIA)
+paper      −ℓ under xᵗ with the visible values applied as sent: scaled, and without s_k; one round alone
 ========== =============================================================================================
 
 >>> sorted(ATTACKS)
@@ -71,11 +71,11 @@ class SignalAttack:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What its signals take."""
+        """What the attack's signals need besides losses."""
         return frozenset(_NEEDS[signal] for signal in self.weights if signal in _NEEDS)
 
     def score(self, seen: Observation, memory: Memory) -> Scores:
-        """Return the sum over the rounds so far, or of this round alone."""
+        """Return the weighted sum of the signals, over all rounds so far or for this round alone."""
         parts = [weight * standardised(_SIGNALS[signal](seen)) for signal, weight in self.weights.items()]
         total: Scores = np.sum(parts, axis=0)
         if not self.cumulative:
@@ -103,12 +103,15 @@ STRONGEST = TUNING.best_of([attack.name for attack in _KNOWN])  # on the tuning 
 
 
 def register_attack(attack: MembershipAttack) -> None:
-    """Make an attack known by its name: audits listen with it from then on."""
+    """Register an attack under its name; every audit from then on runs it."""
     ATTACKS[attack.name] = attack
 
 
 def attack_by_name(name: str, *, losses_only: bool = False) -> MembershipAttack:
-    """Return the attack of that name, or of a path `module:name`; `best` is the strongest (that builds no gradient)."""
+    """Return the attack of that name or path `module:name`.
+
+    `best` is the strongest attack, with `losses_only` the strongest that builds no gradient.
+    """
     if name != "best":
         return ATTACKS.find(name)
     light = [attack.name for attack in _KNOWN if not attack.needs & {"gradients", "copies"}]
@@ -116,7 +119,7 @@ def attack_by_name(name: str, *, losses_only: bool = False) -> MembershipAttack:
 
 
 def offered(planted: PlantedTask) -> frozenset[Need]:
-    """Return what a task offers to attacks: where texts are perturbed its model is too large for more."""
+    """Return what a task offers to attacks; with perturbed texts only those, as the model is too large for more."""
     if planted.copies is not None:
         return frozenset({"copies"})
     found = {"gradients": planted.gradients, "public": planted.public is not None}
@@ -124,7 +127,7 @@ def offered(planted: PlantedTask) -> frozenset[Need]:
 
 
 def attacks_on(planted: PlantedTask) -> list[MembershipAttack]:
-    """Return every known attack that can be made on a task."""
+    """Return every registered attack whose needs a task meets."""
     return [attack for attack in ATTACKS.usable().values() if attack.needs <= offered(planted)]
 
 

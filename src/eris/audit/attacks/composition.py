@@ -1,8 +1,8 @@
-"""Which classes does a member hold, and how many samples of each? The update as a sum of public class means.
+"""Estimate how many samples of each class a member holds, from its update as a sum of public class means.
 
-A round's update is about Σ m_c ḡ_c: as many times the mean gradient of class c as the member has samples of it. The
-means ḡ_c come from public samples at the same public model; what single samples add to them (within a class) is noise
-of a known shape, and is taken off as in `whitened_regression`. The score of a class is its expected count.
+A round's update is about Σ m_c ḡ_c: the mean gradient of each class c times the number of the member's samples in it.
+The means ḡ_c come from public samples at the same public model. How single samples differ from their class mean is
+noise of a known shape, which is taken off as in `whitened_regression`. The score of a class is its expected count.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class ClassComposition:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What it takes besides losses."""
+        """What the attack needs besides losses."""
         return frozenset({"public"})
 
     def score(self, seen: Observation, memory: Memory) -> Scores:
-        """Add a round's information and return the expected counts."""
+        """Add a round's information and return the expected count of each class."""
         estimate, mean = seen.estimate, seen.samples / self.classes
         prior = Prior(mean, 1 / mean**2)
         own = bool(estimate.seen.size)

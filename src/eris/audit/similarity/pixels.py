@@ -22,12 +22,12 @@ __all__ = ["Picture", "Scores", "mse", "pattern_distance", "psnr", "require_pict
 Picture = NDArray[np.floating[Any]]
 Scores = NDArray[np.float64]
 
-_SIDE, _DEVIATION = 11, 1.5  # of the window of `ssim`
+_SIDE, _DEVIATION = 11, 1.5  # of the Gaussian window of `ssim`
 _C1, _C2 = 0.01**2, 0.03**2
 
 
 def require_pictures(*pictures: Picture) -> None:
-    """Refuse pictures that a score would misjudge: of unequal shapes, as bytes, out of range, not finite."""
+    """Refuse pictures that a score would misjudge: with unequal shapes, as bytes, out of range, or not finite."""
     shapes = {picture.shape for picture in pictures}
     if len(shapes) != 1:
         raise InputError(
@@ -54,10 +54,10 @@ def psnr(original: Picture, recovered: Picture) -> Scores:
 
 
 def pattern_distance(original: Picture, recovered: Picture) -> Scores:
-    """Return one less the correlation of each pair of pictures: brightness and contrast do not count.
+    """Return one minus the correlation of each pair of pictures, so that brightness and contrast do not count.
 
-    A pale recovery is nearer to any pale picture than to its original by squared difference, and still shows it. A flat
-    picture shows nothing: its distance is one.
+    By squared difference a pale recovery is nearer to any pale picture than to its original, although it still shows
+    it. A flat picture shows nothing: its distance is one.
     """
     require_pictures(original, recovered)
     axes = (-3, -2, -1)
@@ -70,9 +70,9 @@ def pattern_distance(original: Picture, recovered: Picture) -> Scores:
 def ssim(original: Picture, recovered: Picture) -> Scores:
     """Return the mean structural similarity of each pair of pictures, at most 1.
 
-    Means, deviations and their correlation in windows that weigh the middle most, with the usual constants: a Gaussian
-    window of 11 × 11 with a deviation of 1.5, K₁ = 0.01, K₂ = 0.03, values up to one; the mean over all places where
-    the window fits, and over channels.
+    It compares means, standard deviations and correlation in windows, with the usual constants: a Gaussian window of
+    11 × 11 with a deviation of 1.5, K₁ = 0.01, K₂ = 0.03, values up to one. The result is the mean over all places
+    where the window fits, and over channels.
 
     >>> picture = np.random.default_rng(0).random((1, 16, 16))
     >>> round(float(ssim(picture, picture)), 12)

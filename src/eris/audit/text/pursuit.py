@@ -1,9 +1,9 @@
-"""Tokens from scattered entries: every row of the gradient is a sum of few inputs, all of which are known beforehand.
+"""Recover tokens from scattered entries of a gradient whose rows are sums of few inputs from a known list.
 
-Completing a matrix ignores that its row space is spanned by inputs of a known list: every token at every place. With
-the list it takes fewer entries. The token that explains most of all rows, on what is seen of them, is taken; the rows
-are fitted anew; and so on until every place has one (simultaneous orthogonal matching pursuit). Then every place is
-asked again with the others as they are.
+Matrix completion ignores that the row space is spanned by inputs from a known list: every token at every place. Using
+the list takes fewer seen entries. The token that explains most of all rows, on their seen entries, is chosen; the rows
+are fitted again; and so on until every place has one (simultaneous orthogonal matching pursuit). Finally each place is
+chosen once more, with the others fixed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ _RIDGE = 1e-6
 
 
 def pursued_tokens(victim: TextVictim, values: Matrix, mask: Mask, length: int) -> Tokens:
-    """Return one token for each place."""
+    """Return one token for each place.
+
+    Args:
+        victim: the attacked model.
+        values: the gradient of its spanning weights.
+        mask: which entries were seen.
+        length: the number of tokens.
+    """
     seen = mask.any(axis=1)
     values, weights = values[seen], mask[seen].astype(np.float64)
     sizes = np.sqrt((values**2).sum(axis=1) / np.maximum(weights.sum(axis=1), 1))
@@ -43,13 +50,13 @@ def pursued_tokens(victim: TextVictim, values: Matrix, mask: Mask, length: int) 
 
 
 def _gain(left: Matrix, weights: Matrix, inputs: Matrix) -> Matrix:
-    """Return how much of all rows each token at a place explains."""
+    """Return how much of all rows each token explains at a place."""
     gain: Matrix = ((left @ inputs.T) ** 2 / np.maximum(weights @ (inputs**2).T, 1e-12)).sum(axis=0)
     return gain
 
 
 def _left(values: Matrix, weights: Matrix, inputs: Matrix, chosen: dict[int, int]) -> Matrix:
-    """Return what the chosen tokens leave of every row, on what is seen of it."""
+    """Return what the chosen tokens leave unexplained of every row, on its seen entries."""
     if not chosen:
         return values
     basis = np.stack([inputs[place, token] for place, token in chosen.items()])

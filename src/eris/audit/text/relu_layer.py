@@ -1,9 +1,9 @@
-"""Whole batches out of a linear layer with ReLU behind it (the idea of SPEAR).
+"""Recover the inputs of a whole batch from the gradient of a linear layer followed by ReLU (the idea of SPEAR).
 
 The gradient of the weight is G = Σᵢ δᵢ xᵢᵀ, of rank b for a batch of b inputs, and δᵢ is zero where the ReLU was off
-for input i: about half of the time. Any factorisation G = L R has the right columns δ in the space of L; they are the
-sparse vectors in it. b − 1 rows of L that all happen to be off for input i have δᵢ as their common null vector; so rows
-are drawn until every input has been found. The bias's gradient Σᵢ δᵢ gives their lengths.
+for input i: about half of the time. In any factorisation G = L R the true columns δ lie in the column space of L, and
+are the sparse vectors in it. b − 1 rows of L that all happen to be off for input i have δᵢ as their common null vector;
+so rows are drawn until every input has been found. The bias's gradient Σᵢ δᵢ gives the lengths.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ __all__ = ["recovered_inputs"]
 Matrix = NDArray[np.float64]
 
 _ZERO = 1e-5  # of the largest entry
-_DRAWS = 1 << 10  # null vectors at a time
-_SPARE = 3  # zeros beyond the b − 1 that are there by construction
-_OFF = 0.35  # of all units are off for an input, at the least; both are for two of them on a quarter
+_DRAWS = 1 << 10  # null vectors computed at a time
+_SPARE = 3  # zeros required beyond the b − 1 that are there by construction
+_OFF = 0.35  # the least share of units that are off for one input; for two inputs at once it is about a quarter
 
 
 def recovered_inputs(weight: Matrix, bias: Matrix, batch: int, seed: Seed, *, draws: int = 200_000) -> Matrix | None:
     """Return the inputs (batch × columns) of a layer from its gradients, in no order; None if not all were found.
 
-    Rows of units that nobody sees may be left out of both. The number of inputs is told; it is the rank of the weight's
-    gradient.
+    Args:
+        weight: the gradient of the weight; rows of units that were not seen may be left out of it and of the bias.
+        bias: the gradient of the bias.
+        batch: the number of inputs, which is the rank of the weight's gradient.
+        seed: of the draws.
+        draws: the most null vectors to try.
     """
     left, sizes, _ = np.linalg.svd(weight, full_matrices=False)
     if len(sizes) < batch or batch > len(weight) or sizes[batch - 1] <= 1e-9 * sizes[0]:
@@ -36,14 +40,14 @@ def recovered_inputs(weight: Matrix, bias: Matrix, batch: int, seed: Seed, *, dr
     directions = _sparse_directions(factor, batch, seed, draws)
     if directions is None:
         return None
-    deltas = factor @ directions.T  # units × batch, up to lengths
+    deltas = factor @ directions.T  # units × batch, up to scale
     lengths, *_ = np.linalg.lstsq(deltas, bias, rcond=None)
     found: Matrix = np.linalg.pinv(deltas * lengths) @ weight
     return found
 
 
 def _sparse_directions(factor: Matrix, batch: int, seed: Seed, draws: int) -> Matrix | None:
-    """Return the directions that make the factor's columns sparsest, as many independent ones as inputs."""
+    """Return as many independent directions as inputs, those that make the factor's columns sparsest."""
     if batch == 1:
         return np.ones((1, 1))
     alive = factor[np.abs(factor).max(axis=1) > _ZERO * np.abs(factor).max()]
@@ -59,9 +63,9 @@ def _sparse_directions(factor: Matrix, batch: int, seed: Seed, draws: int) -> Ma
 
 
 def _null_vectors(rows: Matrix, batch: int, seed: Seed, *, dead: int) -> list[tuple[Matrix, int]]:
-    """Draw b − 1 rows many times; return the null vectors that are null on more rows than that.
+    """Draw b − 1 rows many times; return those null vectors that vanish on more rows than the drawn ones.
 
-    `dead` units were off for all inputs; they have no row here, but count among those that are off for one.
+    `dead` units were off for all inputs; they have no row here, but count among the units that are off for an input.
     """
     if len(rows) < batch:
         return []

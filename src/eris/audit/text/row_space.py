@@ -1,9 +1,9 @@
 """The space that a linear layer's inputs span, from its gradient or from some entries of it.
 
-The gradient of a weight is Σᵢ δᵢ zᵢᵀ over all tokens i: every row of it lies in the span of the inputs zᵢ. Whole rows
-show that span as soon as there are as many as tokens. Where only scattered entries are seen the matrix still has the
-rank of the tokens, and alternating least squares completes it: entries must outnumber the degrees of freedom,
-r (rows + columns − r), by about two.
+The gradient of a weight is Σᵢ δᵢ zᵢᵀ over all tokens i: every row of it lies in the span of the inputs zᵢ. As many
+whole rows as there are tokens reveal that span. Where only scattered entries are seen, the rank is still the number of
+tokens, and alternating least squares completes the matrix: it takes about twice as many entries as degrees of freedom,
+r (rows + columns − r).
 
 >>> generator = np.random.default_rng(0)
 >>> whole = generator.standard_normal((40, 3)) @ generator.standard_normal((3, 30))
@@ -28,14 +28,14 @@ _CONVERGED = 1e-9
 
 
 def degrees_of_freedom(rows: int, columns: int, rank: int) -> int:
-    """Return how many numbers a matrix of that rank is made of."""
+    """Return the number of degrees of freedom of a matrix of that rank."""
     return rank * (rows + columns - rank)
 
 
 def row_space(values: Matrix, mask: Mask, rank: int) -> Matrix | None:
     """Return an orthonormal basis of the row space (rank × columns), or None where too little is seen for it.
 
-    Whole rows are taken as they are; where they do not suffice, scattered entries are completed.
+    Whole rows are used directly; where there are too few, scattered entries are completed.
     """
     whole = mask.all(axis=1)
     if whole.sum() >= rank:
@@ -49,7 +49,7 @@ def row_space(values: Matrix, mask: Mask, rank: int) -> Matrix | None:
 def completed_rows(values: Matrix, mask: Mask, rank: int, *, steps: int = _STEPS) -> Matrix:
     """Return the matrix of that rank nearest to the seen entries, by alternating least squares."""
     sizes = np.sqrt((np.where(mask, values, 0) ** 2).sum(axis=1) / np.maximum(mask.sum(axis=1), 1))
-    scale = np.where(sizes > 0, sizes, 1.0)[:, None]  # a row's length says nothing about the space
+    scale = np.where(sizes > 0, sizes, 1.0)[:, None]  # normalise rows: their lengths say nothing about the space
     known = np.where(mask, values / scale, 0.0)
     right = _leading(known / np.maximum(mask.mean(), 1e-9), rank)
     weights, ridge, before = mask.astype(np.float64), 1e-2, np.inf
@@ -66,7 +66,7 @@ def completed_rows(values: Matrix, mask: Mask, rank: int, *, steps: int = _STEPS
 
 
 def _solved(known: Matrix, weights: Matrix, basis: Matrix, ridge: float) -> Matrix:
-    """Return for every row its coefficients on the basis, from the entries that count."""
+    """Return every row's coefficients on the basis, fitted to its weighted entries."""
     gram = np.einsum("rc,jc,sc->jrs", basis, weights, basis, optimize=True) + ridge * np.eye(len(basis))
     solved: Matrix = np.linalg.solve(gram, (known @ basis.T)[..., None])[..., 0]
     return solved

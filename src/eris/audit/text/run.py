@@ -1,7 +1,7 @@
-"""A map of success: texts recovered from one gradient step, over aggregators, tokens, plans, compression and noise.
+"""Map how much text is recovered from one gradient step, over aggregators, tokens, plans, compression and noise.
 
-Texts are drawn at random from the vocabulary (synthetic): nothing can be guessed, so chance is one over its length. The
-observer is the aggregator that has most of the first layer's projections, which the plan tells everybody beforehand.
+Texts are synthetic, drawn at random from the vocabulary: nothing can be guessed, so chance is one over its size. The
+observer is the aggregator that has most of the first layer's projections; everybody knows from the plan which one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Notice = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class TextCell:
-    """One point of the map."""
+    """One point of the map: the settings under which texts are attacked."""
 
     aggregators: int
     tokens: int
@@ -59,7 +59,7 @@ class TextCell:
 
 @dataclass(frozen=True)
 class TextPlan:
-    """What is attacked, how, and where on the map."""
+    """The attacked model, the attacks, and the values along each axis of the map."""
 
     model: str = "tiny"
     lora: int = 0
@@ -73,7 +73,7 @@ class TextPlan:
     seed: int = 1
 
     def check(self) -> None:
-        """Refuse what cannot be."""
+        """Refuse a plan that cannot be carried out."""
         for known, chosen, what in ((PLANS, self.plans, "plan"), (TEXT_ATTACKS, self.attacks, "attack on texts")):
             if unknown := [name for name in chosen if name not in known]:
                 raise ConfigError(f"there is no {what} {unknown[0]!r}", fix=f"use one of {', '.join(known)}")
@@ -83,7 +83,7 @@ class TextPlan:
             raise ConfigError("a kept share or noise is out of range", fix="use 0 < share ≤ 1 and noise ≥ 0")
 
     def cells(self) -> Iterator[TextCell]:
-        """Return every point once: with one aggregator all plans are the same."""
+        """Yield every point once: with one aggregator all plans are the same."""
         for count, tokens, plan, keep, noise in product(
             self.aggregators, self.tokens, self.plans, self.keeps, self.noises
         ):
@@ -130,7 +130,7 @@ def _over_texts(shares: Sequence[float]) -> Mapping[str, float | None]:
 
 
 def _recovered(victim: TextVictim, seen: SeenGradient, text: Tokens, attack: str, seed: Seed) -> float:
-    """Return the share of tokens that were found at their places."""
+    """Return the share of tokens that the attack finds at the right place."""
     if attack == "span":
         found = tokens_in_span(victim, seen, len(text))
     else:
@@ -140,7 +140,7 @@ def _recovered(victim: TextVictim, seen: SeenGradient, text: Tokens, attack: str
 
 
 def _seen(victim: TextVictim, gradient: NDArray[np.float32], cell: TextCell, seed: Seed) -> SeenGradient:
-    """Return what the best-placed aggregator has of a gradient."""
+    """Return what the best-placed aggregator sees of a gradient."""
     seen = np.zeros(gradient.size, bool)
     seen[_best_shard(victim, _shards(gradient.size, cell, seed.child("plan")))] = True
     if cell.keep < 1:
@@ -157,7 +157,7 @@ def _shards(n: int, cell: TextCell, seed: Seed) -> ShardPlan:
 
 
 def _best_shard(victim: TextVictim, plan: ShardPlan) -> NDArray[np.int64]:
-    """Return the coordinates of the shard with most of what the attack looks at."""
+    """Return the coordinates of the shard with most of the weights that the attack uses."""
     places = spans_of(victim.trained())
     wanted = np.concatenate([np.arange(places[name].start, places[name].stop) for name in victim.spanning])
     counts = np.bincount(plan.owners_of(wanted), minlength=plan.shards)

@@ -1,9 +1,9 @@
-"""Tokens whose gradient is nearest to what was seen: a search in the manner of LAMP.
+"""Search for the tokens whose gradient is nearest to what was seen, in the manner of LAMP.
 
-A text is relaxed to a probability over the vocabulary at every place; Adam moves its logits until the gradient's
-direction, on the seen coordinates and nowhere else, is that of what was seen. Then it is made discrete, and tokens are
-exchanged one by one as long as that brings the gradient nearer. There is no language model to say what sounds likely:
-the texts here are drawn at random.
+A text is relaxed to probabilities over the vocabulary at every place; Adam moves their logits until the gradient, on
+the seen coordinates only, points in the direction of what was seen. Then the text is made discrete, and tokens are
+exchanged one by one as long as that brings the gradient nearer. No language model says what sounds likely, as the texts
+here are drawn at random.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["TokenSearch"]
 
 @dataclass(frozen=True, slots=True)
 class TokenSearch:
-    """How long to search, and how many tokens to try at each place afterwards."""
+    """A search by Adam followed by exchanges: how long to search, and how many tokens to try at each place."""
 
     steps: int = 200
     rate: float = 0.2
@@ -33,7 +33,7 @@ class TokenSearch:
     sweeps: int = 2
 
     def tokens(self, victim: TinyTransformer, seen: SeenGradient, length: int, seed: Seed) -> Tokens:
-        """Return the best text of so many tokens."""
+        """Return the best text of `length` tokens."""
         distance = _distance(victim, seen)
         logits = torch.from_numpy(0.1 * seed.child("start").generator().standard_normal((length, victim.vocabulary)))
         logits = logits.float().requires_grad_()
@@ -44,7 +44,7 @@ class TokenSearch:
         return self._exchanged(distance, logits.detach(), victim.vocabulary)
 
     def _exchanged(self, distance: Callable[[Tensor], Tensor], logits: Tensor, vocabulary: int) -> Tokens:
-        """Exchange single tokens for the next likely ones while that brings the gradient nearer."""
+        """Exchange single tokens for the next likeliest ones while that brings the gradient nearer."""
         ranked, tokens = logits.topk(self.tried, dim=-1).indices, logits.argmax(-1)
         best = distance(functional.one_hot(tokens, vocabulary).float()).item()
         for _ in range(self.sweeps):
@@ -62,7 +62,7 @@ class TokenSearch:
 
 
 def _distance(victim: TinyTransformer, seen: SeenGradient) -> Callable[[Tensor], Tensor]:
-    """Return one minus the cosine between a relaxed text's gradient and what was seen, on what was seen."""
+    """Return the function that maps a relaxed text to one minus the cosine of its gradient and what was seen."""
     weights = list(victim.trained().values())
     places = torch.from_numpy(np.flatnonzero(seen.seen))
     wanted = torch.from_numpy(seen.values)[places]

@@ -1,8 +1,8 @@
-"""Which token stands where: the one whose input to the first layer lies in the span of what was seen (DAGER's check).
+"""Find the token at each place whose input to the first layer lies in the span of what was seen (DAGER's check).
 
 For every place and every token of the vocabulary the first layer's input is known. Those of the text lie in the row
-space of the gradients of query, key and value; a wrong one does so only by accident. As many places are looked at as
-the model has; beyond the end of the text nothing fits.
+space of the gradients of query, key and value; a wrong one does so only by accident. All places of the model can be
+checked; beyond the end of the text nothing fits.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from eris.audit.text.victim import TextVictim, Tokens, spans_of
 
 __all__ = ["SeenGradient", "tokens_in_span"]
 
-_LONGEST = 5000  # tokens of a vocabulary that is gone through again and again
+_LONGEST = 5000  # the largest vocabulary that is searched repeatedly
 
 
 @dataclass(frozen=True, eq=False)
 class SeenGradient:
-    """What an observer has of a member's gradient: a flat vector, and which of its coordinates were seen."""
+    """What an observer saw of a member's gradient: the flat vector, and which of its coordinates were seen."""
 
     values: NDArray[np.float32]
     seen: NDArray[np.bool_]
 
     def matrix(self, place: slice, shape: tuple[int, ...]) -> tuple[Matrix, Mask]:
-        """Return one weight's gradient with what was seen of it."""
+        """Return one weight's gradient, zero where it was not seen, and the mask of what was."""
         mask = self.seen[place].reshape(shape)
         return np.where(mask, self.values[place].reshape(shape), 0).astype(np.float64), mask
 
@@ -38,7 +38,7 @@ def tokens_in_span(victim: TextVictim, seen: SeenGradient, length: int) -> Token
     """Return the token that fits best at each of `length` places; None where the space cannot be found.
 
     Where too little is seen to find the space itself, tokens are pursued one by one from the known list of inputs. The
-    rank is the number of tokens. It is told here; an attacker that is not tries one after another.
+    rank is the number of tokens. It is given here; an attacker that does not know it tries one after another.
     """
     spaces = _spaces(victim, seen, length)
     if not spaces:
@@ -47,7 +47,7 @@ def tokens_in_span(victim: TextVictim, seen: SeenGradient, length: int) -> Token
 
 
 def _spaces(victim: TextVictim, seen: SeenGradient, length: int) -> list[tuple[int, Matrix]]:
-    """Return bases of the row space, with the number of the weight each is of (−1: of all together)."""
+    """Return bases of the row space, each with the number of its weight (−1 for all weights together)."""
     weights, places = victim.trained(), spans_of(victim.trained())
     parts = [seen.matrix(places[name], tuple(weights[name].shape)) for name in victim.spanning]
     if victim.inputs_at(0).ndim == 3:  # adapters: each projects in its own way
@@ -59,7 +59,7 @@ def _spaces(victim: TextVictim, seen: SeenGradient, length: int) -> list[tuple[i
 
 
 def _pursued(victim: TextVictim, seen: SeenGradient, length: int) -> Tokens | None:
-    """Return tokens from scattered entries, where the list of inputs is short enough and somebody saw one."""
+    """Return tokens from scattered entries, if the list of inputs is short enough and any entry was seen."""
     if victim.inputs_at(0).ndim == 3 or victim.vocabulary > _LONGEST:
         return None
     values, mask = _stacked(victim, seen)

@@ -1,8 +1,8 @@
-"""What is attacked: a member that takes one gradient step of a text model on one text.
+"""The attacked models: a member takes one gradient step of a text model on one text.
 
-`TinyTransformer` is our own: learned positions, two layers, a causal language model. With `lora` its first layer's
-projections have adapters and nothing else is trained. `Encoder` is a BERT-like network, such as MiniLM, with a fresh
-head. What an attack knows of either: its weights, and for every token and place the input of the first attention layer.
+`TinyTransformer` is our own: a causal language model with learned positions and two layers. With `lora` its first
+layer's projections have adapters and nothing else is trained. `Encoder` is a BERT-like network, such as MiniLM, with a
+fresh head. An attack knows the weights of either, and the input of the first attention layer for every token and place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Encoder", "TextVictim", "TinyTransformer", "Tokens", "flat_gradient"
 
 Tokens = NDArray[np.int64]
 
-_END = 0  # the token behind every text
+_END = 0  # the token after every text
 
 
 class TextVictim(Protocol):
@@ -30,7 +30,7 @@ class TextVictim(Protocol):
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens there are."""
+        """The number of tokens in the vocabulary."""
         ...
 
     @property
@@ -39,7 +39,7 @@ class TextVictim(Protocol):
         ...
 
     def trained(self) -> dict[str, Tensor]:
-        """Return what the member trains and sends, by name, in the order of the flat vector."""
+        """Return the weights that the member trains and sends, by name, in the order of the flat vector."""
         ...
 
     def inputs_at(self, place: int) -> Tensor:
@@ -61,12 +61,12 @@ class _Adapted(nn.Module):
         self.up = nn.Parameter(torch.zeros(width, rank))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return both together."""
+        """Return W x + B A x."""
         return functional.linear(x, self.weight) + functional.linear(functional.linear(x, self.down), self.up)
 
 
 class _Layer(nn.Module):
-    """Attention and a perceptron, each behind a normalisation."""
+    """A transformer layer: attention and a perceptron, each after a normalisation."""
 
     def __init__(self, width: int, heads: int, lora: int) -> None:
         super().__init__()
@@ -78,10 +78,10 @@ class _Layer(nn.Module):
         self.rise, self.fall = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the next states; nobody looks ahead."""
+        """Return the next states; attention is causal."""
         inner = self.before(x)
         query, key, value = (_heads(part(inner), self.heads) for part in (self.query, self.key, self.value))
-        # Written out: a search needs second derivatives, which fused attention does not have.
+        # Written out because a search needs second derivatives, which fused attention does not have.
         scores = query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
         ahead = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
         mixed = torch.softmax(scores.masked_fill(ahead, float("-inf")), -1) @ value
@@ -91,7 +91,7 @@ class _Layer(nn.Module):
 
 
 class TinyTransformer(nn.Module):
-    """A causal language model small enough to be attacked in a second.
+    """A causal language model, small enough to be attacked in a second.
 
     >>> sum(weight.numel() for weight in TinyTransformer().parameters())
     134656
@@ -118,12 +118,12 @@ class TinyTransformer(nn.Module):
 
     @property
     def spanning(self) -> tuple[str, ...]:
-        """The first layer's projections; of adapters the half that is not zero at first."""
+        """The first layer's projections; with adapters, their half whose gradient is not zero at the start."""
         end = "up" if self.lora else "weight"
         return tuple(f"layers.0.{part}.{end}" for part in ("query", "key", "value"))
 
     def trained(self) -> dict[str, Tensor]:
-        """Return all weights, or the adapters. Embeddings are frozen, as is usual when a model is fine-tuned."""
+        """Return all weights, or the adapters. Embeddings are frozen, as is usual in fine-tuning."""
         frozen = ("words.weight", "places.weight")
         return {name: weight for name, weight in self.named_parameters() if weight.requires_grad and name not in frozen}
 
@@ -136,7 +136,7 @@ class TinyTransformer(nn.Module):
         return torch.stack([functional.linear(inner, down) for down in downs]).detach()
 
     def embedded(self, tokens: Tensor) -> Tensor:
-        """Return the words' own embeddings, before places are added."""
+        """Return the tokens' own embeddings, before positions are added."""
         return self.words(tokens)  # type: ignore[no-any-return]
 
     def loss(self, tokens: Tensor) -> Tensor:
@@ -144,7 +144,7 @@ class TinyTransformer(nn.Module):
         return self.loss_of(self.embedded(tokens), functional.one_hot(tokens, self.vocabulary).float())
 
     def loss_of(self, embedded: Tensor, targets: Tensor) -> Tensor:
-        """Return the same for embeddings and soft targets, which a search can move."""
+        """Return the same loss for embeddings and soft targets, which a search can move."""
         x = (embedded + self.places.weight[: len(embedded)])[None]
         for layer in self.layers:
             x = layer(x)
@@ -163,7 +163,7 @@ class Encoder:
     def __init__(self, source: str) -> None:
         from eris.models.text import TextClassifier
 
-        torch.manual_seed(0)  # of the fresh head alone
+        torch.manual_seed(0)  # for the fresh head alone
         self._model = TextClassifier(source=source).eval()
         self._bert = next(iter(self._model.network.children()))
         self.vocabulary = int(self._bert.embeddings.word_embeddings.num_embeddings)
@@ -178,7 +178,7 @@ class Encoder:
         return {name: weight for name, weight in self._bert.named_parameters() if name.startswith("encoder.")}
 
     def inputs_at(self, place: int) -> Tensor:
-        """Return what the embedding layer makes of each token at a place."""
+        """Return the embedding layer's output for each token at a place."""
         parts = self._bert.embeddings
         with torch.no_grad():
             summed = parts.word_embeddings.weight + parts.position_embeddings.weight[place]
@@ -186,12 +186,12 @@ class Encoder:
         return normalised
 
     def loss(self, tokens: Tensor) -> Tensor:
-        """Return the loss of one text that is of the first class."""
+        """Return the loss of one text labelled with the first class."""
         return functional.cross_entropy(self._model(tokens[None]), torch.zeros(1, dtype=torch.int64))
 
 
 def victim_by_name(name: str, *, lora: int = 0, seed: int = 1) -> TextVictim:
-    """Return a victim: `tiny`, or an encoder that `eris data get` knows."""
+    """Return a victim by name: `tiny`, or an encoder that `eris data get` knows."""
     if name == "tiny":
         torch.manual_seed(seed)
         return TinyTransformer(lora=lora)
