@@ -1,22 +1,22 @@
-"""What could an observer learn? Attacks on the events of a run, each reported with its chance level.
+"""Attacks on the events of a run: what could an observer learn? Each is reported with its chance level.
 
-An audit trains with canaries planted among the members' samples, listens to what every observer saw, and scores how
-well their membership can be told from it. Read it in this order:
+A membership audit trains with canaries planted among the members' samples, listens to what every observer saw, and
+scores how well an attack tells which canaries were trained on. The modules, in reading order:
 
 ================ ===========================================================================================
-`observer`       who observes: an aggregator, a coalition, a server, a neighbour, the wire
-`transcript`     what happened in a round; `estimate` and `neighbour`: a victim's update as an observer knows it
-`canaries`       whose membership is asked about
-`observation`    what an attack is given; `attack`: the attacks, by name
-`scoring`        how good their scores are, with chance level, interval (`intervals`) and ε
+`observer`       the observers (an aggregator, a coalition, a server, a neighbour, the wire) and a round's transcript
+`estimate`       a victim's update as an observer knows it
+`canaries`       the samples whose membership is asked about
+`attack`         what an attack is and what it is given; `attacks`: the known ones, by name
+`scoring`        how good an attack's scores are, with chance level, interval (`intervals`) and ε
 `membership`     the audit that listens to a run; `membership_run` trains, `membership_sweep` and `comparison` repeat
 `inference`      which classes a member holds, and whose sample it is
-`poisoning`      what members that do harm do to the model; `malicious`: what a false mean lays open
+`poisoning`      how much malicious members damage the model; `malicious`: what a false mean reveals
 `reconstruction` the attacks that recover samples, with a chain of their own; `similarity` judges pictures
 `text`           the attacks that recover words from the updates of transformers
 ================ ===========================================================================================
 
-See docs/audit.md for what the figures mean and what they do not.
+docs/audit.md says what the figures mean and what they do not.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What a membership attack is: an observation goes in, a score for each canary comes out.
+"""The protocol of a membership attack: it takes an observation and returns a score for each canary.
 
 The higher a canary's score, the more it looks as if it had been trained on. An attack sees one victim from one place,
-round after round; what it keeps from round to round is a memory of arrays, so that an interrupted audit can go on. The
-known ones are in `eris.audit.attacks`.
+round after round; what it keeps between rounds is a memory of arrays, so that an interrupted audit can go on. The known
+attacks are in `eris.audit.attacks`.
 
-An observation is an observer's estimate of a victim's update, and the canaries it asks about: `CanaryProbe` answers for
-one member's canaries at the public model of a round, whoever observes, and `Observation` puts the estimate of one
-observer beside it. Both compute what they are asked for when it is first asked for: an attack by losses alone never
-builds a gradient.
+An observation is an observer's estimate of a victim's update together with the canaries it asks about. `CanaryProbe`
+holds the losses and gradients of one member's canaries at a round's public model, which are the same for every
+observer; `Observation` adds one observer's estimate. Both compute a quantity when it is first asked for, so an attack
+that uses only losses never builds a gradient.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from eris.view import View
 
 __all__ = ["CanaryProbe", "MembershipAttack", "Memory", "Need", "Observation", "PublicProbe"]
 
-Need = Literal["gradients", "copies", "public"]  # of the canaries; of texts, perturbed copies; samples of nobody
+Need = Literal["gradients", "copies", "public"]  # the canaries' gradients; perturbed copies of texts; public samples
 Memory = dict[str, NDArray[Any]]
-_RIDGE = 1e-3  # of the mean squared gradient: canaries that look alike share their weight
-_FEW = 64  # public samples whose losses are asked for
+_RIDGE = 1e-3  # of the mean squared gradient, so that canaries that look alike share their weight
+_FEW = 64  # public samples whose losses are computed
 Matrix = NDArray[np.float64]
 
 
 class CanaryProbe:
-    """One member's canaries at the public model x^t; computed once for all observers.
+    """Losses and gradients of one member's canaries at the public model x^t, computed once for all observers.
 
-    `step` says how far an update moves the model: a difference of models once, a gradient by the server's step.
+    `step` says how far an update moves the model: 1 for a difference of models, the server's step for a gradient.
     """
 
     def __init__(self, planted: PlantedTask, member: int, model: Vector, *, step: float = 1.0) -> None:
@@ -61,32 +61,32 @@ class CanaryProbe:
 
     @cached_property
     def variation(self) -> Scores:
-        """How much less likely perturbed copies of each text are than the text, at the public model."""
+        """How likely each text's perturbed copies are compared with the text itself, at the public model."""
         return self.variation_at(self.model, self.losses)
 
     def losses_at(self, model: Vector) -> Scores:
-        """Return the loss of each canary at another model; several attacks ask about the same ones."""
+        """Return the loss of each canary at another model, cached because several attacks ask for the same one."""
         key = _key(model)
         if key not in self._asked:
             self._asked[key] = self._planted.probe.sample_losses(self.member, model)
         return self._asked[key]
 
     def variation_at(self, model: Vector, losses: Scores) -> Scores:
-        """Return the mean of p(copy) over copies − p(text), p = exp(−mean loss of a token), for each text."""
+        """Return for each text the mean of p(copy) over its copies − p(text), p = exp(−mean loss of a token)."""
         if self._planted.copies is None:
             raise InputError("there are no perturbed copies of the canaries", fix="give --filler")
         around = self._planted.copies.sample_losses(self.member, model).reshape(len(losses), -1)
         return np.asarray(np.exp(-around).mean(axis=1) - np.exp(-losses))
 
     def gram(self, coordinates: Coordinates) -> Matrix:
-        """Return the products of all pairs of gradients on some coordinates."""
+        """Return the Gram matrix of the canaries' gradients on some coordinates."""
         if coordinates.size == self.n:
             return self._whole_gram
         part = self.gradients[:, coordinates]
         return np.asarray(part @ part.T, np.float64)
 
     def gram_beside(self, rest: Coordinates, seen: Coordinates, gram_of_seen: Matrix) -> Matrix:
-        """Return the products on `rest`; where it is all but `seen`, by subtraction."""
+        """Return the Gram matrix on `rest`, by subtraction where `rest` is everything but `seen`."""
         if rest.size + seen.size == self.n and rest.size:
             return self._whole_gram - gram_of_seen
         return self.gram(rest)
@@ -97,9 +97,9 @@ class CanaryProbe:
 
 
 class PublicProbe:
-    """Samples that are nobody's secret, at the public model x^t; computed once for all victims and observers.
+    """Losses and gradients of public samples at the public model x^t, computed once for all victims and observers.
 
-    `shards` holds what an attack has worked out of their gradients on some coordinates, by the coordinates' bytes.
+    `shards` caches what an attack has computed from their gradients on some coordinates, keyed by the coordinates.
     """
 
     def __init__(self, task: AuditableTask, model: Vector) -> None:
@@ -109,11 +109,11 @@ class PublicProbe:
 
     @cached_property
     def gradients(self) -> Vector:
-        """The gradient of each at the public model: samples × trainable coordinates."""
+        """The gradient of each sample at the public model: samples × trainable coordinates."""
         return self._task.sample_gradients(0, self.model)
 
     def losses_at(self, model: Vector) -> Scores:
-        """Return the loss of each of the first few at another model; from one place all victims have the same."""
+        """Return the losses of the first few samples at another model, cached for victims seen from the same place."""
         key = _key(model)
         if key not in self._asked:
             self._asked[key] = self._few.sample_losses(0, model)
@@ -130,12 +130,19 @@ def _key(model: Vector) -> bytes:
 
 @dataclass(frozen=True)
 class Observation:
-    """What one observer has of one victim in one round, with the canaries to ask about.
+    """What one observer knows of one victim in one round, with the canaries to ask about.
 
-    `samples` is what the victim trains on, which comes with its weight; `rate` how far one unit of a mean gradient
-    moves an update: learning rate times effective local steps. `others` are views of other members in the round.
-    `candidates` are the canaries of all members, for whoever wants to explain a mean by all of them together; none
-    where their gradients would take too much memory. Those of the members in `averaged` can be in it.
+    Args:
+        round: the round.
+        estimate: the victim's update as far as the observer knows it.
+        probe: the victim's canaries at the public model.
+        samples: how many samples the victim trains on; its weight reveals it.
+        rate: how far one unit of a mean gradient moves an update: learning rate times effective local steps.
+        public: public samples to compare with, if there are any.
+        others: views of other members in the round.
+        candidates: the canaries of all members, for attacks that explain a mean by all of them together; empty where
+            their gradients would take too much memory.
+        averaged: the members whose canaries can be in the mean.
     """
 
     round: int
@@ -146,11 +153,11 @@ class Observation:
     public: PublicProbe | None = field(default=None, repr=False)
     others: tuple[View, ...] = field(default=(), repr=False)
     candidates: tuple[CanaryProbe, ...] = field(default=(), repr=False)
-    averaged: frozenset[int] = frozenset()  # who took part in the round and does not look
+    averaged: frozenset[int] = frozenset()  # members that took part in the round and are not observing
 
     @property
     def public_samples(self) -> PublicProbe:
-        """Samples that are nobody's secret; refuse to go on where there are none."""
+        """The public samples; raises an error if there are none."""
         if self.public is None:
             raise InputError("there are no public samples to compare with", fix="audit a task that has test samples")
         return self.public
@@ -166,7 +173,7 @@ class Observation:
 
     @cached_property
     def references(self) -> list[Vector]:
-        """Other members' models, built in the same way; none of them was trained on the victim's canaries.
+        """Other members' models, built in the same way as `member_model`; none was trained on the victim's canaries.
 
         The public model stands in where no other member is seen.
         """
@@ -188,7 +195,7 @@ class Observation:
 
     @cached_property
     def losses_as_sent(self) -> Scores:
-        """The loss of each canary at the public model with the visible values put in as they came."""
+        """The loss of each canary at the public model with the visible values applied unchanged, as they were sent."""
         built, view = self.probe.model.copy(), self.estimate.view
         built[view.coordinates] -= self.probe.step * view.values
         built[self.probe.n + view.buffer_coordinates] -= view.buffers
@@ -201,7 +208,7 @@ class Observation:
 
     @cached_property
     def products(self) -> Scores:
-        """The update, as far as it is known and without kept momentum, times each canary's gradient."""
+        """The dot product of the known part of the update, without kept momentum, and each canary's gradient."""
         known = np.zeros(self.probe.n, np.float32)
         known[self.estimate.seen] = self.estimate.fresh_update
         known[self.estimate.rest] = self.estimate.fresh_means
@@ -209,12 +216,12 @@ class Observation:
 
     @cached_property
     def along(self) -> Scores:
-        """The same along the update's direction."""
+        """`products` divided by the update's norm: each gradient's component along the update."""
         return _ratio(self.products, _norm(self.estimate.fresh_update, self.estimate.fresh_means))
 
     @cached_property
     def cosines(self) -> Scores:
-        """The same with each gradient normalised on what is known, too."""
+        """The cosine of the update and each canary's gradient, on the coordinates that are known."""
         seen, rest = self._grams
         return _ratio(self.along, np.sqrt(np.maximum(np.diag(seen) + np.diag(rest), 0)))
 
@@ -222,9 +229,9 @@ class Observation:
     def regression(self) -> Scores:
         """The canaries' weights when the update is written as a sum of their gradients.
 
-        Generalised least squares: on the seen coordinates the victim's values count once, in the means of others with
-        the victim's share and with as much less noise. So the products are plain sums, and only the Gram matrix is
-        weighted.
+        Generalised least squares: on the seen coordinates the victim's values count once; in the means with others
+        they count with the victim's share, and the noise is smaller by as much. So the products are plain sums, and
+        only the Gram matrix is weighted.
         """
         seen, rest = self._grams
         gram, count = seen + self.estimate.share * rest, len(self.products)
@@ -240,21 +247,21 @@ class Observation:
 
 
 class MembershipAttack(Protocol):
-    """An attack on the membership of canaries, fixed before the run."""
+    """An attack that scores canaries by how likely they were trained on; fixed before the run."""
 
     @property
     def name(self) -> str:
-        """What it is called on the command line."""
+        """The attack's name on the command line."""
         ...
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What it takes besides losses."""
+        """What the attack needs besides losses."""
         ...
 
     @property
     def cumulative(self) -> bool:
-        """Whether a round's scores rest on all rounds so far; else on that round alone."""
+        """Whether a round's scores use all rounds so far, or that round alone."""
         ...
 
     def score(self, seen: Observation, memory: Memory) -> Scores:
@@ -271,6 +278,6 @@ def _norm(*parts: Vector) -> float:
 
 
 def _ratio(above: Scores, below: Scores | float) -> Scores:
-    """Divide; nothing over nothing says nothing."""
+    """Divide elementwise, with 0 where the divisor is not positive."""
     below = np.broadcast_to(np.asarray(below, np.float64), above.shape)
     return np.where(below > 0, above / np.where(below > 0, below, 1.0), 0.0)

@@ -1,15 +1,15 @@
-"""Canaries: samples whose membership is decided by a coin, so that an attack on membership can be scored.
+"""Canaries: samples whose membership is decided by a coin toss, so that a membership attack can be scored.
 
 Every member sets some of its samples aside as canaries and tosses an independent fair coin for each, from its private
 root. It trains on the rest and on the canaries whose coin shows heads. Whoever tells heads from tails better than
 chance has learned something about the member's data.
 
-A natural sample's gradient looks like those of others, and so hides among them. A *crafted* canary has a gradient that
-looks like nothing else: a direction drawn at random from a public seed, the same in every step, as long as a sample's
-gradient may be (the clipping bound under DP-SGD, else the mean length of public samples' at the beginning). Formally it
-is a sample whose loss is linear, ⟨g, x⟩. Whoever's coin shows heads adds it to the local steps; nothing else changes.
-What an attack makes of such canaries is meant as an upper bound of what it gets from samples of that length, and their
-ε is the closest to what an accountant says.
+A natural sample's gradient resembles those of others and hides among them. A *crafted* canary has a gradient unlike any
+other: a direction drawn at random from a public seed, the same in every step, and as long as a sample's gradient may be
+(the clipping bound under DP-SGD, else the mean length of the public samples' gradients at the initial model). Formally
+it is a sample whose loss is linear, ⟨g, x⟩. Where the coin shows heads, the member adds it to its local steps; nothing
+else changes. An attack's success on such canaries is meant as an upper bound of its success on samples of that length,
+and their ε comes closest to an accountant's.
 
 >>> canaries = plant([20, 20], seed=7)
 >>> [len(chosen) for chosen in canaries.places], [coins.dtype.name for coins in canaries.coins]
@@ -51,16 +51,16 @@ Indices = NDArray[np.int64]
 Coins = NDArray[np.bool_]
 
 _MOST_PUBLIC = 300
-_PUBLIC_BYTES = 1 << 29  # what gradients of public samples may take; fewer of them are used with large models
+_PUBLIC_BYTES = 1 << 29  # limit for the public samples' gradients: a large model gets fewer samples
 _MOST_TOGETHER = 512  # canaries of all members whose gradients are held at once
-_LEAST = 4  # below, the top and bottom thirds of the guesses are empty
+_LEAST = 4  # with fewer, the top or bottom third of the guesses is empty
 
 
 class AuditableTask(Task, Protocol):
-    """A learning problem that can be cut down to some samples, and asked about single ones."""
+    """A learning problem that can be restricted to some samples, and has losses and gradients of single ones."""
 
     def restricted(self, places: Sequence[Indices]) -> Self:
-        """Return the same problem with only these of each member's samples."""
+        """Return the same problem with only the samples at these places of each member's list."""
         ...
 
     def sample_losses(self, member: int, model: Vector) -> NDArray[np.float64]:
@@ -74,7 +74,7 @@ class AuditableTask(Task, Protocol):
 
 @dataclass(frozen=True)
 class Canaries:
-    """For each member: which of its samples are canaries, their coins, and what it then trains on."""
+    """For each member: which of its samples are canaries, their coins, and which samples it trains on."""
 
     places: tuple[Indices, ...] = field(repr=False)  # in the member's own list of samples
     coins: tuple[Coins, ...] = field(repr=False)
@@ -82,24 +82,24 @@ class Canaries:
 
     @property
     def count(self) -> int:
-        """Canaries of all members together."""
+        """The number of canaries of all members together."""
         return sum(len(places) for places in self.places)
 
 
 @dataclass(frozen=True)
 class PlantedTask:
-    """What is trained, and what the attacker asks about: the same task with the canaries as its samples."""
+    """A task with canaries: the task that is trained, and `probe`, the same task with the canaries as its samples."""
 
     task: AuditableTask
     probe: AuditableTask
     canaries: Canaries
     copies: AuditableTask | None = None  # perturbed copies of the probe's samples, where texts are attacked
     gradients: bool = True  # whether gradients of single samples may be built
-    public: AuditableTask | None = None  # samples of the same kind that are nobody's secret, as those of one member
+    public: AuditableTask | None = None  # public samples of the same kind, as if they were one member's
 
     @property
     def held_together(self) -> bool:
-        """Whether the gradients of all members' canaries are held at once: they must not be many, nor take much."""
+        """Whether the gradients of all members' canaries are held at once: only if they are few and fit in memory."""
         count = self.canaries.count
         small = count <= _MOST_TOGETHER and 4 * count * self.task.spec.n_trainable <= _PUBLIC_BYTES
         return self.gradients and self.copies is None and small
@@ -114,10 +114,16 @@ def plant(
     most: int | None = None,
     equally: bool = False,
 ) -> Canaries:
-    """Choose canaries among each member's samples and toss their coins, other ones in every fold of the data.
+    """Choose canaries among each member's samples and toss their coins.
 
-    `share` of a member's samples become canaries, but not more than `most`. `equally` puts half of them in (of an odd
-    number one less), whichever: the paper's text; chance levels and ε are for fair coins.
+    Args:
+        samples: how many samples each member has.
+        seed: of the run; every member draws from its private root.
+        fold: of the data; each fold has other canaries and coins.
+        share: of a member's samples that become canaries.
+        most: the most canaries that a member gets.
+        equally: put exactly half of the canaries in (of an odd number, one less), as in the paper's text, instead of
+            tossing a fair coin for each. Chance levels and ε are for fair coins.
     """
     address = ("canaries", fold) if fold else ("canaries",)
     planted = [
@@ -137,7 +143,7 @@ def plant_in(
     most: int | None = None,
     equally: bool = False,
 ) -> PlantedTask:
-    """Plant canaries in a task."""
+    """Plant canaries in a task; the options are those of `plant`."""
     samples = [task.samples(member) for member in range(task.members)]
     canaries = plant(samples, seed, fold=fold, share=share, most=most, equally=equally)
     restricted = task.restricted(canaries.kept), task.restricted(canaries.places)
@@ -145,7 +151,7 @@ def plant_in(
 
 
 def public_samples(task: AuditableTask) -> AuditableTask | None:
-    """Return test samples for the attacker to compare with, as many as their gradients may take memory."""
+    """Return as many test samples, for the attacker to compare with, as memory for their gradients allows."""
     count = min(_MOST_PUBLIC, _PUBLIC_BYTES // (4 * task.spec.n_trainable))
     held_out = getattr(task, "held_out", None)
     return held_out(count) if held_out is not None and count >= _LEAST else None
@@ -175,21 +181,21 @@ def toss(seed: Seed, count: int) -> Coins:
 
 
 def split(seed: Seed, count: int) -> Coins:
-    """Put half of the canaries in, drawn from a private seed."""
+    """Put half of the canaries in, chosen at random from a private seed."""
     coins = np.zeros(count, bool)
     coins[seed.require_private("a canary's coin").subset(count, count // 2)] = True
     return coins
 
 
 class _Directions:
-    """The crafted gradients of each member, made when they are asked for; one member's are kept."""
+    """The crafted gradients of each member, made on demand; only the last member's are kept."""
 
     def __init__(self, seed: Seed, n: int, count: int, length: float) -> None:
         self._seed, self._n, self.count, self._length = seed, n, count, length
         self._member, self._kept = -1, np.empty((0, 0), np.float32)
 
     def of(self, member: int) -> Vector:
-        """Return canaries × coordinates: signs drawn at random, all of the same length."""
+        """Return a member's crafted gradients, canaries × coordinates: random signs, scaled to the same length."""
         if member != self._member:
             words = self._seed.child("crafted", member).words(-(-self.count * self._n // 64))
             signs = np.unpackbits(words.view(np.uint8), count=self.count * self._n).reshape(self.count, self._n)
@@ -199,7 +205,7 @@ class _Directions:
 
 
 class CraftedTask:
-    """A task in which each member adds the canaries to its local steps whose coins show heads."""
+    """A task in which each member adds to its local steps the crafted canaries whose coins show heads."""
 
     def __init__(self, task: AuditableTask, config: Config, directions: _Directions, coins: tuple[Coins, ...]) -> None:
         self._task, self._config, self._directions, self._coins = task, config, directions, coins
@@ -208,12 +214,12 @@ class CraftedTask:
         return getattr(self._task, name)
 
     def corrected(self, correction: Correction) -> CraftedTask:
-        """Return the same with this correction of every local gradient but the crafted ones."""
+        """Return the same task with this correction of every local gradient but the crafted ones."""
         task = cast(Any, self._task).corrected(correction)
         return CraftedTask(task, self._config, self._directions, self._coins)
 
     def train(self, member: int, model: Vector, memory: Memory, *, round: int, seed: Seed) -> LocalResult:
-        """Train as the task does, and add lr · steps / n_k times each included canary's gradient."""
+        """Train as the task does, then add lr · steps / n_k times each included canary's gradient."""
         result = self._task.train(member, model, memory, round=round, seed=seed)
         local, n = self._config.local, self._task.spec.n_trainable
         rate = 1.0 if local.send == "gradient" else local.lr * result.steps
@@ -224,7 +230,7 @@ class CraftedTask:
 
 
 class _CraftedProbe:
-    """The canaries as samples of a task: linear losses, and their gradients."""
+    """A task whose samples are the crafted canaries, with their linear losses and constant gradients."""
 
     def __init__(self, task: AuditableTask, directions: _Directions) -> None:
         self._task, self._directions = task, directions
@@ -233,18 +239,18 @@ class _CraftedProbe:
         return getattr(self._task, name)
 
     def sample_gradients(self, member: int, model: Vector) -> Vector:
-        """Return the crafted gradients, which are the same everywhere."""
+        """Return the crafted gradients, which are the same at every model."""
         del model
         return self._directions.of(member)
 
     def sample_losses(self, member: int, model: Vector) -> NDArray[np.float64]:
-        """Return ⟨g, x⟩."""
+        """Return the loss ⟨g, x⟩ of each crafted canary."""
         gradients = self._directions.of(member)
         return np.asarray(gradients @ model[: gradients.shape[1]], np.float64)
 
 
 def plant_crafted(task: AuditableTask, config: Config, *, most: int) -> PlantedTask:
-    """Plant crafted canaries in a task, as many for each member."""
+    """Plant `most` crafted canaries for each member of a task."""
     public = public_samples(task)
     if public is None:
         raise InputError("there are no public samples to compare with", fix="audit a data set with a test split")
@@ -261,7 +267,7 @@ def plant_crafted(task: AuditableTask, config: Config, *, most: int) -> PlantedT
 
 
 def _length(config: Config, task: AuditableTask, public: AuditableTask) -> float:
-    """Return how long one sample's gradient may be."""
+    """Return the length of a crafted gradient: the clipping bound, or the public gradients' mean length."""
     if config.privacy.unit == "sample" and config.privacy.clip:
         return config.privacy.clip
     gradients = public.sample_gradients(0, task.initial(initial_seed(config.seed)))

@@ -1,6 +1,6 @@
-"""The membership attack beside a comparison: every method is trained with canaries and attacked.
+"""Membership audits within a comparison of methods: every method is trained with canaries and attacked.
 
-What is compared is one and the same training: the accuracy of the model, and what could be told from how it was made.
+Accuracy and leakage come from one and the same training.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ Folds = Sequence[Mapping[str, Any]]
 
 
 class MembershipComparison:
-    """Attends a comparison; see `eris.simulate.comparison.TrainingAudit`."""
+    """A membership audit of every training of a comparison; see `eris.simulate.comparison.TrainingAudit`."""
 
     place = "audited"
 
     def __init__(self, plan: AuditPlan, *, figure: str = "auc") -> None:
         if figure not in _FIGURES:
             raise ConfigError(f"there is no figure {figure!r}", fix=f"use one of {', '.join(_FIGURES)}")
-        self._plan, self._leak = plan, figure  # what the front is drawn by
+        self._plan, self._leak = plan, figure  # the figure that decides the Pareto front
         self._runs: dict[Path, AuditedRun] = {}
 
     def attend(self, config: Config, folder: Path) -> tuple[Task, Listener]:
-        """Plant canaries; give the task without those whose coin shows tails, and the audit that listens."""
+        """Plant canaries; return the task without those whose coin shows tails, and the audit as its listener."""
         audited = self._runs[folder] = AuditedRun(config, folder, self._plan)
         return audited.task, audited
 
     def found(self, config: Config, folder: Path, rounds: int) -> dict[str, Any]:
-        """Return what each attack came to in one training."""
+        """Return the result of each attack on one training."""
         del config
         results = [result.plain() for result in self._runs.pop(folder).results(rounds)]
         found: dict[str, Any] = sayable({"results": results})
         return found
 
     def gathered(self, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return each method's leakage over the folds, and which methods are on the front."""
+        """Return each method's leakage over the folds, and which methods are on the Pareto front."""
         attack, observer = self._plan.attacks[0], str(self._plan.observers[0])
         methods = {line["label"]: self._of_method(line["witnessed"]) for line in lines}
         points = {
@@ -108,13 +108,13 @@ def _figure(folds: Folds) -> dict[str, Any]:
 
 
 def _leak(entry: Mapping[str, Any], leak: str) -> float:
-    """Return how much is told: guessing worse than chance is no merit of the method."""
+    """Return how much leaks, at least the chance level: an attack below chance is no merit of the method."""
     figure = entry["figures"][leak]
     return max(float(figure["mean"]), float(figure["chance"]))
 
 
 def joint_p_value(values: Sequence[float]) -> float:
-    """Join p-values of independent tests: Fisher's −2 Σ ln p is χ² with twice as many degrees of freedom.
+    """Combine p-values of independent tests: Fisher's −2 Σ ln p is χ² with twice as many degrees of freedom.
 
     >>> round(joint_p_value([0.04]), 4)
     0.04
@@ -127,7 +127,7 @@ def joint_p_value(values: Sequence[float]) -> float:
 
 
 def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Return the names that no other is at least as good as in both, and better in one; more is better.
+    """Return the names of the points that no other point beats: at least as high in both values, and higher in one.
 
     >>> pareto_front({"a": (0.9, 0.2), "b": (0.8, 0.5), "c": (0.8, 0.4), "d": (0.9, 0.2)})
     ['a', 'b', 'd']

@@ -1,20 +1,21 @@
-"""What an attacker makes of what it saw: the best estimate of a member's update.
+"""An observer's best estimate of a member's update, from what it saw.
 
-On the coordinates it sees it undoes what it knows was done. With shifted compression a kept value is v = (g − s_k)/p:
-an attacker that has followed the coordinate knows s_k = γ Σ v, so it has g itself. Everywhere else it takes what is
-published, without its own part: the mean of the others, in which the victim has a share. Where the victim alone is left
-in that mean, it has been seen after all. With momentum kept over rounds the fresh part of an update is Δᵗ − β Δᵗ⁻¹.
+On the coordinates that it sees, the attacker undoes the transforms it knows of. With shifted compression a kept value
+is v = (g − s_k)/p: an attacker that has followed the coordinate knows s_k = γ Σ v, and so g itself. On all other
+coordinates it takes what is published and removes its own part, which leaves the mean of the others, in which the
+victim has a share. Where only the victim is left in that mean, its value is seen after all. With momentum kept over
+rounds, the fresh part of an update is Δᵗ − β Δᵗ⁻¹.
 
-Of masked shards an aggregator p receives y = z + pad mod 2³² of every member, the sum of all pads from the unmasker,
-and publishes the difference; so beside what is broadcast it has y, and nothing else that depends on single members
-(`Captured`). An audit that gave it the broadcasts alone would take for granted what it is to measure. The pad is the
+An aggregator p of masked shards receives y = z + pad mod 2³² from every member and the sum of all pads from the
+unmasker, and publishes the difference. So besides the broadcasts it has y, and nothing else that depends on single
+members (`Captured`). An audit that gave it only the broadcasts would assume what it is meant to measure. The pad is the
 real one, AES-256 in counter mode over the values in their order; its key comes from the run's seed, as all randomness
 of a simulation does.
 
-Where members have models of their own, a neighbour is sent the victim's model, or a chunk of it, after local training.
-What moved it there is the difference to where the victim began, which nobody was told. The neighbour takes its own
-model of that moment instead: members that mix their models are close to each other, and under a full graph they begin
-every round from the same one. Where a method sends gradients there is nothing to guess.
+Where members have their own models, a neighbour receives the victim's model, or a chunk of it, after local training.
+The update is the difference from the model the victim started with, which nobody was told. The neighbour uses its own
+model at that moment instead: members that mix their models are close to each other, and on a full graph they all start
+every round from the same one. Where a method sends gradients, there is nothing to guess.
 """
 
 from __future__ import annotations
@@ -50,21 +51,26 @@ _OTHERS = 4  # members whose models are built for comparison
 
 
 class Captured(NamedTuple):
-    """Values under pads: where, and what they would be if they were under none."""
+    """Values received under a pad: their coordinates, and the padded words decoded as if there were none."""
 
     coordinates: Coordinates
     values: Vector
 
     @classmethod
     def nothing(cls) -> Captured:
-        """Return what is captured of plain shards, where everything that is received can be read."""
+        """Return an empty capture, as of plain shards, where everything that is received can be read."""
         return cls(np.empty(0, np.int64), np.empty(0, np.float32))
 
 
 def captured_by(vantage: Vantage, record: RoundTranscript, victim: int, pads: Seed, *, padded: bool = True) -> Captured:
-    """Return what some aggregators received of a victim and cannot read, having none of the unmaskers among them.
+    """Return what observing aggregators received from a victim but cannot read, as none of them is an unmasker.
 
-    `padded` is for whoever wants to see that the pad is what protects: without it the values lie open.
+    Args:
+        vantage: the observing aggregators.
+        record: the transcript of the round.
+        victim: the member.
+        pads: the seed of the pads.
+        padded: False shows that the pad is what protects: without it the values lie open.
     """
     sent = record.sent[victim]
     if not record.unmaskers or vantage.reach != "own" or not sent.limit:
@@ -81,24 +87,29 @@ def captured_by(vantage: Vantage, record: RoundTranscript, victim: int, pads: Se
 
 @dataclass(frozen=True)
 class UpdateEstimate:
-    """An update as far as the attacker knows it."""
+    """A member's update as far as the attacker knows it."""
 
     view: View = field(repr=False)
-    seen: Coordinates = field(repr=False)  # those of the view, and where the victim alone is left in what was published
+    seen: Coordinates = field(repr=False)  # those of the view, and where the victim alone is left in a published mean
     update: Vector = field(repr=False)  # on seen: the victim's own values
     rest: Coordinates = field(repr=False)
     means: Vector = field(repr=False)  # on rest: the mean of the victim and the others
     share: float  # the victim's weight in these means
-    fresh_update: Vector = field(repr=False)  # the same without what momentum carried over
-    fresh_means: Vector = field(repr=False)
-    captured: Captured = field(default_factory=Captured.nothing, repr=False)  # of masked shards, still under its pad
+    fresh_update: Vector = field(repr=False)  # update without what momentum carried over
+    fresh_means: Vector = field(repr=False)  # means without what momentum carried over
+    captured: Captured = field(default_factory=Captured.nothing, repr=False)  # from masked shards, still under the pad
 
 
 class UpdateEstimator:
-    """Follows one victim from one vantage through the rounds.
+    """Estimates one victim's update, round after round, as seen from one vantage.
 
-    With `masks_known` it also knows which coordinates each member kept, as it would if independent masks came from a
-    seed that everybody has.
+    Args:
+        recipe: how updates are transformed and aggregated.
+        victim: the member.
+        vantage: where it is observed from.
+        momentum: the local momentum that members keep over rounds.
+        masks_known: whether it also knows which coordinates each member kept, as it would if independent masks came
+            from a seed that everybody has.
     """
 
     def __init__(
@@ -115,17 +126,17 @@ class UpdateEstimator:
         if self._shift is not None:
             self._own, self._public, self._others = (np.zeros(self._n, np.float32) for _ in range(3))
         self._before: tuple[Vector, NDArray[np.bool_]] | None = None  # the last estimate, and where it was seen
-        self.padded = True  # False for whoever wants to see what masked shards would show without their pads
+        self.padded = True  # False shows what masked shards would reveal without their pads
 
     def follow(self, record: RoundTranscript) -> UpdateEstimate:
-        """Return the estimate of this round's update, and keep what the next rounds need."""
+        """Return the estimate of this round's update, and keep what later rounds need."""
         if record.new_references:
             self._begin_references(record)
         view = self.vantage.view(record.sent[self.victim], record.layout, *record.owners)
         others = self._mean_of_others(record)
         sole, rest = np.flatnonzero(others.sole), np.flatnonzero(others.hidden)
         seen = np.concatenate([view.coordinates, sole])
-        order = np.argsort(seen)  # attacks take as many coordinates as there are for all of them in their order
+        order = np.argsort(seen)  # attacks take n seen coordinates for all of them, in ascending order
         seen, sent = seen[order], np.concatenate([view.values, others.values[sole]])[order]
         update = self._unshifted(seen, sent, view, record)
         means = self._unshifted_means(rest, others.values[rest], record)
@@ -137,7 +148,7 @@ class UpdateEstimator:
         return UpdateEstimate(view, seen, update, rest, means, others.share, *fresh, captured)
 
     def others(self, record: RoundTranscript) -> list[View]:
-        """Return views of a few other members from here, where what they sent is their update as it is."""
+        """Return views of a few other members, if members send their updates unchanged; otherwise none."""
         compressed = isinstance(self._recipe.compressor, Sparsifier) and self._recipe.compressor.p < 1
         if self._shift is not None or self._by_steps or compressed or self.vantage.reach == "none":
             return []
@@ -145,7 +156,7 @@ class UpdateEstimator:
         return [self.vantage.view(record.sent[member], record.layout, *record.owners) for member in members]
 
     def miss(self, record: RoundTranscript) -> None:
-        """Follow a round in which the victim took no part: the others' references move all the same."""
+        """Follow a round without the victim, as the others' references still move."""
         if record.new_references:
             self._begin_references(record)
         if self._shift is not None:
@@ -175,7 +186,7 @@ class UpdateEstimator:
         return self._whole_steps(update, view.scalars.get("steps", _mean_steps(record)))
 
     def _unshifted_means(self, rest: Coordinates, residuals: Vector, record: RoundTranscript) -> Vector:
-        """Return the others' mean update: exact under a shared mask, unbiased under secret ones."""
+        """Return the mean update of the others: exact under a shared mask, unbiased under secret ones."""
         compressor = self._recipe.compressor
         scale = kept_scale(compressor, record.layout.trainable, rest) if compressor.shared_support else np.float32(1)
         means = residuals / scale
@@ -185,7 +196,7 @@ class UpdateEstimator:
         return self._whole_steps(means, _mean_steps(record))
 
     def _captured(self, view: View, record: RoundTranscript) -> Captured:
-        """Return what came under pads, with all undone that is known to have been done to it before."""
+        """Return what was received under pads, with the known transforms before the pad undone."""
         where, sent = captured_by(
             self.vantage, record, self.victim, self._recipe.public.child("audit"), padded=self.padded
         )
@@ -195,7 +206,7 @@ class UpdateEstimator:
         return update * np.float32(steps * self._step_size) if self._by_steps else update
 
     def _mean_of_others(self, record: RoundTranscript) -> _Others:
-        """Take the observing peers' own part off what was published."""
+        """Subtract the observing peers' own part from what was published."""
         others, shares = _Others.nothing(self._n), []
         sent = record.sent.get(self.victim)
         seen = self.vantage.shards(sent, *record.owners) if sent else ()
@@ -205,14 +216,14 @@ class UpdateEstimator:
             for peer in own:
                 values -= np.float32(record.weights[peer]) * _on(record, peer, mean.coordinates)
             others.sums[mean.coordinates] = values
-            # In a shard that it sees, it knows where the victim sent nothing: the mean says nothing more.
+            # In a shard it sees, the observer knows where the victim sent nothing, so the mean adds no information.
             if self.victim in mean.contributors and shard not in seen:
                 shares.append(self._note(record, mean, [peer for peer in mean.contributors if peer not in own], others))
         others.share = sum(shares) / len(shares) if shares else 0.0
         return others
 
     def _note(self, record: RoundTranscript, mean: PublishedMean, free: list[int], others: _Others) -> float:
-        """Write down a mean in which the victim is one of the `free` members; return its share."""
+        """Record in `others` a mean in which the victim is one of the `free` members; return the victim's share."""
         places, weights = mean.coordinates, record.weights
         kept, total = np.ones(places.size, bool), np.full(places.size, sum(weights[peer] for peer in free))
         alone = np.full(places.size, free == [self.victim])
@@ -232,11 +243,11 @@ class UpdateEstimator:
         return [peer for peer in self.vantage.peers if peer in record.sent]
 
     def _free(self, record: RoundTranscript) -> np.float32:
-        """Return the weight in the roster of all but the observing peers."""
+        """Return the total roster weight of all peers but the observing ones."""
         return np.float32(max(1 - sum(record.weights[peer] for peer in self.vantage.peers), 1e-9))
 
     def _fresh(self, seen: Coordinates, update: Vector, rest: Coordinates, means: Vector) -> tuple[Vector, Vector]:
-        """Take off what momentum carried over, where the coordinate was known in the last round too."""
+        """Subtract what momentum carried over, where the coordinate was known in the same way last round."""
         if not self._momentum:
             return update, means
         now, was_seen = np.zeros(self._n, np.float32), np.zeros(self._n, bool)
@@ -244,12 +255,12 @@ class UpdateEstimator:
         before, self._before = self._before, (now, was_seen)
         if before is None:
             return update, means
-        old, known = before  # a coordinate that was seen then and is not now, or the other way, says nothing
+        old, known = before  # a coordinate seen in only one of the two rounds says nothing
         carried: tuple[Vector, Vector] = (known[seen] * old[seen], ~known[rest] * old[rest])
         return update - self._momentum * carried[0], means - self._momentum * carried[1]
 
     def _advance_public(self, record: RoundTranscript, others: _Others) -> None:
-        """Advance the mean references as the peers do: on committed shards."""
+        """Advance the mean references as the peers do, on committed shards."""
         step = self._reference_step(record)
         for mean in record.means.values():
             self._public[mean.coordinates] += step * mean.values
@@ -258,9 +269,9 @@ class UpdateEstimator:
     def _advance_own(
         self, record: RoundTranscript, seen: Coordinates, sent: Vector, rest: Coordinates, others: _Others
     ) -> None:
-        """Advance the victim's reference as it does itself, where it was seen and accepted."""
+        """Advance the victim's reference as the victim does, where its values were seen and accepted."""
         step = self._reference_step(record)
-        self._own[rest] += step * others.values[rest]  # a guess, for when a redrawn plan shows the coordinate
+        self._own[rest] += step * others.values[rest]  # a guess, in case a redrawn plan reveals the coordinate
         accepted = np.isin(record.layout.trainable.owners_of(seen), record.accepted(self.victim))
         self._own[seen[accepted]] += step * sent[accepted]
 
@@ -269,14 +280,14 @@ class UpdateEstimator:
         return self._shift.reference_step(self._n, record.round)
 
     def _begin_references(self, record: RoundTranscript) -> None:
-        """Do what every member does in a new reference epoch: s_k := s."""
+        """Reset the references as every member does in a new reference epoch: s_k := s."""
         if self._shift is not None:
             np.copyto(self._own, self._public)
             np.copyto(self._others, self._free(record) * self._public)
 
 
 def _require_known(transforms: Sequence[Transform]) -> None:
-    """Refuse a transform that nobody has told the attacker how to undo: what it finds would be too little."""
+    """Refuse a transform that the attacker does not know how to undo: its figures would be too low."""
     known = (Shift, ControlVariates, NormaliseSteps, Compress, ClipByNorm, GaussianNoise, OwnModel)
     for transform in transforms:
         if type(transform).outgoing is not Transform.outgoing and not isinstance(transform, known):
@@ -289,22 +300,22 @@ def _require_known(transforms: Sequence[Transform]) -> None:
 
 @dataclass
 class _Others:
-    """What was published of all but the observing peers, on all coordinates."""
+    """What was published, on all coordinates, less the observing peers' own part."""
 
-    sums: Vector  # Σ w v over them
+    sums: Vector  # Σ w v over the other peers
     values: Vector  # their mean, where the victim is among them
-    hidden: NDArray[np.bool_]  # where that is all there is
+    hidden: NDArray[np.bool_]  # where that mean is all that is known of the victim
     sole: NDArray[np.bool_]  # where the victim alone is left in it
-    share: float = 0.0  # of the victim
+    share: float = 0.0  # of the victim in the means
 
     @classmethod
     def nothing(cls, n: int) -> _Others:
-        """Return an account that is still empty."""
+        """Return the value before any mean has been recorded."""
         return cls(np.zeros(n, np.float32), np.zeros(n, np.float32), np.zeros(n, bool), np.zeros(n, bool))
 
 
 def kept_scale(compressor: Compressor, plan: ShardPlan, coordinates: Coordinates) -> np.float32 | Vector:
-    """Return what a compressor multiplied the kept values by: 1 + ω for sparsifiers, 1 for all others."""
+    """Return the factor by which a compressor scaled the kept values: 1 + ω for sparsifiers, 1 for all others."""
     if isinstance(compressor, StratifiedRandK):
         sizes = plan.sizes.tolist()
         ratios = [size / max(1, share_of(compressor.p, size, round_up=True)) for size in sizes]
@@ -315,7 +326,7 @@ def kept_scale(compressor: Compressor, plan: ShardPlan, coordinates: Coordinates
 
 
 def _on(record: RoundTranscript, peer: int, coordinates: Coordinates) -> Vector:
-    """Return a peer's own message at some coordinates, zero where it sent nothing."""
+    """Return a peer's message at some coordinates, zero where it sent nothing."""
     sent = record.sent[peer]
     if sent.support is None:
         return sent.values[coordinates]
@@ -325,34 +336,39 @@ def _on(record: RoundTranscript, peer: int, coordinates: Coordinates) -> Vector:
 
 
 def _holds(record: RoundTranscript, peer: int, coordinates: Coordinates) -> NDArray[np.bool_]:
-    """Return where a peer kept a value."""
+    """Return at which of the coordinates a peer kept a value."""
     support = record.sent[peer].support
     return np.ones(coordinates.size, bool) if support is None else np.isin(coordinates, support)
 
 
 def _mean_steps(record: RoundTranscript) -> float:
-    """Return the mean of the local steps, which is published with the shards."""
+    """Return the weighted mean of the members' local steps, which is published with the shards."""
     weights = [record.weights[member] for member in record.sent]
     return sum(w * sent.steps for w, sent in zip(weights, record.sent.values(), strict=True)) / sum(weights)
 
 
 class NeighbourEstimator:
-    """Follows one victim from the place of some members, or from the wire, through the rounds.
+    """Estimates one victim's update, round after round, as seen by other members or on the wire.
 
-    With `sends_models` messages carry parts of the victim's model, else parts of its gradient.
+    Args:
+        victim: the member.
+        vantage: the observing members, or the wire.
+        n: the number of trainable coordinates.
+        sends_models: whether messages carry parts of the victim's model, or else of its gradient.
+        momentum: the local momentum that members keep over rounds.
     """
 
     def __init__(self, victim: int, vantage: Vantage, n: int, *, sends_models: bool, momentum: float = 0.0) -> None:
         self.victim, self.vantage = victim, vantage
         self._n, self._sends_models, self._momentum = n, sends_models, np.float32(momentum)
-        self._heard: dict[int, Vector] = {}  # by the wire: what each member sent last
+        self._heard: dict[int, Vector] = {}  # on the wire: what each member sent last
         self._before: Vector | None = None
 
     def model(self, record: DecentralisedTranscript) -> Vector:
-        """Return the model that the victim is taken to have begun the round with: the mean of the observers' own.
+        """Return the model that the victim is assumed to have started the round with: the mean of the observers' own.
 
-        The wire has none. It begins with the model that everybody began with, and goes on with the mean of what all
-        members sent last.
+        The wire has no model of its own. It starts with the common initial model, and continues with the mean of what
+        all members sent last.
         """
         if self.vantage.peers:
             return _mean([record.models[peer] for peer in self.vantage.peers])
@@ -361,7 +377,7 @@ class NeighbourEstimator:
         return _mean([self._heard[member] for member in sorted(self._heard)])
 
     def follow(self, record: DecentralisedTranscript, model: Vector) -> UpdateEstimate:
-        """Return the estimate of the victim's update, given the model it is taken to have begun with."""
+        """Return the estimate of the victim's update, given the model it is assumed to have started with."""
         seen, values = self._seen(record)
         update = model[seen] - values if self._sends_models else values
         if not self.vantage.peers and self._sends_models:
@@ -403,7 +419,7 @@ class NeighbourEstimator:
                     self._heard[member][slice(None) if sent.support is None else sent.support] = sent.values
 
     def _fresh(self, seen: NDArray[np.int64], update: Vector) -> Vector:
-        """Take off what momentum carried over, where the coordinate was seen in the last round too."""
+        """Subtract what momentum carried over, where the coordinate was seen in the last round too."""
         if not self._momentum:
             return update
         now = np.full(self._n, np.nan, np.float32)

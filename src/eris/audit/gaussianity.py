@@ -1,11 +1,11 @@
-"""Is the theory's Gaussian assumption true, and how much can one coordinate tell (C_max)?
+"""Test the theory's Gaussian assumption, and measure how much one coordinate can reveal (C_max).
 
-The bound on leakage takes one coordinate of a member's update, given its data, for a Gaussian. What makes it random is
-the choice of batches. So the same member's round is done again and again from the same model with other batches, and
-every coordinate is tested; chance is what the same test says of Gaussian numbers. Beside it stands what the paper
-shows: how the coordinates of one vector of weights are spread, which is another thing.
+The bound on leakage assumes that one coordinate of a member's update, given its data, is Gaussian. The randomness comes
+from the choice of batches. So one member's round is repeated from the same model with other batches, and every
+coordinate is tested; chance is what the same test says of Gaussian numbers. For comparison there is also what the paper
+shows, the distribution of the coordinates of one weight vector, which is a different thing.
 
-Every round that is looked at leaves a file of transcripts that `eris bounds --transcripts` reads.
+Every round that is tested leaves a file of transcripts that `eris bounds --transcripts` reads.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NOTES = (
     "too large, and it is infinite where batches change nothing; capacity_of_moving leaves such coordinates out",
 )
 _LEVEL = 0.05
-_TRIALS = 20_000  # Gaussian numbers that the test's threshold comes from
+_TRIALS = 20_000  # Gaussian columns that set the test's threshold
 _BARS = 61
 
 Rows = NDArray[np.float32]
@@ -58,9 +58,17 @@ def run_gaussianity(
     listeners: Sequence[Listener] = (),
     stopped: Callable[[], bool] = lambda: False,
 ) -> list[dict[str, Any]]:
-    """Train, look at some rounds on the way, write sweep-gaussianity.json and return a point for each round.
+    """Train, test some rounds on the way, write sweep-gaussianity.json and return a point for each tested round.
 
-    `base` are the settings, which should hold `CHANGES`. The same again goes on where it was.
+    Calling it again with the same arguments resumes where it stopped.
+
+    Args:
+        base: the settings, which should include `CHANGES`.
+        out: the folder for the results.
+        draws: how often one member's round is repeated with other batches.
+        probes: how many rounds to test, spread evenly over the training.
+        listeners: hear the events of the training.
+        stopped: asked whether to stop.
     """
     config = load_config(changes=base)
     task = build_task(config.model_dump(mode="json", exclude_none=True))
@@ -79,7 +87,7 @@ def run_gaussianity(
 
 
 def not_normal(samples: Rows, seed: Seed) -> float:
-    """Return the share of columns that a test of skewness and kurtosis tells from a Gaussian at 5 %.
+    """Return the share of columns that a test of skewness and kurtosis distinguishes from a Gaussian at 5 %.
 
     >>> from eris.seeds import public_root
     >>> coins = (np.arange(640).reshape(32, 20) * 7 % 3 == 0).astype(np.float32)
@@ -92,7 +100,7 @@ def not_normal(samples: Rows, seed: Seed) -> float:
 
 
 class _Probe:
-    """Writes the transcripts of some rounds when they begin: everybody's update, and one member's over and over."""
+    """Writes the transcripts of some rounds as they start: every member's update, and one member's many redraws."""
 
     def __init__(self, task: Task, config: Config, folder: Path, rounds: Sequence[int], draws: int) -> None:
         self._task, self._config, self._folder = task, config, folder
@@ -104,11 +112,11 @@ class _Probe:
         return all(self.path(number).exists() for number in self._rounds)
 
     def path(self, number: int) -> Path:
-        """Return where the transcripts of a round are."""
+        """Return the path of a round's transcripts."""
         return self._folder / f"round-{number:04d}.npz"
 
     def __call__(self, event: Event) -> None:
-        """Look at a round that begins."""
+        """Write the transcripts of a round that starts, if it is one of those to test."""
         if not isinstance(event, RoundStarted) or event.round not in self._rounds or event.model is None:
             return
         if not self.path(event.round).exists():
@@ -162,13 +170,13 @@ def _point(number: int, path: Path, seed: Seed) -> dict[str, Any]:
 
 
 def _pooled(samples: Rows) -> NDArray[np.float64]:
-    """Return all values, each coordinate with mean 0 and deviation 1."""
+    """Return all values in one vector, each coordinate scaled to mean 0 and standard deviation 1."""
     exact = samples.astype(np.float64)
     return np.asarray((exact - exact.mean(axis=0)) / exact.std(axis=0)).ravel()
 
 
 def _spread(values: NDArray[np.float64]) -> dict[str, Any]:
-    """Return deviation, skewness, excess kurtosis and a histogram in units of the deviation."""
+    """Return standard deviation, skewness, excess kurtosis and a histogram in units of the deviation."""
     deviation = float(values.std())
     scaled = (values - values.mean()) / (deviation or 1.0)
     density, edges = np.histogram(scaled, bins=_BARS, range=(-5.0, 5.0), density=True)
@@ -182,7 +190,7 @@ def _spread(values: NDArray[np.float64]) -> dict[str, Any]:
 
 
 def _jarque_bera(samples: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return n/6·(skewness² + kurtosis²/4) of each column."""
+    """Return the Jarque–Bera statistic n/6·(skewness² + kurtosis²/4) of each column."""
     centred = samples - samples.mean(axis=0)
     variance = (centred**2).mean(axis=0)
     variance[variance == 0] = 1.0

@@ -1,4 +1,4 @@
-"""The picture of the sweep `gaussianity`: what is spread how, how often it is no Gaussian, and what C_max comes to."""
+"""The plot of the sweep `gaussianity`: the distributions, how often they are not Gaussian, and C_max."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Points = Sequence[Mapping[str, Any]]
 
 
 def plot_gaussianity(points: Points, path: Path) -> None:
-    """Draw one point for each round that was looked at."""
+    """Draw the results of a gaussianity sweep, one point for each tested round."""
     figure = blank_figure(12.0, 3.9)
     weights, redraws, told = figure.subplots(1, 3)
     _draw_densities(weights, points, "weights", "weights of a member, over coordinates")
@@ -64,7 +64,7 @@ def _draw_told(axes: Axes, points: Points) -> None:
     plain_axes(beside)
     beside.grid(visible=False)
     for each in (axes, beside):
-        each.set_ylim(0, 1.45 * each.get_ylim()[1])  # room for the names above the lines
+        each.set_ylim(0, 1.45 * each.get_ylim()[1])  # room for the legend above the lines
     lines = [*axes.get_lines(), *beside.get_lines()]
     axes.legend(lines, [str(line.get_label()) for line in lines], frameon=False, fontsize=7, loc="upper left")
 

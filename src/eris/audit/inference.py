@@ -1,10 +1,10 @@
-"""What else does an update tell? Which classes a member holds, and whose sample it is.
+"""Property and source inference: which classes a member holds, and which member a sample belongs to.
 
 **Property**: for every member and class, does the member hold it? Judged by the area under the ROC curve over all
-pairs; chance is ½. **Source**: a sample is known to have been trained on; by whom? Judged by the share of samples for
-which the right member is named; chance is one over the members it could have been.
+pairs; chance is ½. **Source**: given a sample that was trained on, by which member? Judged by the share of samples
+for which the right member is named; chance is one over the number of possible members.
 
-Both listen to a run as the membership audit does, from one place that looks at all members. Nothing is planted.
+Both listen to a run as the membership audit does, from one place that observes all members. Nothing is planted.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ NOTES = {
 
 @dataclass(frozen=True, slots=True)
 class OnePlace(Observer):
-    """Whoever looks, looks at all members from the same place: questions between members need that."""
+    """An observer that looks at all members from the same place, so that their scores can be compared."""
 
     def vantages(
         self,
@@ -70,7 +70,7 @@ class OnePlace(Observer):
         server: bool = False,
         partners: Mapping[int, Sequence[int]] = _NOBODY,
     ) -> list[Vantage]:
-        """Return the one place; it is drawn once for all victims."""
+        """Return the one place, drawn once for all victims."""
         del victim, limit
         nobody = -1
         place = Observer(self.kind, self.size)
@@ -79,7 +79,7 @@ class OnePlace(Observer):
 
 @dataclass(frozen=True)
 class InferenceResult:
-    """What came of one training: a figure, its chance level and an interval within the run."""
+    """The result of one training: a figure, its chance level and an interval within the run."""
 
     question: Question
     observer: str
@@ -108,7 +108,7 @@ class _SameForAll:
         return getattr(self._task, name)
 
     def sample_gradients(self, member: int, model: Vector) -> Vector:
-        """Return the rows, worked out once for a model."""
+        """Return the gradients, computed once for each model."""
         del member
         if (now := model.tobytes()) != self._model:
             self._model, self._found = now, self._gradients(model)
@@ -125,7 +125,17 @@ def audit_inference(
     asked: int = 8,
     listeners: Sequence[Listener] = (),
 ) -> dict[str, Any]:
-    """Train with every seed, ask, write QUESTION.json and return its content. `asked`: samples of each member."""
+    """Train with every seed, answer the question, write QUESTION.json and return its content.
+
+    Args:
+        question: `property` or `source`.
+        config: what to train: one method with a common model.
+        out: the folder for the results.
+        observer: who looks.
+        seeds: to train with.
+        asked: how many samples of each member are asked about (source only).
+        listeners: hear the events of the trainings.
+    """
     _check(config, observer)
     found = [_one(question, config, observer, seed, asked, listeners) for seed in seeds]
     values = [result.value for result in found]
@@ -178,14 +188,14 @@ def _one(
 def _planted(
     task: AuditableTask, public: AuditableTask, gradients: Callable[[Vector], Vector], rows: int
 ) -> PlantedTask:
-    """Dress a question up as canaries: nothing is planted, all coins are open."""
+    """Present a question as canaries, so that the membership audit can score it; nothing is planted."""
     places = tuple(np.arange(rows) for _ in range(task.members))
     canaries = Canaries(places, tuple(np.zeros(rows, bool) for _ in places), places)
     return PlantedTask(task, cast(AuditableTask, _SameForAll(task, gradients)), canaries, public=public)
 
 
 class _Property:
-    """Does a member hold class c?"""
+    """The property question: does a member hold class c?"""
 
     def __init__(self, task: AuditableTask, public: AuditableTask) -> None:
         self._held = [_labels(task, member) for member in range(task.members)]
@@ -198,7 +208,7 @@ class _Property:
         self.planted = _planted(task, public, lambda _: empty, self._classes)
 
     def judged(self, scores: Scores, watchers: Sequence[int]) -> dict[str, Any]:
-        """Return the area over all pairs whose member does not look itself."""
+        """Return the area under the ROC curve over all pairs whose member is not observing."""
         victims = [member for member in range(len(scores)) if member not in watchers]
         holds: Coins = np.stack([np.isin(np.arange(self._classes), self._held[member]) for member in victims])
         if holds.all() or not holds.any():
@@ -213,7 +223,7 @@ class _Property:
 
 
 class _Source:
-    """Whose sample is it?"""
+    """The source question: which member does a sample belong to?"""
 
     attack = WhitenedRegression()
 
@@ -228,7 +238,10 @@ class _Source:
         self.planted = _planted(task, public, gradients, len(self._owners))
 
     def judged(self, scores: Scores, watchers: Sequence[int]) -> dict[str, Any]:
-        """Name the member with the highest score; whoever looks knows its own samples and is no candidate."""
+        """Return how often the member with the highest score is the right one.
+
+        Observing members know their own samples, so they are not candidates.
+        """
         victims = np.array([member for member in range(len(scores)) if member not in watchers])
         asked = np.isin(self._owners, victims)
         within = np.stack([standardised(scores[member, asked]) for member in victims])

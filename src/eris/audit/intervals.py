@@ -1,10 +1,10 @@
-"""Statements that hold with a stated confidence: a rate, an area under the ROC curve, and the ε that guesses refute.
+"""Confidence intervals for a rate and an area under the ROC curve, and a lower bound on ε from guesses.
 
-But for `mean_over_seeds`, all of them are about one run: they say how far chance in its coins and canaries could have
-carried a figure, not how much it changes from seed to seed.
+Except for `mean_over_seeds`, all are about one run: they say how far chance in its coins and canaries could have moved
+a figure, not how much it changes from seed to seed.
 
 The bound on ε is that of auditing in one run: of m canaries with independent fair coins an attacker guesses r and gets
-v right. Were the training (ε, δ)-private, that many would be right with a probability of at most β + 2mδα.
+v right. If the training were (ε, δ)-private, that many would be right with a probability of at most β + 2mδα.
 
 >>> round(epsilon_lower_bound(64, 43, 43), 4), epsilon_lower_bound(4, 3, 3)
 (2.6271, 0.0)
@@ -34,9 +34,16 @@ _LARGEST_EPSILON = 64.0
 def epsilon_lower_bound(
     canaries: int, guesses: int, correct: int, *, delta: float = 1e-5, level: float = 0.05
 ) -> float:
-    """Return the largest ε that these guesses refute at the level; 0 if they refute none.
+    """Return the largest ε that these guesses refute; 0 if they refute none.
 
-    It holds for one statistic that was chosen beforehand: a maximum over rounds, members or aggregators breaks it.
+    It is valid for one statistic chosen beforehand: taking a maximum over rounds, members or aggregators breaks it.
+
+    Args:
+        canaries: m, all canaries.
+        guesses: r, those that were guessed.
+        correct: v, those that were guessed right.
+        delta: the δ of (ε, δ)-privacy.
+        level: the significance level.
     """
     if not 0 <= correct <= guesses <= canaries:
         raise InputError(f"{correct} of {guesses} guesses on {canaries} canaries are right", fix="give m ≥ r ≥ v ≥ 0")
@@ -68,8 +75,8 @@ def area_interval(
 
     The area is the mean placement of the included canaries. Its variance is that of DeLong, summed by member
     (Obuchowski): scores of one member's canaries are standardised together, so they are not independent, and members
-    may differ. The interval is taken on the logit scale with Student's t for as many members, so that it stays inside
-    (0, 1) and covers with few of them, too.
+    may differ. The interval is computed on the logit scale, with Student's t for that many members, so that it stays
+    inside (0, 1) and keeps its coverage with few of them.
     """
     inside, outside = int(coins.sum()), int((~coins).sum())
     if not inside or not outside:
@@ -86,7 +93,7 @@ def area_interval(
 
 
 def placements(scores: NDArray[np.float64], coins: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return for each canary which share of the other side it is on the right side of; equal scores count half.
+    """Return for each canary the share of the other side that it is ordered correctly against; ties count half.
 
     >>> placements(np.array([3.0, 1.0, 2.0, 0.0]), np.array([True, False, False, True])).tolist()
     [1.0, 0.5, 0.5, 0.0]
@@ -99,7 +106,7 @@ def placements(scores: NDArray[np.float64], coins: NDArray[np.bool_]) -> NDArray
 
 
 def _variance(pull: NDArray[np.float64], members: NDArray[np.int64]) -> tuple[float, int]:
-    """Return the variance of the sum of all pulls, and its degrees of freedom: member by member if there are two."""
+    """Return the variance of the sum of all pulls and its degrees of freedom, by member if there are at least two."""
     count = int(members.max()) + 1
     sums = np.bincount(members, pull, count) if count > 1 else pull
     return float(len(sums) / (len(sums) - 1) * (sums**2).sum()), len(sums) - 1

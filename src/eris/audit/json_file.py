@@ -1,4 +1,4 @@
-"""Results as files of plain data."""
+"""Write an audit's results as JSON files."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ __all__ = ["write_json"]
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Write plain data for people and programs; what JSON has no word for becomes null."""
+    """Write plain data as indented JSON, atomically; values that JSON cannot express, such as NaN, become null."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps(sayable(data), indent=2, allow_nan=False) + "\n").encode())

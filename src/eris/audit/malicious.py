@@ -1,18 +1,20 @@
-"""An aggregator that signs a false mean: what can it plant in everybody's model, and read out of the next updates?
+"""Measure what an aggregator that signs a false mean can plant in the model and read from the next updates.
 
-Whoever aggregates a shard decides, with a mean that nobody can check, where the model goes on that shard. Two things it
-can want there are played on a perceptron with ReLU, whose first layer sees the pictures themselves:
+Whoever aggregates a shard decides, with a mean that nobody can check, where the model goes on that shard. Two attacks
+are tried on a perceptron with ReLU, whose first layer sees the pictures themselves:
 
-**Traps** (the idea of Robbing the Fed, in the form of trap weights). The visible part of each row of the first layer is
-made long, in a random direction, and so large that it alone decides whether the unit is on: it is for one picture in a
-batch, by what public pictures say. The gradient of such a row is then a multiple of one single picture, and the
-aggregator reads it on its own coordinates. A picture counts as isolated where a row is proportional to it.
+**Traps** (the idea of Robbing the Fed, in the form of trap weights). The visible part of each row of the first layer
+gets a random direction, and is made so large that it alone decides whether the unit is on. It is scaled, by public
+pictures, so that this happens for one picture in a batch. The gradient of such a row is then a multiple of a single
+picture, which the aggregator reads on its own coordinates. A picture counts as isolated if a row is proportional to
+it.
 
-**Fishing.** The output unit of one class is pushed so far down that no picture is taken for it. The gradient of its row
-is then made of that class's pictures alone; how much of it is, is reported as a cosine.
+**Fishing.** The output unit of one class is pushed so far down that no picture is classified as it. The gradient of
+its row then comes from that class's pictures alone; how far that is so is reported as a cosine.
 
-Chance is the same count on the honest model. With `shards.replicas = 2` the second aggregator of a shard signs another
-mean, the shard is lost for that round and the model stays honest there: that row is the baseline by construction.
+Chance is the same figure on the honest model. With `shards.replicas = 2` the second aggregator of a shard signs a
+different mean, so the shard is lost for that round and the model stays honest there: that row is the baseline by
+construction.
 """
 
 from __future__ import annotations
@@ -60,13 +62,13 @@ NOTES = (
 )
 
 _TRAPPED = 0.999
-_PUSH = 40.0  # that a class's logit is moved down by
+_PUSH = 40.0  # how far the logit of a class is moved down
 _LOUD = 50.0  # how much larger a trap is than the weights it shares a row with
 
 
 @dataclass(frozen=True, slots=True)
 class FalseMean:
-    """One lie: where the aggregator's coordinates are, and whether it is told at all."""
+    """One case to play: the shard plan, the defence, and whether the aggregator lies at all."""
 
     plan: str  # contiguous or random
     defence: str
@@ -81,7 +83,15 @@ def audit_malicious(
     seeds: Sequence[int] = range(1, 6),
     notice: Callable[[int, int, str], None] = lambda *_: None,
 ) -> list[dict[str, Any]]:
-    """Play every lie under every defence with every seed, write malicious.json and return its results."""
+    """Play every case under every defence with every seed, write malicious.json and return its results.
+
+    Args:
+        out: the folder for the results.
+        changes: to the settings of the training.
+        aggregators: how many there are.
+        seeds: to play each case with.
+        notice: told how many cases are done, how many there are, and which one comes next.
+    """
     cases = [
         FalseMean(plan, defence, lies)
         for plan in ("contiguous", "random")
@@ -141,7 +151,7 @@ def _played(case: FalseMean, changes: Sequence[str], aggregators: int, seed: int
 
 
 class _Scene:
-    """One member's batch, one aggregator's shard, and where the layers lie in the flat vector."""
+    """The setting of one case: a member's batch, an aggregator's shard, and the layers' places in the flat vector."""
 
     def __init__(self, config: Config, case: FalseMean, aggregators: int) -> None:
         self._task = cast(Any, build_task(config.model_dump(mode="json", exclude_none=True)))
@@ -169,13 +179,13 @@ class _Scene:
         self.seen_first = seen[self.first].reshape(len(self.biases), -1)
 
     def update(self, model: Vector) -> Vector:
-        """Return what the aggregator gets to see the visible part of: one member's update, or the sum of all."""
+        """Return the update of which the aggregator sees its part: one member's, or the sum of all."""
         members = range(self._config.members) if self._summed else range(1)
         updates = [self._trained(member, model) for member in members]
         return cast(Vector, np.sum(updates, axis=0))
 
     def isolated(self, update: Vector) -> float:
-        """Return the share of pictures to which the visible part of some row is proportional."""
+        """Return the share of pictures that are isolated: the visible part of some row is proportional to them."""
         rows = update[self.first].reshape(self.seen_first.shape)
         found: set[int] = set()
         for row, seen in zip(rows, self.seen_first, strict=True):
@@ -186,7 +196,7 @@ class _Scene:
         return len(found) / self.batch
 
     def fishing(self, model: Vector) -> float:
-        """Return how much of one class's output row is its own: the cosine with the update of its samples alone."""
+        """Return the cosine of one class's output row with the same row trained on that class's samples alone."""
         place = slice(self._last.start, self._last.stop)
         width = (place.stop - place.start) // (self.output_bias.stop - self.output_bias.start)
         row = slice(place.start + self.target * width, place.start + (self.target + 1) * width)
@@ -217,8 +227,16 @@ def planted_traps(
 ) -> None:
     """Write traps into the visible entries of a first layer (flat, units × inputs), in place.
 
-    Each row gets a direction of its own, scaled so that with the bias as it is the unit is on for one public picture in
-    a batch's worth. What of a row is not seen stays as it was; the trap is so much larger that it hardly counts.
+    Each row gets its own direction, scaled so that, with the existing bias, the unit is on for one public picture in a
+    batch's worth. The unseen part of a row keeps its values; the trap is so much larger that they hardly matter.
+
+    Args:
+        first: the layer's weights.
+        seen: which of them the aggregator decides.
+        biases: of the layer's units.
+        public: pictures to scale the traps by.
+        batch: the size of a batch.
+        seed: of the random directions.
     """
     rows = first.reshape(seen.shape)
     generator = seed.child("traps").generator()
@@ -229,7 +247,7 @@ def planted_traps(
         rest = public[:, ~own] @ rows[unit, ~own].astype(np.float64) + float(biases[unit])
         along = public[:, own] @ direction
         loud = _LOUD * (rest.std() + abs(float(rest.mean())) + 1e-3) / max(along.std(), 1e-9)
-        # A constant cannot be added without the bias: a multiple of the public mean picture stands in for it.
+        # Without control of the bias no constant can be added; a multiple of the public mean picture stands in for it.
         mean = public[:, own].mean(axis=0)
         height = public[:, own] @ mean
         shift = -np.quantile(loud * along + rest, 1 - 1 / batch) / max(float(height.mean()), 1e-9)
@@ -237,7 +255,7 @@ def planted_traps(
 
 
 def _shard(n: int, aggregators: int, plan: str, seed: Seed, first: slice) -> Coordinates:
-    """Return the shard with most of the first layer."""
+    """Return the coordinates of the shard that has most of the first layer."""
     drawn = contiguous(n, aggregators) if plan == "contiguous" else scattered(n, aggregators, seed.child("plan"))
     owners = drawn.owners_of(np.arange(first.start, first.stop))
     return drawn.coordinates(int(np.bincount(owners, minlength=aggregators).argmax()))

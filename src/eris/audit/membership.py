@@ -1,8 +1,8 @@
 """Membership inference on the events of a run, from several observers at once.
 
-The audit listens. When a round has its verdict, it puts itself in each observer's place, estimates every victim's
-update, and lets every attack score that victim's canaries. Nothing it uses goes beyond an observer's view, what is
-public, and the observer's own update.
+The audit listens to the run. At each verdict it takes each observer's place, estimates every victim's update, and lets
+every attack score that victim's canaries. It uses only an observer's view, what is public, and the observer's own
+update.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["MembershipAudit", "MembershipResult", "ObservationPlace"]
 
 @dataclass(frozen=True)
 class MembershipResult:
-    """What one attack from one observer came to."""
+    """The figures of one attack from one observer."""
 
     method: str
     observer: str
@@ -51,14 +51,14 @@ class MembershipResult:
     views: int
     figures: dict[str, Figure] = field(repr=False)
     epsilon: dict[str, Any] = field(repr=False)
-    by_round: list[float] = field(repr=False)  # right guesses, mean over views and members
-    by_member: list[float] = field(repr=False)  # right guesses at the last round, mean over views
-    true_positives: dict[str, dict[str, Any]] = field(repr=False)  # by rate of false positives
+    by_round: list[float] = field(repr=False)  # share of right guesses, mean over views and members
+    by_member: list[float] = field(repr=False)  # share of right guesses at the last round, mean over views
+    true_positives: dict[str, dict[str, Any]] = field(repr=False)  # by false positive rate
     sheet: ScoreSheet = field(repr=False, compare=False)
     coins: tuple[Coins, ...] = field(repr=False, compare=False)
 
     def plain(self) -> dict[str, Any]:
-        """Return plain data, for JSON: everything but the scores and coins, which have files of their own."""
+        """Return everything but the scores and coins, which have files of their own, as plain data for JSON."""
         apart = {"figures", "sheet", "coins"}
         data = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in apart}
         return data | {"figures": {name: figure.plain() for name, figure in self.figures.items()}}
@@ -66,12 +66,12 @@ class MembershipResult:
 
 @dataclass
 class ObservationPlace:
-    """One place that one victim is observed from: what is estimated there, and what each attack made of it."""
+    """One place from which one victim is observed: the estimator there, and each attack's memory and scores."""
 
     estimator: UpdateEstimator | NeighbourEstimator
     canaries: int
     memories: dict[str, Memory] = field(default_factory=dict, repr=False)  # by attack
-    scores: dict[str, list[Scores]] = field(default_factory=dict, repr=False)  # by attack, a row a round
+    scores: dict[str, list[Scores]] = field(default_factory=dict, repr=False)  # by attack, one row for each round
 
     def attack(self, attacks: Sequence[MembershipAttack], seen: Observation) -> None:
         """Let every attack score a round."""
@@ -80,7 +80,7 @@ class ObservationPlace:
             self.scores.setdefault(attack.name, []).append(np.array(scores, np.float64))
 
     def miss(self, attacks: Sequence[MembershipAttack]) -> None:
-        """Note that the victim took no part: it changes nothing for who adds up, and nothing is guessed otherwise."""
+        """Record a round without the victim: cumulative attacks keep their scores, the others have none (NaN)."""
         for attack in attacks:
             rows = self.scores.setdefault(attack.name, [])
             before = rows[-1] if rows else np.zeros(self.canaries)
@@ -88,7 +88,16 @@ class ObservationPlace:
 
 
 class MembershipAudit:
-    """Listens to the run of one composition in which canaries are planted, with every attack that can be made."""
+    """Listens to a run with planted canaries and attacks every victim from every observer.
+
+    Args:
+        composition: the method that is run, with its configuration.
+        planted: the task with its canaries.
+        observers: who looks.
+        views: the most places from which an observer looks at a victim.
+        masks_known: whether the attacker knows which coordinates each member kept under independent masks.
+        attacks: the attacks to make; without, every registered one that the task allows.
+    """
 
     def __init__(
         self,
@@ -117,7 +126,7 @@ class MembershipAudit:
         )
 
     def __call__(self, event: Event) -> None:
-        """Take note of an event."""
+        """Pass an event on to the recorder, which delivers each round when it is complete."""
         self._recorder(event)
 
     def result(
@@ -129,14 +138,22 @@ class MembershipAudit:
         delta: float = 1e-5,
         tosses: int = 1000,
     ) -> MembershipResult:
-        """Return what an attack came to after `rounds` rounds (all); it can be asked for several after one run."""
+        """Return the figures of one attack from one observer.
+
+        Args:
+            observer: the observer.
+            attack: the attack's name.
+            rounds: how many rounds to take into account (all of them without); one run can be asked about several.
+            delta: the δ at which ε is reported.
+            tosses: how often the coins are tossed again for the chance level.
+        """
         coins, seed = self._planted.canaries.coins, _audit_seed(self._composition).child("statistics")
         taken = self.scores(observer)
         if attack not in taken:
             raise ConfigError(f"attack {attack} was not made in this audit", fix=f"use one of {', '.join(taken)}")
         scores = [part[:rounds] for part in taken[attack]]
         if self._composition.method.trusted and not ATTACKS.find(attack).cumulative:
-            scores = [part[-1:] for part in scores]  # all that is shown is the model at the end
+            scores = [part[-1:] for part in scores]  # only the final model is shown to anyone
         sheet = ScoreSheet.of(scores, seed)
         return MembershipResult(
             method=self._composition.method.name,
@@ -157,13 +174,13 @@ class MembershipAudit:
         )
 
     def scores(self, observer: Observer) -> dict[str, list[Scores]]:
-        """Return for each attack and member its scores: rounds × views × canaries."""
+        """Return the scores by attack, one array for each member: rounds × views × canaries."""
         return {
             attack.name: [_stacked(places, attack.name) for places in self.places[observer]] for attack in self.attacks
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all scores as arrays by name, for a file."""
+        """Return all scores as named arrays, to write to a file; `load` takes them back."""
         kept: dict[str, NDArray[Any]] = {}
         for observer in self.observers:
             for attack, members in self.scores(observer).items():
@@ -172,7 +189,7 @@ class MembershipAudit:
         return kept
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take over scores that were put away: what was listened to once can be asked again."""
+        """Load the scores that `arrays` returned, so that a finished run can be reported on again."""
         for observer in self.observers:
             self._shares[observer] = arrays[f"{observer}/shares"].tolist()
             for attack in self.attacks:
@@ -182,7 +199,7 @@ class MembershipAudit:
                         place.scores[attack.name] = [row[view] for row in rounds]
 
     def memory(self) -> dict[str, NDArray[Any]]:
-        """Return all that is known after the rounds that are over: scores, estimates, and what attacks keep."""
+        """Return the audit's state after the rounds so far, for a checkpoint: scores, estimators, attacks' memories."""
         kept = self.arrays()
         for start, place in self._named_places():
             kept |= {f"{start}estimator/{name}": part for name, part in place.estimator.memory().items()}
@@ -191,23 +208,23 @@ class MembershipAudit:
         return kept
 
     def remember(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Know again what `memory` gave."""
+        """Restore the state that `memory` returned."""
         self.load(arrays)
         for start, place in self._named_places():
             place.estimator.remember(_below(arrays, f"{start}estimator/"))
             place.memories = {attack.name: _below(arrays, f"{start}{attack.name}/") for attack in self.attacks}
 
     def _named_places(self) -> Iterator[tuple[str, ObservationPlace]]:
-        """Yield every place with the start of its names."""
+        """Yield every place with the prefix of its arrays' names."""
         for observer, members in self.places.items():
             for victim, places in enumerate(members):
                 for number, place in enumerate(places):
                     yield f"{observer}/place/{victim}/{number}/", place
 
     def _places(self, observer: Observer, victim: int, views: int) -> list[ObservationPlace]:
-        """Return the places that a victim is observed from where there is one common model."""
+        """Return the places from which a victim is observed, for methods with one common model."""
         composition, members = self._composition, self._planted.task.members
-        # A trusted server tells nobody what it saw: everybody else has what it publishes.
+        # A trusted server tells nobody what it saw: everybody else has only what it publishes.
         looking = Observer("broadcast") if composition.method.trusted else observer
         seed, server = _audit_seed(composition), composition.method.server
         places: dict[str, Any] = {"limit": views, "server": server}
@@ -219,7 +236,7 @@ class MembershipAudit:
         ]
 
     def _neighbour_places(self, observer: Observer, victim: int, views: int) -> list[ObservationPlace]:
-        """Return the places that a victim is observed from where members have models of their own."""
+        """Return the places from which a victim is observed, for methods whose members have their own models."""
         composition = self._composition
         vantages = observer.places_among(victim, self._planted.task.members, _audit_seed(composition), limit=views)
         n, sends_models = composition.recipe.spec.n_trainable, composition.method.sends_models
@@ -230,7 +247,7 @@ class MembershipAudit:
         return ObservationPlace(estimator, len(self._planted.canaries.places[victim]))
 
     def _attack(self, transcript: RoundTranscript) -> None:
-        """Attack every victim in a round of a method that moves one common model."""
+        """Attack every victim in a round of a method with one common model."""
         n, step = self._composition.recipe.spec.n, _step(self._composition)
         model, sent = transcript.model, transcript.sent
         public = self._public(model)
@@ -249,10 +266,10 @@ class MembershipAudit:
                         place.miss(self.attacks)
 
     def _attack_decentralised(self, transcript: DecentralisedTranscript) -> None:
-        """Attack every victim in a round of a method whose members have models of their own."""
+        """Attack every victim in a round of a method whose members have their own models."""
         publics: dict[bytes, PublicProbe | None] = {}
         for victim in range(self._planted.task.members):
-            probes: dict[bytes, CanaryProbe] = {}  # gradients of canaries are dear, and many models the same
+            probes: dict[bytes, CanaryProbe] = {}  # cached: gradients are expensive, and many models the same
             steps = max((sent.steps for sent in transcript.sent.get(victim, ())), default=1.0)
             for observer in self.observers:
                 for place in self.places[observer][victim]:
@@ -283,7 +300,7 @@ class MembershipAudit:
         self._shares[observer].append(estimate.view.size / n)
 
     def _probes(self, model: Vector, step: float) -> Iterator[CanaryProbe]:
-        """Yield the probes of all members, for who asks about all of them together."""
+        """Yield the probes of all members, for attacks on all of them together."""
         for member in range(self._planted.task.members):
             yield CanaryProbe(self._planted, member, model, step=step)
 
@@ -291,7 +308,7 @@ class MembershipAudit:
         return None if self._planted.public is None else PublicProbe(self._planted.public, model)
 
     def _samples(self, victim: int) -> float:
-        """Return how many samples a victim trains on: its weight says it, else it is taken for one like the others."""
+        """Return how many samples a victim trains on if weights reveal it, else the mean over all members."""
         task = self._planted.task
         if self._composition.config.server.weights == "samples":
             return float(task.samples(victim))
@@ -308,7 +325,7 @@ def _below(arrays: Mapping[str, NDArray[Any]], start: str) -> dict[str, NDArray[
 
 
 def _audit_seed(composition: Composition) -> Seed:
-    """Return the seed of everything an audit draws; it has nothing to do with the coins."""
+    """Return the seed of everything an audit draws; it is independent of the coins' seed."""
     return composition.recipe.public.child("audit")
 
 
@@ -324,6 +341,6 @@ def _rate(composition: Composition, steps: float) -> float:
 
 
 def _step(composition: Composition) -> float:
-    """Return how far an update moves the model: a difference of models once, a gradient by the server's step."""
+    """Return how far an update moves the model: 1 for a difference of models, the server's step for a gradient."""
     config = composition.config
     return 1.0 if config.local.send == "delta" else float(config.server.optimizer_options.get("lr", 1.0))

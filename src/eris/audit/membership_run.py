@@ -1,8 +1,8 @@
-"""Audit the membership of a training: plant canaries, train as the configuration says, attack from every observer.
+"""Audit a training for membership: plant canaries, train as configured, attack from every observer.
 
-When a training is finished the scores are written to `scores.npz` in its folder. Whoever asks again, because a sweep
-was interrupted or another attack is of interest, gets them from there. Until then what the observers know is in the
-run's checkpoints: a training that was interrupted goes on from the last one, and nobody has missed a round.
+When a training finishes, the scores are written to `scores.npz` in its folder, so that an interrupted sweep or another
+report can reuse them. Until then the observers' state is in the run's checkpoints: an interrupted training resumes from
+the last one, and no observer misses a round.
 """
 
 from __future__ import annotations
@@ -75,24 +75,24 @@ NOTES = (
 
 @dataclass(frozen=True)
 class AuditPlan:
-    """What is measured, whatever is trained."""
+    """What to measure in a training: who observes, with which attacks and which canaries."""
 
     observers: tuple[Observer, ...]
-    attacks: tuple[str, ...]  # that are reported
-    heard: tuple[str, ...] = ()  # that listen, and can be asked for afterwards; none named: all that can be made
-    canaries: int = 64  # at most so many a member
-    views: int = 8  # at most so many places to look at a member from
-    masks_known: bool = False  # let the attacker know what each member kept under independent masks
-    tosses: int = 1000
-    filler: str = ""  # a local model that perturbs texts; with it they are attacked by losses alone
-    copies: int = 10  # perturbed ones of each text
-    crafted: bool = False  # canaries with gradients that look like nothing else, instead of samples
-    losses_only: bool = False  # build no gradient
+    attacks: tuple[str, ...]  # the reported ones
+    heard: tuple[str, ...] = ()  # the ones that run and can be reported later; empty: all that the task allows
+    canaries: int = 64  # at most, for each member
+    views: int = 8  # at most, places from which an observer looks at a member
+    masks_known: bool = False  # whether the attacker knows what each member kept under independent masks
+    tosses: int = 1000  # of the coins, for the chance level
+    filler: str = ""  # a local model that perturbs texts; with it, only attacks on losses are made
+    copies: int = 10  # perturbed copies of each text
+    crafted: bool = False  # canaries with gradients unlike any sample's, instead of samples
+    losses_only: bool = False  # never build a gradient
     coins: Literal["fair", "equal"] = "fair"  # of canaries: tossed one by one, or half of them in (the paper's text)
 
     @property
     def listening(self) -> dict[str, Any]:
-        """What the scores depend on; statistics are made of them afterwards."""
+        """The settings that the scores depend on; statistics are computed from the scores afterwards."""
         observers = [str(observer) for observer in self.observers]
         texts = {"filler": self.filler, "copies": self.copies} if self.filler else {}
         flags: dict[str, Any] = {name: True for name in ("crafted", "losses_only") if getattr(self, name)}
@@ -109,7 +109,7 @@ class AuditPlan:
 
 
 def finished_audit(folder: Path, attacks: tuple[str, ...]) -> AuditPlan | None:
-    """Return how a finished run with canaries was listened to, so that it can be asked again; None for others."""
+    """Return the plan of a finished audit, to report these attacks from it; None if the folder holds no such audit."""
     if not all((folder / name).exists() for name in (_MARK, _SCORES, _SUMMARY)):
         return None
     facts = json.loads((folder / _MARK).read_text(encoding="utf-8"))
@@ -126,7 +126,10 @@ def finished_audit(folder: Path, attacks: tuple[str, ...]) -> AuditPlan | None:
 
 
 class AuditedRun:
-    """Plants canaries in the task of a configuration, listens to its training, and says what each attack came to."""
+    """One audited training: plants canaries in a configuration's task, listens, and returns each attack's result.
+
+    A folder that already holds the same audit is resumed; one that holds anything else is refused.
+    """
 
     def __init__(self, config: Config, folder: Path, plan: AuditPlan) -> None:
         self.config, self.folder, self._plan = config, folder, plan
@@ -155,22 +158,22 @@ class AuditedRun:
 
     @property
     def task(self) -> AuditableTask:
-        """What is trained."""
+        """The task to train, with the canaries planted."""
         return self._planted.task
 
     @property
     def begun(self) -> bool:
-        """Whether there is a training to go on with."""
+        """Whether the folder holds a training to resume."""
         return (self.folder / "config.toml").exists()
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What the finished run came to."""
+        """The summary of the finished run."""
         summary: dict[str, Any] = json.loads((self.folder / _SUMMARY).read_text(encoding="utf-8"))
         return summary
 
     def __call__(self, event: Event) -> None:
-        """Listen; put the scores away at the end."""
+        """Pass an event on to the audit; write the scores when the run has finished."""
         if self.finished:
             return
         self._audit(event)
@@ -181,16 +184,16 @@ class AuditedRun:
             self.finished = True
 
     def memory(self) -> dict[str, NDArray[Any]]:
-        """Return what the observers know so far, for a checkpoint."""
+        """Return the observers' state so far, for a checkpoint."""
         return self._audit.memory()
 
     def remember(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Let the observers know what they knew at a checkpoint."""
+        """Restore the observers' state from a checkpoint."""
         if not self.finished:
             self._audit.remember(arrays)
 
     def results(self, rounds: int | None = None) -> list[MembershipResult]:
-        """Return what each observer's attacks came to after so many rounds (all)."""
+        """Return the result of each observer and attack after `rounds` rounds (all of them without)."""
         plan = self._plan
         options: dict[str, Any] = {"rounds": rounds, "delta": self.config.privacy.delta, "tosses": plan.tosses}
         return [
@@ -198,7 +201,7 @@ class AuditedRun:
         ]
 
     def _take_up(self) -> None:
-        """Take over the scores of the same audit if it was finished; go on with the same audit only."""
+        """Load the scores if the folder's audit is finished; refuse a folder with anything but the same audit."""
         mark = self.folder / _MARK
         if not mark.exists():
             raise ConfigError(
@@ -236,7 +239,7 @@ def _planted(config: Config, plan: AuditPlan) -> PlantedTask:
 
 @dataclass(frozen=True)
 class MethodAudit:
-    """What came of one training: how good the model was, and what each attack found."""
+    """The outcome of one audited training: the model's accuracy, and the result of each attack."""
 
     method: str
     seed: int
@@ -266,9 +269,17 @@ def audit_membership(
 ) -> list[MethodAudit]:
     """Audit every method of a configuration; write membership.json, and each training's folder, below `out`.
 
-    With `seeds` each method is trained with each of them, whatever the configuration's own seed. With `processes` so
-    many trainings are under way at once, and listeners hear of each when it is over. The same again goes on where it
-    was.
+    Calling it again with the same arguments resumes where it stopped.
+
+    Args:
+        config: what to train; every one of its methods is audited.
+        out: the folder for the results.
+        plan: what to measure.
+        seeds: train each method with each of these instead of the configuration's own seed.
+        listeners: hear the events of the trainings; with several processes, only the end of each.
+        stopped: asked whether to stop.
+        notice: told how much memory the audit needs, before it takes it.
+        processes: how many trainings may run at once.
     """
     for method in config.methods:
         _check(with_defaults(config, method), method, plan)
@@ -291,7 +302,7 @@ _Job = tuple[Config, Path, AuditPlan]
 def _side_by_side(
     jobs: Sequence[_Job], processes: int, listeners: Sequence[Listener], notice: Callable[[AuditMemory], None]
 ) -> list[MethodAudit]:
-    """Audit trainings in processes of their own, as many at once as memory allows."""
+    """Audit trainings in processes of their own, at most as many at once as memory allows."""
     first = _opened(jobs[0])
     notice(first.memory_need)
     processes = min(processes, len(jobs), affordable(first.memory_need))
@@ -306,7 +317,7 @@ def _side_by_side(
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Let processes that begin now compute with one thread each: together they have all cores already."""
+    """Give each process started inside the block one compute thread: together they already use all cores."""
     before = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     try:
@@ -324,29 +335,29 @@ def _audited(job: _Job) -> MethodAudit:
 
 
 def _leave_interrupts() -> None:
-    """Leave Ctrl-C to the process that waits: it ends the others."""
+    """Ignore Ctrl-C in a worker: the parent process handles it and ends the workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _runs(config: Config, folder: Path, seeds: Sequence[int]) -> list[tuple[Config, Path]]:
-    """Return the settings and the folder for each seed; without seeds, the settings as they are."""
+    """Return the settings and the folder for each seed; without seeds, the settings unchanged."""
     if not seeds:
         return [(config, folder)]
     return [(config.model_copy(update={"seed": seed}), folder / f"seed-{seed}") for seed in seeds]
 
 
 def over_seeds(trials: Sequence[MethodAudit]) -> list[dict[str, Any]]:
-    """Return for each method what it came to over the seeds, where there are several."""
+    """Return a summary over seeds for each method that was trained with more than one."""
     methods = dict.fromkeys(trial.method for trial in trials)
     runs = {method: {trial.seed: trial.results for trial in trials if trial.method == method} for method in methods}
     return [_summary_over_seeds(method, found) for method, found in runs.items() if len(found) > 1]
 
 
 def _summary_over_seeds(method: str, runs: Mapping[int, Sequence[MembershipResult]]) -> dict[str, Any]:
-    """Return for one method what each observer's attacks came to over at least two seeds, as plain data.
+    """Return one method's results over at least two seeds, for each observer and attack, as plain data.
 
-    Each figure is the mean of what the runs came to. The rates at few false positives are taken of all runs' canaries
-    together, as one run has too few.
+    Each figure is the mean over the runs. True positive rates at low false positive rates are computed over the
+    canaries of all runs together, as one run has too few.
     """
     return {
         "method": method,
@@ -381,7 +392,7 @@ def _figure(name: str, found: Sequence[MembershipResult]) -> dict[str, Any]:
 
 
 def _check(config: Config, name: str, plan: AuditPlan) -> None:
-    """Refuse observers that a method does not have before the first method is trained."""
+    """Refuse observers that a method does not have, before anything is trained."""
     method, seed = method_by_name(name), public_root(config.seed)
     aggregators = range(method.aggregators(config))
     for observer in plan.observers:
@@ -395,7 +406,7 @@ def _check(config: Config, name: str, plan: AuditPlan) -> None:
 
 
 def attack_again(folder: Path, out: Path, plan: AuditPlan) -> list[MethodAudit]:
-    """Attack a finished run that was trained with canaries (see `finished_audit`): nothing is trained again."""
+    """Report on a finished run that was trained with canaries (see `finished_audit`), without training again."""
     config = load_config(folder / "config.toml")
     trials = [audit_method(config, folder, plan)]
     _write(config, out, trials)
@@ -416,9 +427,9 @@ def audit_method(
     stopped: Callable[[], bool] = lambda: False,
     notice: Callable[[AuditMemory], None] = lambda _: None,
 ) -> MethodAudit:
-    """Train one method with canaries and attack it; where that was done before, only the attack is asked again.
+    """Train one method with canaries and attack it; if that was done before, only recompute the results.
 
-    `notice` is told, before it is taken, how much memory the audit needs besides the training.
+    `notice` is told how much memory the audit needs besides the training, before it takes it.
     """
     audited = _opened((config, folder, plan))
     notice(audited.memory_need)
@@ -443,7 +454,7 @@ def _train(audited: AuditedRun, config: Config, listeners: Sequence[Listener], s
 
 
 def _pass_over(audited: AuditedRun, listeners: Sequence[Listener]) -> None:
-    """Tell those who show progress that all rounds are done."""
+    """Tell listeners, such as progress bars, that all rounds are done."""
     summary = audited.summary
     for listener in listeners:
         listener(RunEnded(audited.config.rounds, True, str(summary.get("model_digest", "")), 0.0))

@@ -1,4 +1,4 @@
-"""The same attack along one axis: more aggregators, more colluders, more compression, larger blocks, moving plans."""
+"""Membership audits along one axis: aggregators, colluders, compression, block size, or the shard plan's schedule."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SIZES = {
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """One training of a sweep: what is changed, and who looks."""
+    """One training of a sweep: its changes to the settings, and its observers."""
 
     label: str
     changes: tuple[str, ...]
@@ -38,7 +38,7 @@ class SweepPoint:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A named axis; `points` gives its trainings for a number of members."""
+    """A named axis to sweep along; `points` returns its trainings for a number of members."""
 
     name: str
     axis: str
@@ -46,14 +46,14 @@ class Sweep:
 
 
 def _aggregators(members: int) -> list[SweepPoint]:
-    """Begin with a server, which is one aggregator that is no member."""
+    """Return a server, which is one aggregator that is not a member, and then more and more aggregators."""
     counts = sorted({count for count in (2, 4, 8, 16, members) if count <= members})
     sharded = [SweepPoint(str(count), ("method=eris", f"aggregators={count}")) for count in counts]
     return [SweepPoint("server", ("method=fedavg",)), *sharded]
 
 
 def _collusion(members: int) -> list[SweepPoint]:
-    """Let coalitions of many sizes look at one training: the small ones, every other one, then fewer and fewer."""
+    """Return one training, observed by coalitions of many sizes, which get sparser as they grow."""
     some = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, members - 1, members)
     sizes = sorted({size for size in some if 0 < size <= members and (size != members - 1 or members > 16)})
     return [SweepPoint("", ("method=eris",), tuple(Observer("coalition", size) for size in sizes))]
@@ -108,9 +108,18 @@ def run_sweep(
     stopped: Callable[[], bool] = lambda: False,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """Train every point, write sweep-NAME.json and return its points as plain data, one for each label.
+    """Train every point of a sweep, write sweep-NAME.json and return its points as plain data, one for each label.
 
-    The same again goes on where it was.
+    Calling it again with the same arguments resumes where it stopped.
+
+    Args:
+        sweep: the axis.
+        base: the settings that all points share, as `key=value`.
+        out: the folder for the results.
+        attacks: the attacks to report.
+        listeners: hear the events of the trainings.
+        stopped: asked whether to stop.
+        options: further fields of `AuditPlan`.
     """
     path = out / f"sweep-{sweep.name}.json"
     found: list[dict[str, Any]] = []
@@ -124,7 +133,7 @@ def run_sweep(
 
 
 def configurations(sweep: Sweep, base: Sequence[str]) -> list[tuple[SweepPoint, Config]]:
-    """Return every point with its settings; all of them are checked before the first is trained."""
+    """Return every point with its settings, so that all are checked before the first is trained."""
     members = load_config(changes=base).members
     return [(point, load_config(changes=[*base, *point.changes])) for point in sweep.points(members)]
 

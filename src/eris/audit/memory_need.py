@@ -1,4 +1,4 @@
-"""How much memory an audit takes besides the training, said before it is taken.
+"""How much memory an audit needs besides the training, computed before it starts.
 
 >>> need = AuditMemory(gradients=6 << 30, updates=1 << 30, references=0)
 >>> need.total >> 30, str(need)
@@ -18,13 +18,13 @@ from eris.transforms import Shift
 __all__ = ["AuditMemory", "affordable", "memory_need", "require_memory"]
 
 _VALUE = 4
-_PROCESS = 1 << 29  # what a process takes before it has done anything
+_PROCESS = 1 << 29  # what a process takes before it does anything
 _SYSTEM = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True, slots=True)
 class AuditMemory:
-    """Bytes by what they are taken for."""
+    """An audit's memory in bytes, by what it is used for."""
 
     gradients: int  # of canaries (of one member, or of all where they are few) and of public samples, twice
     updates: int  # of all members, of one round
@@ -32,7 +32,7 @@ class AuditMemory:
 
     @property
     def total(self) -> int:
-        """All together."""
+        """The total in bytes."""
         return self.gradients + self.updates + self.references
 
     def __str__(self) -> str:
@@ -42,9 +42,13 @@ class AuditMemory:
 
 
 def memory_need(planted: PlantedTask, composition: Composition, places: int, *, gradients: bool = True) -> AuditMemory:
-    """Return what an audit takes that looks from so many places (over all victims and observers).
+    """Return the memory that an audit needs.
 
-    Without `gradients` no attack that listens asks for them.
+    Args:
+        planted: the task with its canaries.
+        composition: the method that is run.
+        places: how many places it looks from, over all victims and observers.
+        gradients: whether any attack needs gradients.
     """
     n, members = composition.recipe.spec.n_trainable, planted.task.members
     canaries = max((len(own) for own in planted.canaries.places), default=0)
@@ -58,7 +62,7 @@ def memory_need(planted: PlantedTask, composition: Composition, places: int, *, 
 
 
 def require_memory(need: AuditMemory) -> None:
-    """Refuse what this machine cannot hold."""
+    """Refuse an audit that needs more memory than this machine has free."""
     available = _available()
     if available is not None and need.total > available:
         raise ConfigError(
@@ -68,13 +72,13 @@ def require_memory(need: AuditMemory) -> None:
 
 
 def affordable(need: AuditMemory) -> int:
-    """Return how many such audits this machine can hold at once, each with half as much again for its training."""
+    """Return how many such audits fit on this machine at once, each with half as much again for its training."""
     available = _available()
     return 1 if available is None else max(1, available // max(1, need.total * 3 // 2 + _PROCESS))
 
 
 def _available() -> int | None:
-    """Return what the system can still give; None where it does not say."""
+    """Return the bytes of free memory; None where the system does not say."""
     try:
         lines = dict(line.split(":", 1) for line in _SYSTEM.read_text(encoding="ascii").splitlines())
         return int(lines["MemAvailable"].split()[0]) << 10

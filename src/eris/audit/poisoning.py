@@ -1,7 +1,7 @@
-"""What do a few members that do harm do to the model? Every attack against every way to add contributions up.
+"""Measure how much a few malicious members damage the model, for every attack against every aggregation rule.
 
-Each pair is trained with each seed; what is reported is the mean with Student's interval over the seeds. A training
-that is finished leaves `poisoning.json` in its folder and is not done again.
+Each pair is trained with each seed; the mean with Student's interval over the seeds is reported. A finished training
+leaves `poisoning.json` in its folder and is not repeated.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ RULES = tuple(_rules(1, 4))
 
 @dataclass(frozen=True)
 class PoisoningPlan:
-    """Which attacks against which rules, by how many attackers."""
+    """Which attacks to try against which rules, and with how many attackers."""
 
     attacks: tuple[str, ...] = ("none", "sign-flip", "label-flip", "scaled", "backdoor")
     rules: tuple[str, ...] = RULES
@@ -65,7 +65,7 @@ class PoisoningPlan:
     target: int = 0  # the class that a backdoor opens to
 
     def check(self, config: Config) -> None:
-        """Refuse what cannot be, before anything is trained."""
+        """Refuse a plan that this configuration cannot carry out, before anything is trained."""
         for name in self.attacks:
             poisoning_attack(name)
         if unknown := sorted(set(self.rules) - set(RULES)):
@@ -97,7 +97,15 @@ def audit_poisoning(
 ) -> list[dict[str, Any]]:
     """Train every pair of rule and attack with every seed; write poisoning.json and return its results.
 
-    The same again goes on where it was.
+    Calling it again with the same arguments resumes where it stopped.
+
+    Args:
+        config: what to train.
+        out: the folder for the results.
+        plan: the attacks and rules.
+        seeds: to train each pair with.
+        listeners: hear the events of the trainings.
+        stopped: asked whether to stop.
     """
     plan.check(config)
     rules = _rules(plan.attackers, config.members)
@@ -143,7 +151,7 @@ def _trained(
     listeners: Sequence[Listener],
     stopped: Callable[[], bool],
 ) -> dict[str, float | None]:
-    """Train one of them, or read what it came to."""
+    """Train with one rule, attack and seed, or read the result if that was done before."""
     config = with_defaults(config.model_copy(update={"seed": seed}), config.methods[0])
     folder = runs / rule.replace(" ", "-") / attack / f"seed-{seed}"
     key = sha256(json.dumps([config.digest, attack, plan.attackers, plan.target]).encode()).hexdigest()
@@ -162,7 +170,7 @@ def _trained(
 
 
 def _known(mark: Path, key: str, config: Config, listeners: Sequence[Listener]) -> dict[str, float | None]:
-    """Return what a finished training came to, and tell those who show progress that its rounds are done."""
+    """Return the result of a finished training, and tell listeners, such as progress bars, that it is done."""
     found: dict[str, Any] = json.loads(mark.read_text(encoding="utf-8"))
     if found.pop("key") != key:
         raise ConfigError(
@@ -174,7 +182,7 @@ def _known(mark: Path, key: str, config: Config, listeners: Sequence[Listener]) 
 
 
 def _attackers(config: Config, plan: PoisoningPlan, attack: str) -> list[int]:
-    """Draw the attackers: the same ones for every rule and attack of a seed."""
+    """Draw the attackers at random: the same ones for every rule and attack of a seed."""
     if attack == "none":
         return []
     return [
@@ -183,7 +191,7 @@ def _attackers(config: Config, plan: PoisoningPlan, attack: str) -> list[int]:
 
 
 def _figures(task: PoisonedTask, folder: Path) -> dict[str, float | None]:
-    """Evaluate the model that the training ended with."""
+    """Return the accuracy and backdoor rate of the model that the training ended with."""
     from safetensors.numpy import load_file
 
     metrics = task.evaluate(task.spec.flatten(load_file(folder / "model.safetensors")))

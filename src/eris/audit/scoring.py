@@ -1,4 +1,4 @@
-"""How an attack's scores are judged: guesses, the ROC curve, and figures with their chance level and interval.
+"""Judge an attack's scores: guesses, the ROC curve, and figures with their chance level and interval.
 
 Guesses follow the paper's rule: the highest third is called in, the lowest third out, the rest is left open.
 
@@ -10,12 +10,12 @@ Guesses follow the paper's rule: the highest third is called in, the lowest thir
 >>> area(scores, coins).tolist(), true_positive_rate(scores, coins, 0.01, keys=np.arange(4.0)).tolist()
 ([1.0], [1.0])
 
-Chance is not taken from a formula. Under the hypothesis that nothing leaked the coins are fair and have nothing to do
-with the scores; so they are tossed again, many times, and the same figure is computed with the same selection (the best
-round, the best aggregator). The share of tosses that do as well as the real coins is the p-value.
+Chance is not taken from a formula. Under the hypothesis that nothing leaked, the coins are fair and independent of the
+scores; so they are tossed again many times, and the same figure is computed with the same selection (the best round,
+the best aggregator). The share of tosses that do as well as the real coins is the p-value.
 
-The area under the curve and the accuracy of one pre-chosen guess each have an interval that covers (`intervals`). A
-figure that was selected (a best round, a best view) has none: no interval from one run is right for it.
+The area under the curve and the accuracy of one pre-chosen guess each have a valid interval (`intervals`). A figure
+that was selected (a best round, a best view) has none: no interval from one run is right for it.
 """
 
 from __future__ import annotations
@@ -65,20 +65,20 @@ STATISTICS = {
     "paper_max": "right guesses, best view of each member, mean over members, at the best round",
 }
 FALSE_POSITIVE_RATES = {"1 %": 0.01, "0.1 %": 0.001}
-_FALSE_POSITIVES = 10  # that a rate must be able to mean, before it is measured
+_FALSE_POSITIVES = 10  # the fewest that a rate must allow, or it is not measured
 _TOSSES_AT_ONCE = 64
 
 
 def guess_counts(canaries: int) -> tuple[int, int]:
-    """Return how many are called in and how many out (the paper's rule)."""
+    """Return how many canaries are called in and how many out, by the paper's rule."""
     return min(canaries, int(canaries / 3 + 1)), max(0, canaries - int(2 * canaries / 3 + 1))
 
 
 def guess(scores: Scores, keys: NDArray[Any]) -> Guesses:
-    """Guess along the last axis: 1 in, −1 out, 0 open.
+    """Guess membership along the last axis: 1 in, −1 out, 0 open.
 
-    Equal scores are ordered by random `keys`, never by position: included canaries must not be favoured by it. Where a
-    score is missing (NaN, the member was away) nothing is guessed.
+    Equal scores are ordered by random `keys`, never by position, which could favour included canaries. Where a score
+    is missing (NaN, the member was away) nothing is guessed.
     """
     count = scores.shape[-1]
     called_in, called_out = guess_counts(count)
@@ -92,7 +92,7 @@ def guess(scores: Scores, keys: NDArray[Any]) -> Guesses:
 
 
 def area(scores: Scores, coins: Coins) -> Scores:
-    """Return the area under the ROC curve for each row of coins; equal scores count half, one class alone is ½."""
+    """Return the area under the ROC curve for each row of coins; ties count half, and one class alone gives ½."""
     _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     inside = coins.sum(axis=-1)
@@ -112,9 +112,9 @@ def true_positive_rate(scores: Scores, coins: Coins, false_positive_rate: float,
 
 
 def standardised(scores: Scores) -> Scores:
-    """Return scores with mean 0 and deviation 1 along the last axis, so that members and rounds can be added.
+    """Scale scores to mean 0 and standard deviation 1 along the last axis, so that members and rounds can be added.
 
-    Scores that are all the same say nothing and become 0; missing ones stay missing.
+    Scores that are all equal carry no information and become 0; missing ones stay missing.
     """
     with warnings.catch_warnings(), np.errstate(invalid="ignore"):
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -127,9 +127,9 @@ def standardised(scores: Scores) -> Scores:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure with what chance makes of it (mean and 95 % point), its p-value and, where there is one, an interval.
+    """A figure with its value by chance (mean and 95 % point), its p-value and, where there is one, its interval.
 
-    The interval is for 95 %, and within one run: what another seed would give is another question.
+    The interval is for 95 % and within one run: it does not say what another seed would give.
     """
 
     value: float
@@ -146,7 +146,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class ScoreSheet:
-    """One attack's scores, for each member: rounds × views × canaries, and what follows from them."""
+    """The guesses that follow from one attack's scores, for each member: rounds × views × canaries."""
 
     guesses: tuple[Guesses, ...] = field(repr=False)
     last: tuple[Scores, ...] = field(repr=False)  # views × canaries, the last round's scores, standardised
@@ -154,14 +154,14 @@ class ScoreSheet:
 
     @classmethod
     def of(cls, scores: Sequence[Scores], seed: Seed) -> ScoreSheet:
-        """Guess by these scores; the keys come from a seed."""
+        """Make the guesses for each member's scores (rounds × views × canaries); the seed orders equal scores."""
         keys = tuple(seed.child("ties", member).uniforms(part.shape[-1]) for member, part in enumerate(scores))
         guesses = tuple(guess(part, own) for part, own in zip(scores, keys, strict=True))
         return cls(guesses, tuple(np.nan_to_num(standardised(part[-1])) for part in scores), keys)
 
 
 def figures(sheet: ScoreSheet, coins: Sequence[Coins], seed: Seed, *, tosses: int = 1000) -> dict[str, Figure]:
-    """Return every statistic of a sheet with its chance level and, where it has one, its interval."""
+    """Return every statistic of a sheet with its chance level, from so many tosses, and its interval if it has one."""
     values = {name: float(value[0]) for name, value in _statistics(sheet, [part[None] for part in coins]).items()}
     null = _null(sheet, coins, seed.child("null"), tosses)
     bounds = {"auc": interval_of_area(sheet.last, coins), "accuracy": rate_interval(*guessing(sheet, coins))}
@@ -177,7 +177,7 @@ def figures(sheet: ScoreSheet, coins: Sequence[Coins], seed: Seed, *, tosses: in
 def interval_of_area(last: Sequence[Scores], coins: Sequence[Coins]) -> tuple[float, float]:
     """Return the interval of the area under the curve, from each member's standardised scores (views × canaries).
 
-    The area is a mean over views, and so are the placements that it rests on.
+    The area is a mean over views, and so are the placements behind it.
     """
     heads = np.concatenate(coins)
     members = np.repeat(np.arange(len(coins)), [len(toss) for toss in coins])
@@ -192,7 +192,7 @@ def pooled(last: Sequence[Scores]) -> list[Scores]:
 
 
 def guessing(sheet: ScoreSheet, coins: Sequence[Coins]) -> tuple[int, int]:
-    """Return the right guesses and all guesses at the last round from the view chosen beforehand."""
+    """Return the number of right guesses and of all guesses, at the last round and from the view chosen beforehand."""
     right = count = 0
     for guesses, toss in zip(sheet.guesses, coins, strict=True):
         last = guesses[-1, 0]
@@ -215,7 +215,7 @@ def by_member(sheet: ScoreSheet, coins: Sequence[Coins]) -> list[float]:
 
 
 def epsilon(sheet: ScoreSheet, coins: Sequence[Coins], *, delta: float) -> dict[str, Any]:
-    """Return the ε that the pre-chosen guesses refute, with everything it needs to be read."""
+    """Return the lower bound on ε from the pre-chosen guesses, with all that is needed to interpret it."""
     right, count = guessing(sheet, coins)
     canaries = sum(len(toss) for toss in coins)
     return {
@@ -232,9 +232,9 @@ def epsilon(sheet: ScoreSheet, coins: Sequence[Coins], *, delta: float) -> dict[
 
 
 def detection(sheets: Sequence[ScoreSheet], coins: Sequence[Sequence[Coins]]) -> dict[str, dict[str, Any]]:
-    """Return the share of included canaries found at low rates of false positives, over one run or several together.
+    """Return the true positive rate at low false positive rates, over one run or several together.
 
-    Where a rate would be fewer than ten false positives it is not measured: its value is None.
+    A rate that would allow fewer than ten false positives is not measured: its value is None.
     """
     views = min(len(part) for sheet in sheets for part in sheet.last)
     heads = np.concatenate([toss for run in coins for toss in run])
@@ -271,7 +271,7 @@ def _right(guesses: Guesses, coins: Coins) -> Scores:
 
 
 def _rates(guesses: Guesses, coins: Coins) -> Scores:
-    """Return rounds × views × tosses; ½ where nothing was guessed."""
+    """Return the share of right guesses, rounds × views × tosses; ½ where nothing was guessed."""
     count = (guesses != 0).sum(axis=-1)[..., None]
     return np.where(count > 0, _right(guesses, coins) / np.maximum(count, 1), 0.5)
 
@@ -281,7 +281,7 @@ def _over_members(rates: Sequence[Scores]) -> Scores:
 
 
 def _held_out(rates: Sequence[Scores]) -> Scores:
-    """Choose the round on one half of the members, score it on the other, both ways; rounds × tosses go in."""
+    """Choose the best round on one half of the members and score it on the other, both ways; takes rounds × tosses."""
     halves = [_over_members(part) for part in (rates[::2], rates[1::2]) if len(part)]
     if len(halves) == 1:
         return np.asarray(halves[0][-1])

@@ -1,12 +1,12 @@
 """Perturbed copies of texts, for SPV-MIA: some words are hidden, and a local model fills the gaps.
 
-A text that was trained on sits on a peak: words changed a little, its probability falls more than that of a text that
-was not. What the member's own training did to the peak is the score (`Observation.variation`); the public model x^t is
-the calibration, which costs the attacker nothing.
+A text that was trained on sits on a peak: when a few words change, its probability falls more than that of a text that
+was not. The score is what the member's own training did to the peak (`Observation.variation`), calibrated with the
+public model x^t, which costs the attacker nothing.
 
-Three kinds of models can: encoders that were taught to guess hidden words (BERT and its kin), T5, which writes what
-belongs into numbered gaps, and language models (GPT and its kin), which know what stands before a gap
-but not what comes behind. They come from a folder or the cache; nothing is sent anywhere.
+Three kinds of models can fill gaps: encoders trained to guess hidden words (BERT and its kin), T5, which writes what
+belongs into numbered gaps, and language models (GPT and its kin), which know what comes before a gap but not what comes
+after it. They are loaded from a folder or the cache; nothing is sent anywhere.
 
 >>> from eris.seeds import public_root
 >>> gaps(12, public_root(1), share=0.3, length=2, apart=1)
@@ -39,15 +39,15 @@ _OTHERS = "use an encoder such as BERT, a T5, or a language model such as smollm
 
 
 class Filler(Protocol):
-    """Puts words into gaps."""
+    """A model that fills gaps in a text with new words."""
 
     def fill(self, words: Sequence[str], gaps: Sequence[Gap], seed: Seed) -> list[str]:
-        """Return the words with other ones, drawn at random, in the gaps."""
+        """Return the words with randomly drawn ones in the gaps."""
         ...
 
 
 def perturbed(text: str, filler: Filler, seed: Seed, *, share: float = 0.3, length: int = 2, apart: int = 1) -> str:
-    """Return the text with `share` of its words, in runs of `length`, written anew."""
+    """Return the text with `share` of its words replaced, in runs of `length` that are `apart` words or more apart."""
     words = text.split()
     if not words:
         return text
@@ -56,7 +56,7 @@ def perturbed(text: str, filler: Filler, seed: Seed, *, share: float = 0.3, leng
 
 
 def gaps(words: int, seed: Seed, *, share: float, length: int, apart: int) -> list[Gap]:
-    """Choose runs of `length` words, `apart` words or more between them, until they make up the share; at least one."""
+    """Choose runs of `length` words, at least `apart` words apart, until they make up `share` of all; at least one."""
     length = min(length, words)
     wanted, free = max(1, round(share * words / length)), [True] * words
     found: list[Gap] = []
@@ -69,14 +69,14 @@ def gaps(words: int, seed: Seed, *, share: float, length: int, apart: int) -> li
 
 
 class MaskFiller:
-    """Fills each hidden word by itself with an encoder that guesses it."""
+    """Fills each hidden word separately, with an encoder's guess."""
 
     def __init__(self, network: Any, tokenizer: Any) -> None:
         self._network, self._tokenizer = network.eval(), tokenizer
         self._longest = int(getattr(network.config, "max_position_embeddings", 512))
 
     def fill(self, words: Sequence[str], gaps: Sequence[Gap], seed: Seed) -> list[str]:
-        """Return the words with other ones, drawn from the network's guesses, in the gaps."""
+        """Return the words with ones drawn from the network's guesses in the gaps."""
         hidden = [place for start, end in gaps for place in range(start, end)]
         shown = [self._tokenizer.mask_token if place in hidden else word for place, word in enumerate(words)]
         tokens = self._tokenizer(" ".join(shown), return_tensors="pt", truncation=True, max_length=self._longest)
@@ -85,7 +85,7 @@ class MaskFiller:
         masks = (tokens["input_ids"][0] == self._tokenizer.mask_token_id).nonzero()[:, 0]
         guesses = self._drawn(logits[masks].double(), seed)
         filled = list(words)
-        for place, token in zip(hidden, guesses, strict=False):  # a text that is too long keeps its end
+        for place, token in zip(hidden, guesses, strict=False):  # the end of a text that is too long stays as it is
             filled[place] = self._tokenizer.decode([token]).strip() or filled[place]
         return filled
 
@@ -97,7 +97,7 @@ class MaskFiller:
 
 
 class SpanFiller:
-    """Fills whole gaps with a T5, which is given numbered gaps and writes what belongs into them."""
+    """Fills whole gaps with a T5, which writes what belongs into numbered gaps."""
 
     def __init__(self, network: Any, tokenizer: Any, *, longest: int = 150) -> None:
         self._network, self._tokenizer, self._longest = network.eval(), tokenizer, longest
@@ -141,7 +141,7 @@ class NextFiller:
         self._longest = int(getattr(network.config, "max_position_embeddings", 512)) // 2
 
     def fill(self, words: Sequence[str], gaps: Sequence[Gap], seed: Seed) -> list[str]:
-        """Return the words with what is written in the gaps; where too few words come, the last ones stay."""
+        """Return the words with what the network writes in the gaps; if it writes too few, the last ones stay."""
         filled = list(words)
         for number, (start, end) in enumerate(gaps):
             new = self._written(filled[:start], end - start, seed.child(number))
@@ -156,7 +156,7 @@ class NextFiller:
             said = self._tokenizer.decode(answer[0, tokens.shape[1] :], skip_special_tokens=True)
             return list(said.split())
 
-        # A word is whole when the next one begins.
+        # A word is complete only when the next one begins.
         answer = _sampled(
             self._network, tokens, seed, min(self._longest, 8 * count), until=lambda answer: len(words(answer)) > count
         )
@@ -166,7 +166,7 @@ class NextFiller:
 def _sampled(
     network: Any, tokens: Tensor, seed: Seed, most: int, *, until: Callable[[Tensor], bool] = lambda _: False
 ) -> Tensor:
-    """Let a network write, each token drawn from its guesses, without touching torch's own generator."""
+    """Generate up to `most` tokens, each drawn from the network's guesses, without touching torch's own generator."""
     from transformers import StoppingCriteriaList
 
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
@@ -184,7 +184,7 @@ def _sampled(
 
 
 def filler_of(source: str) -> Filler:
-    """Return the filler that a local model makes: a folder, a hub id or the name of a pretrained model."""
+    """Return a filler from a local model, given as a folder, a hub id or the name of a pretrained model."""
     from transformers import AutoModelForMaskedLM
 
     config = loaded_text_model(source, "AutoConfig")
@@ -202,7 +202,7 @@ def filler_of(source: str) -> Filler:
 
 
 def perturbed_copies(probe: AuditableTask, filler: Filler, seed: Seed, *, copies: int = 10) -> AuditableTask:
-    """Return the problem whose samples are `copies` perturbed ones of each of the probe's, one after another."""
+    """Return a task whose samples are `copies` perturbed copies of each of the probe's samples, one after another."""
     from eris.data.dataset import Texts
     from eris.local.torch_task import TorchTask
     from eris.models.tokens import SummaryTokens
