@@ -1,9 +1,9 @@
 """Attacks that recover a member's samples from what an observer saw of its update.
 
 What was seen (`observation`) is collected from a run (`collect`) and set up for attacks (`attack_setup`). All attacks
-stand in one table (`attack`): searches (`boxed`, `dlg`, `inverting_gradients`), algebra (`rank_one`), and those that
-know what pictures look like (`rog`, `ggl`). `scores` compares with the originals, `run` does it all. Everything that
-computes needs torch, so only the contract is imported here.
+are in one table (`attack`): searches (`boxed`, `dlg`, `inverting_gradients`, `gauss_newton`), algebra (`rank_one`), and
+those that have learned what pictures look like (`rog`, `ggl`). `scores` compares with the originals, and `run` runs the
+whole audit. Everything that computes needs torch, so only the contract is imported here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The contract of an attack that recovers samples from an update: an observation goes in, pictures come out.
+"""The protocol and the table of reconstruction attacks: an attack takes an observation and returns pictures.
 
-An attack is registered by name, so that the command and the sweeps find it; an import path will do, so that torch is
-only imported by whoever attacks. Attacks with a trained network (a generator, an enhancer) stand in the same table,
+An attack is registered by name, so that the command and the sweeps find it. It can be given as an import path, so that
+torch is imported only when it is used. Attacks with a trained network (a generator, an enhancer) are in the same table,
 with the networks they need.
 
 >>> class Grey:
@@ -54,20 +54,20 @@ Build = Callable[..., "ReconstructionAttack"]
 
 @dataclass(frozen=True, eq=False)
 class Recovered:
-    """What an attack made of an observation."""
+    """The pictures and labels that an attack recovered from an observation."""
 
     images: NDArray[np.float32] = field(repr=False)  # samples × channels × height × width, in [0, 1]
     labels: Labels
-    loss: float = float("nan")  # of the match at the end
-    trace: tuple[float, ...] = field(default=(), repr=False)  # of the match on the way
+    loss: float = float("nan")  # of the final match
+    trace: tuple[float, ...] = field(default=(), repr=False)  # losses on the way
 
 
 class ReconstructionAttack(Protocol):
-    """An attack on one observation."""
+    """An attack that recovers samples from one observation."""
 
     @property
     def name(self) -> str:
-        """What it is called on the command line."""
+        """The attack's name on the command line."""
         ...
 
     def recover(
@@ -81,15 +81,20 @@ class ReconstructionAttack(Protocol):
     ) -> Recovered:
         """Recover the samples behind an observation.
 
-        `mask-aware` matches only what was seen; `zero-filled` takes what was not seen for zero, as the published
-        attacks do. `labels` tells them to the attack; without, it finds them itself.
+        Args:
+            observation: what was seen of the update.
+            public: the model before the round.
+            mode: `mask-aware` matches only what was seen; `zero-filled` takes what was not seen for zero, as the
+                published attacks do.
+            seed: of the attack's randomness.
+            labels: the samples' labels, if the attack is told them; without, it finds them itself.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredReconstruction:
-    """An attack in the table: what builds it (or the import path of that), and what it needs besides torch."""
+    """An attack in the table: its builder (or the builder's import path), and what it needs besides torch."""
 
     build: Build | str
     networks: Mapping[str, str] = field(default_factory=dict)  # data set → the trained network for its pictures
@@ -97,12 +102,12 @@ class RegisteredReconstruction:
 
     @property
     def about(self) -> str:
-        """Say where it is, and what it needs besides torch."""
+        """Describe the attack in one line, for `eris list`."""
         where = self.build if isinstance(self.build, str) else first_sentence(self.build)
         return f"{where} (with a trained network)" if self.networks else where
 
     def lacks(self, data: str) -> str:
-        """Return what it takes to have this attack on pictures of a data set; nothing if it can be made."""
+        """Return what is missing to run this attack on pictures of a data set; empty if nothing is."""
         if self.networks and data not in self.networks:
             return f"no network is known for pictures of {data}"
         if self.networks and not network_is_here(self.networks[data]):
@@ -110,7 +115,7 @@ class RegisteredReconstruction:
         return 'install "eris-fl[audit]"' if self.package and not find_spec(self.package) else ""
 
     def builder(self) -> Build:
-        """Return what builds the attack, imported where it is a path."""
+        """Return the attack's builder, imported if it was given as a path."""
         if not isinstance(self.build, str):
             return self.build
         module, _, attribute = self.build.partition(":")
@@ -148,18 +153,24 @@ RECONSTRUCTION_ATTACKS: Registry[RegisteredReconstruction | Build] = Registry(
 
 
 def registered(name: str) -> RegisteredReconstruction:
-    """Return an attack's entry in the table; one from elsewhere needs nothing that is known here."""
+    """Return an attack's entry in the table; a third-party attack without one gets an entry with no known needs."""
     found = RECONSTRUCTION_ATTACKS.find(name)
     return found if isinstance(found, RegisteredReconstruction) else RegisteredReconstruction(found)
 
 
 def register_reconstruction_attack(name: str, build: Build | str, networks: Mapping[str, str] | None = None) -> None:
-    """Make an attack known by name; `build`, or what lies at its import path, takes its options as keywords."""
+    """Register an attack by name.
+
+    Args:
+        name: the attack's name.
+        build: a callable that takes the attack's options as keywords, or its import path.
+        networks: the trained network that the attack needs, by data set.
+    """
     RECONSTRUCTION_ATTACKS[name] = RegisteredReconstruction(build, networks or {})
 
 
 def reconstruction_attack(name: str, **options: Any) -> ReconstructionAttack:
-    """Return the attack of that name."""
+    """Build the attack of that name with these options."""
     build = registered(name).builder()
     known_options = inspect.signature(build).parameters
     unknown = [key for key in options if key not in known_options]

@@ -1,4 +1,4 @@
-"""All that the attacks on one training need: what observers saw, the public model, and the truth to score them by."""
+"""Prepare one training for attacks: what observers saw, the public model, and the originals to score against."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["AttackSetup", "attack_setup", "finished_model", "other_pictures"]
 
 Pictures = NDArray[np.float32]
 
-_LARGE = 100_000  # weights; beyond, single precision must do
+_LARGE = 100_000  # weights; larger models are attacked in single precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,16 @@ def attack_setup(
     model: Vector | None = None,
     together: bool = False,
 ) -> AttackSetup:
-    """Run a training up to the round that is attacked; as many members as have so many pictures are its victims."""
+    """Run a training up to the round that is attacked, and return it ready for attacks.
+
+    Args:
+        config: the training.
+        observers: who looks.
+        pictures: how many pictures to attack; enough members become victims to have that many.
+        rounds: how many rounds to run; the last one is attacked.
+        model: where the training starts, instead of at the initial model.
+        together: whether observations include what was seen in the rounds before.
+    """
     victims = _victims(config, pictures)
     scene = collect(config, observers, victims=victims, rounds=rounds, model=model, together=together)
     pixels = _Pixels.of(config)
@@ -105,7 +114,7 @@ def _public(scene: CollectedRound, pixels: _Pixels, shape: tuple[int, ...]) -> P
 
 @dataclass(frozen=True)
 class _Pixels:
-    """How a data set turns bytes into what a model takes, and back."""
+    """The normalisation of a data set's pictures, to undo it, and its number of classes."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -120,7 +129,7 @@ class _Pixels:
         return cls(mean, std, len(dataset.classes))
 
     def pictures(self, inputs: Pictures) -> Pictures:
-        """Undo the normalisation."""
+        """Undo the normalisation: return pictures in [0, 1]."""
         mean, std = (np.array(part, np.float32).reshape(-1, 1, 1) for part in (self.mean, self.std))
         restored: Pictures = np.clip(inputs * std + mean, 0, 1).astype(np.float32)
         return restored

@@ -1,9 +1,9 @@
-"""The attack that is our default: least squares on what was seen, with what everybody knows about pictures.
+"""Our default attack: bounded least squares on what was seen, with a preference for smooth pictures.
 
-A pixel is never below zero or above one, and on many pictures most pixels are exactly at such a bound: a search that
-respects the bounds (L-BFGS-B) has far fewer values left to find. Neighbours are alike: the search begins with much
-weight on that and then takes it back in steps, so that what was seen decides wherever it can, and smoothness where it
-cannot. Both together get along with a much smaller part of the update than the published attacks need.
+A pixel is never below zero or above one, and in many pictures most pixels are exactly at a bound: a search that
+respects the bounds (L-BFGS-B) has far fewer values left to find. Neighbouring pixels are alike: the search starts with
+a large weight on smoothness and reduces it in stages, so that what was seen decides wherever it can, and smoothness
+where it cannot. Together they need a much smaller part of the update than the published attacks.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ __all__ = ["Boxed"]
 Numbers = NDArray[np.float64]
 Slope = Callable[[Numbers], tuple[float, Numbers]]
 
-_EDGES = 10.0  # how unlikely a difference of neighbours is: e-folds for a difference of one
+_EDGES = 10.0  # the prior on differences of neighbours: e-folds less likely for a difference of one
 
 
 @dataclass(frozen=True)
 class Boxed:
-    """Label from the last layer, picture by L-BFGS-B in [0, 1] from grey, with less and less smoothness."""
+    """Infer the label from the last layer; find the picture by L-BFGS-B in [0, 1] from grey, less smooth each stage."""
 
-    steps: int = 600  # in all stages together
+    steps: int = 600  # over all stages
     restarts: int = 3
     smoothness: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-6)  # weight of the total variation in each stage
-    enough: float = 1e-5  # a match as good as that needs no other start
+    enough: float = 1e-5  # a match this good needs no restart
 
     name = "boxed"
 
@@ -57,7 +57,7 @@ class Boxed:
         known = labels_for(observation, public, labels, seed)
         matching, targets = Matching(observation, public, mode=mode), torch.from_numpy(known)
 
-        spreads = chain([0.1], repeat(1.0))  # near grey, and if that leads nowhere, from noise
+        spreads = chain([0.1], repeat(1.0))  # start near grey; if that leads nowhere, from noise
 
         def search(own: Seed) -> SearchResult:
             start = _start((len(known), *public.shape), own, next(spreads))
@@ -68,7 +68,7 @@ class Boxed:
 
     def _descend(self, matching: Matching, targets: Tensor, pictures: Tensor) -> SearchResult:
         trace: list[float] = []
-        # Under noise, what the likeliest picture asks for: the weight of smoothness against a squared residual.
+        # Under noise, the weight of smoothness against a squared residual that the likeliest picture calls for.
         least = 2 * _EDGES * matching.noise_ratio**2 * pictures.numel()
         for weight in dict.fromkeys(max(weight, least) for weight in self.smoothness):
             flat = self._minimised(_objective(matching, targets, pictures, weight), pictures, trace)
@@ -102,5 +102,5 @@ def _objective(matching: Matching, targets: Tensor, pictures: Tensor, weight: fl
 
 
 def _start(shape: tuple[int, ...], seed: Seed, spread: float) -> Numbers:
-    """Begin around grey, but not at it: pictures of one batch must differ, or they stay the same for ever."""
+    """Return a start around grey, but not at it: pictures of one batch that start equal would stay equal."""
     return 0.5 + spread * (seed.child("start").generator().random(shape) - 0.5)

@@ -1,8 +1,8 @@
-"""Collect, from a simulated run, what an observer has of each victim, and the pictures that it would like to see.
+"""Collect from a simulated run what each observer saw of each victim, and the pictures it tries to recover.
 
-The run is the configured one: the same partition, transforms, plans and faults. It may begin at a given model, such as
-that of a finished run, and ends when the round that is attacked is over. Estimates come from `UpdateEstimator`, which
-follows every round before it, so references of shifted compression are known as far as the observer saw them grow.
+The run is the configured one: the same partition, transforms, plans and faults. It may start from a given model, such
+as that of a finished run, and ends when the attacked round is over. Estimates come from `UpdateEstimator`, which
+follows all rounds before, so references of shifted compression are known as far as the observer saw them grow.
 """
 
 from __future__ import annotations
@@ -46,33 +46,42 @@ __all__ = ["CAPTURED", "CollectedRound", "ObservationCollector", "VictimObservat
 
 Pictures = NDArray[np.float32]
 
-CAPTURED = "captured"  # the observer's name where an aggregator attacks the bytes that it cannot read
+CAPTURED = "captured"  # the observer's name where an aggregator attacks masked values that it cannot read
 
 
 @dataclass(frozen=True, eq=False)
 class VictimObservation:
-    """What one observer has of one victim in one round."""
+    """What one observer saw of one victim in one round."""
 
     observer: str
     victim: int
     round: int
-    share: float  # of the victim's update
+    share: float  # of the victim's update that was seen
     observation: UpdateObservation = field(repr=False)
 
 
 @dataclass(frozen=True, eq=False)
 class CollectedRound:
-    """All observations of a round, with the truth that they are scored by and that no attack is given."""
+    """All observations of a round, with the originals, which score the attacks and are not shown to them."""
 
     config: Config
     observations: tuple[VictimObservation, ...]
-    originals: dict[int, Pictures] = field(repr=False)  # victim → its pictures as the model takes them
+    originals: dict[int, Pictures] = field(repr=False)  # victim → its pictures, normalised for the model
     labels: dict[int, Labels] = field(repr=False)
     model: Vector = field(repr=False)
 
 
 class ObservationCollector:
-    """Listens to a run and keeps what each observer has of each victim when the round `last` is over."""
+    """Listens to a run and keeps what each observer saw of each victim in one round.
+
+    Args:
+        composition: the method that is run.
+        samples: how many samples each member has.
+        observers: who looks.
+        victims: the members that are attacked.
+        last: the round that is attacked.
+        together: whether observations include what was seen in the rounds before.
+    """
 
     def __init__(
         self,
@@ -93,11 +102,11 @@ class ObservationCollector:
 
     @property
     def done(self) -> bool:
-        """Whether the round that is attacked is over."""
+        """Whether the attacked round is over."""
         return self.model is not None
 
     def __call__(self, event: Event) -> None:
-        """Take note of an event."""
+        """Record an event, until the attacked round is over."""
         if not self.done:
             self._recorder(event)
 
@@ -135,9 +144,9 @@ class ObservationCollector:
     def _under_pads(
         self, estimate: UpdateEstimate, record: RoundTranscript, place: UpdateEstimator
     ) -> list[VictimObservation]:
-        """Return what an aggregator of masked shards received, taken for the victim's values; once for each victim.
+        """Return what an aggregator of masked shards received as if it were the victim's values, once for each victim.
 
-        Whoever can read some of them has no use for those under pads.
+        An observer that can read some shards has no use for those under pads.
         """
         where, values = estimate.captured
         known = any(seen.observer == CAPTURED and seen.victim == place.victim for seen in self.observations)
@@ -151,7 +160,7 @@ class ObservationCollector:
     def _observation(
         self, estimate: UpdateEstimate, record: RoundTranscript, place: UpdateEstimator
     ) -> UpdateObservation:
-        """Turn an estimate into an observation; with nothing of the victim alone, of the mean it is part of."""
+        """Turn an estimate into an observation; if nothing of the victim alone was seen, of the mean it is part of."""
         samples, rounding = self._samples[place.victim], None
         if estimate.seen.size:
             seen, values, rounding = estimate.seen, estimate.fresh_update, self._rounding(estimate)
@@ -159,7 +168,7 @@ class ObservationCollector:
             seen, values = estimate.rest, estimate.fresh_means
             samples *= sum(member not in place.vantage.peers for member in record.sent)
         if isinstance(self._composition.recipe.compressor, MagnitudePrune):
-            told = values != 0  # what was withheld travels as a zero
+            told = values != 0  # withheld values are sent as zeros
             seen, values = seen[told], values[told]
         order = np.argsort(seen, kind="stable")
         steps = _local_steps(self._composition.config, samples, self._samples[place.victim])
@@ -169,12 +178,12 @@ class ObservationCollector:
         )
 
     def _rounding(self, estimate: UpdateEstimate) -> Rounding | None:
-        """Return the grid of the values that were sent to the observer itself."""
+        """Return the grid of the values that the observer received directly, if it is known."""
         view, recipe = estimate.view, self._composition.recipe
         if view.coordinates.size < estimate.seen.size or any(
             isinstance(transform, NormaliseSteps) for transform in recipe.chain.transforms
         ):
-            return None  # values that were read off a mean, or multiplied, are on no grid that is known
+            return None  # values taken from a mean, or multiplied, are on no known grid
         return rounding_of(recipe.compressor, recipe.spec, view.coordinates, view.values)
 
 
@@ -187,10 +196,16 @@ def collect(
     model: Vector | None = None,
     together: bool = False,
 ) -> CollectedRound:
-    """Run the first `rounds` rounds of a configuration (one method), from `model` if given, and look at the last.
+    """Run the first `rounds` rounds of a configuration with one method, and collect observations of the last.
 
-    With `together` what was seen in the rounds before is part of the observation, where members train on all their
-    samples in every step.
+    Args:
+        config: the training.
+        observers: who looks.
+        victims: how many members are attacked.
+        rounds: how many rounds to run; the last one is attacked.
+        model: where the training starts, instead of at the initial model.
+        together: whether observations include what was seen in the rounds before, if members train on all their
+            samples in every step.
     """
     config = check_attackable(config, observers, rounds)
     if together and config.local.batch != "full":
@@ -221,7 +236,7 @@ def collect(
 
 
 class _Continued:
-    """A task whose training begins at a given model."""
+    """A task whose training starts from a given model."""
 
     def __init__(self, task: Task, model: Vector) -> None:
         self._task, self._model = task, model
@@ -245,7 +260,7 @@ def _picture_task(config: Config) -> TorchTask:
 
 
 def check_attackable(config: Config, observers: Sequence[Observer], rounds: int) -> Config:
-    """Return the configuration with its method's defaults; refuse what the attacks have no model of."""
+    """Return the configuration with its method's defaults; refuse settings that the attacks cannot model."""
     config = with_defaults(config, config.methods[0])
     local, method = config.local, method_by_name(config.methods[0])
     if method.exchange is not None:
@@ -290,7 +305,7 @@ def _local_steps(config: Config, samples: int, own: int) -> LocalSteps:
     batch = samples if local.batch == "full" else min(local.batch * samples // own, samples)
     if local.send == "gradient":
         return LocalSteps(1.0, 1, samples, batch)
-    momentum = 0.0 if local.keep_state else local.momentum  # what was kept has been taken off
+    momentum = 0.0 if local.keep_state else local.momentum  # kept momentum has already been subtracted
     return LocalSteps(local.lr, local_steps(config, own), samples, batch, momentum)
 
 
@@ -300,7 +315,7 @@ def _handling(composition: Composition, local: LocalSteps) -> Handling:
         deviation = step_noise.multiplier * step_noise.bound * local.lr * math.sqrt(local.steps) / local.batch
         return Handling(sample_clip=step_noise.bound, noise=deviation)
     clip = next((transform.bound for transform in transforms if isinstance(transform, ClipByNorm)), 0.0)
-    if (shared := composition.recipe.noise) is not None:  # of a member that weighs as much as the others
+    if (shared := composition.recipe.noise) is not None:  # for a member with the same weight as the others
         return Handling(clip=clip, noise=2 * shared.bound * shared.alone(smallest_sum(composition.config)))
     noise = noise_of(composition.recipe.chain)
     return Handling(clip=clip, noise=noise.deviation if noise is not None else 0.0)

@@ -1,4 +1,4 @@
-"""What stands between an attacker and the pictures: trainings that differ in what members do before they send.
+"""Defences against reconstruction: trainings that differ in what members do to their updates before sending them.
 
 >>> [defence.label for defence in small_preset()][:3]
 ['FedAvg', 'ERIS A=2', 'ERIS A=4']
@@ -42,8 +42,8 @@ class Defence:
 def small_preset(changes: Sequence[str] = ()) -> tuple[Defence, ...]:
     """Return the trainings of the preset, with further changes to all of them.
 
-    A row keeps what its label says: with `method` in the changes the methods asked for take the place of the preset's,
-    a number of samples leaves out the row that has its own, and whatever else rows differ in is refused.
+    A row stays true to its label: if the changes set `method`, those methods replace the preset's; if they set a number
+    of samples, the row with its own number is left out; changes to anything else in which rows differ are refused.
 
     >>> [defence.label for defence in small_preset(["method=eris", "aggregators=3"])]
     ['eris A=3']
@@ -63,7 +63,7 @@ def small_preset(changes: Sequence[str] = ()) -> tuple[Defence, ...]:
 
 
 def _concerns(key: str, setting: str) -> bool:
-    """Return whether a change of this key, or table, overrides a setting."""
+    """Return whether a change to this key, or table, overrides a setting."""
     own = setting.partition("=")[0]
     return own == key or own.startswith(f"{key}.")
 

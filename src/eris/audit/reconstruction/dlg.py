@@ -1,6 +1,6 @@
-"""DLG and iDLG: search for the picture whose gradient is the one that was seen, by curvature (L-BFGS).
+"""DLG and iDLG: search with L-BFGS for the picture whose gradient is the one that was seen.
 
-DLG searches for the label too; iDLG reads it off the last layer first.
+DLG searches for the label too; iDLG reads it from the last layer first.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["DLG", "IDLG"]
 
 @dataclass(frozen=True)
 class IDLG:
-    """Label from the last layer, picture by L-BFGS from noise."""
+    """Infer the label from the last layer; find the picture by L-BFGS from noise."""
 
     steps: int = 300
     restarts: int = 3
-    enough: float = 1e-7  # a match as good as that ends the search
+    enough: float = 1e-7  # a match this good ends the search
 
     name = "idlg"
 
@@ -56,7 +56,7 @@ class IDLG:
 
 @dataclass(frozen=True)
 class DLG:
-    """Picture and label, both by L-BFGS from noise."""
+    """Find picture and label together, by L-BFGS from noise."""
 
     steps: int = 300
     restarts: int = 3
@@ -73,7 +73,7 @@ class DLG:
         seed: Seed,
         labels: Labels | None = None,
     ) -> Recovered:
-        """Recover the samples behind an observation; labels that are told are used, and then it is iDLG."""
+        """Recover the samples behind an observation; with `labels` given, this is iDLG."""
         if labels is not None:
             told = IDLG(self.steps, self.restarts, self.enough)
             return told.recover(observation, public, mode=mode, seed=seed, labels=labels)

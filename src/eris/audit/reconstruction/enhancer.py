@@ -1,6 +1,6 @@
-"""The network that makes a picture of what ROG found: twice as fine, and without the traces of the search.
+"""The network that enhances ROG's coarse pictures: twice the resolution, without the artefacts of the search.
 
-It is trained on pictures that no attack is measured on, and that have been made coarse and noisy.
+It is trained on pictures that no attack is measured on, made coarse and noisy.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from eris.audit.networks import Weights, load_network
 
 __all__ = ["FACTOR", "Enhancer", "enhancer_for", "enhancer_of", "finer", "load_enhancer", "weights_of"]
 
-FACTOR = 2  # how much finer the picture is than what was searched
+FACTOR = 2  # how much finer the enhanced picture is than the coarse one
 
 
 class Enhancer(nn.Module):
-    """Residual blocks on the coarse picture, then one pixel becomes four; what it adds to plain interpolation."""
+    """Residual blocks on the coarse picture, then each pixel becomes four; the result is added to an interpolation."""
 
     def __init__(self, *, channels: int = 3, width: int = 32, blocks: int = 4) -> None:
         super().__init__()
@@ -28,11 +28,11 @@ class Enhancer(nn.Module):
         self.blocks = nn.ModuleList(_Block(width) for _ in range(blocks))
         self.spread = nn.Conv2d(width, width * FACTOR**2, 3, padding=1)
         self.tail = nn.Conv2d(width, channels, 3, padding=1)
-        for parameter in self.tail.parameters():  # at first it adds nothing
+        for parameter in self.tail.parameters():  # so that it adds nothing at first
             nn.init.zeros_(parameter)
 
     def forward(self, coarse: Tensor) -> Tensor:
-        """Return pictures twice as fine; their values may leave [0, 1] a little."""
+        """Return pictures of twice the resolution; their values may leave [0, 1] slightly."""
         x = start = self.head(coarse)
         for block in self.blocks:
             x = block(x)
@@ -48,12 +48,12 @@ class _Block(nn.Module):
         self.second = nn.Conv2d(width, width, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add what two convolutions see."""
+        """Add the output of two convolutions to the input."""
         return x + self.second(torch.relu(self.first(x)))  # type: ignore[no-any-return]
 
 
 def finer(coarse: Tensor, sides: Sequence[int]) -> Tensor:
-    """Return pictures interpolated to so many pixels, bicubically."""
+    """Return pictures interpolated bicubically to height × width `sides`."""
     return functional.interpolate(coarse, list(sides), mode="bicubic", align_corners=False)
 
 

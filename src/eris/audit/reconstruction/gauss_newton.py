@@ -1,10 +1,10 @@
-"""Least squares with its true curvature: Levenberg–Marquardt within the bounds of a picture, for small networks.
+"""Least squares with the true curvature: Levenberg–Marquardt within the bounds of a picture, for small networks.
 
-A search by slopes needs hundreds of steps to learn the curvature that the Jacobian of the residual gives in one. Near
-the solution each step squares the error, so that a handful of steps reaches the last digit of what was sent. Far from
-it smoothness is the better guide: the first start is where `boxed` is after a few steps, which mostly is enough, the
-second where it ends, the others are grey. The Jacobian has a row for each value that is matched and a column for each
-pixel; no more than three rows for every pixel are taken.
+A gradient search needs hundreds of steps to learn the curvature that the Jacobian of the residual gives in one. Near
+the solution each step squares the error, so a handful of steps reaches the last digit of what was sent. Far from it
+smoothness is the better guide: the first attempt starts where `boxed` is after a few steps, which is usually enough,
+the second where it ends, and all others from grey. The Jacobian has a row for each matched value and a column for each
+pixel; at most three rows for every pixel are used.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from eris.seeds import Seed
 __all__ = ["GaussNewton"]
 
 _ROWS = 3  # for each pixel
-_AT_ONCE = 64  # rows of the Jacobian, or columns
+_AT_ONCE = 64  # rows, or columns, of the Jacobian computed at a time
 _MOST_VALUES = 1 << 27  # of the Jacobian: 1 GiB in float64
-_PATIENCE = 8  # steps in which the match must become better by a tenth, or the search is at its end
+_PATIENCE = 8  # steps within which the match must improve by a tenth, or the search ends
 
 
 @dataclass(frozen=True)
 class GaussNewton:
-    """Label from the last layer, picture by Levenberg–Marquardt in [0, 1] from where `boxed` gets to, or from grey."""
+    """Infer the label from the last layer; find the picture by Levenberg–Marquardt in [0, 1], from `boxed` or grey."""
 
     steps: int = 60
     restarts: int = 3
-    before: tuple[int, ...] = (200, 600)  # steps of `boxed` for the first starts; those after them are grey
-    enough: float = 1e-14  # a match as good as that ends the search; what float32 leaves is a tenth of it
+    before: tuple[int, ...] = (200, 600)  # steps of `boxed` for the first starts; later starts are grey
+    enough: float = 1e-14  # a match this good ends the search; rounding to float32 leaves a tenth of it
 
     name = "gauss-newton"
 
@@ -80,13 +80,13 @@ class GaussNewton:
     def _descend(
         self, matching: Matching, targets: Tensor, pictures: Tensor, rows: Tensor, enough: float, *, damping: float
     ) -> SearchResult:
-        """Step until the match is good enough or no damping makes a step worth taking."""
+        """Step until the match is good enough, or until no damping gives a step that improves it."""
         trace = [_loss(matching, pictures, targets, rows)]
         for _ in range(self.steps):
             missed, jacobian = _linearised(matching, pictures, targets, rows)
             slope, curvature = jacobian.T @ missed, jacobian.T @ jacobian
             flat = pictures.reshape(-1)
-            # A pixel at a bound that the slope pushes against stays there.
+            # A pixel at a bound stays there while the gradient pushes it outwards.
             free = ~(((flat <= 0) & (slope > 0)) | ((flat >= 1) & (slope < 0)))
             while damping < 1e8:
                 step = _step(curvature, slope, free, damping)
@@ -105,7 +105,7 @@ class GaussNewton:
 
 
 def _step(curvature: Tensor, slope: Tensor, free: Tensor, damping: float) -> Tensor:
-    """Solve for the damped step of the free pixels."""
+    """Return the damped step of the free pixels, zero for all others."""
     part = curvature[free][:, free]
     damped = part + damping * part.diagonal().mean() * torch.eye(len(part), dtype=part.dtype)
     step = torch.zeros_like(slope)
@@ -119,19 +119,19 @@ def _loss(matching: Matching, pictures: Tensor, targets: Tensor, rows: Tensor) -
 
 
 def _linearised(matching: Matching, pictures: Tensor, targets: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the residual and its Jacobian with respect to every pixel, by rows or by columns: whichever are fewer."""
+    """Return the residual and its Jacobian in the pixels, computed by rows or by columns, whichever are fewer."""
     variable = pictures.detach().clone().requires_grad_()
     missed = matching.residual(variable, targets)[rows]
     if len(rows) <= variable.numel():
         return missed.detach(), _slopes(missed, variable)
-    # Backwards twice is forwards: Jᵀu is linear in u, and its slope along one pixel is that pixel's column of J.
+    # Backward twice is forward: Jᵀu is linear in u, and the gradient of one pixel's entry is that pixel's column of J.
     weights = torch.zeros_like(missed, requires_grad=True)
     (back,) = torch.autograd.grad(missed, variable, weights, create_graph=True)
     return missed.detach(), _slopes(back.reshape(-1), weights).T.contiguous()
 
 
 def _slopes(values: Tensor, variable: Tensor) -> Tensor:
-    """Return the slope of every value along the variable, a row each."""
+    """Return the gradient of every value with respect to the variable, one row each."""
     each = torch.eye(len(values), dtype=values.dtype)
     parts = [
         torch.autograd.grad(values, variable, one, retain_graph=True, is_grads_batched=True)[0].flatten(1)

@@ -1,7 +1,8 @@
-"""Generators of pictures for GGL: a few latents and a class in, a picture out.
+"""Generators for GGL, which turn a few latents and a class into a picture.
 
-Digits come from the second half of a variational autoencoder that is trained here in minutes, on digits that no attack
-is measured on. The faces' generators others trained: ProGAN (128 × 128, on CelebA), DCGAN (64 × 64, rendered faces).
+Digits come from the decoder of a variational autoencoder that is trained here in minutes, on digits that no attack is
+measured on. The generators of faces were trained by others: ProGAN (128 × 128, on CelebA) and DCGAN (64 × 64, rendered
+faces).
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ __all__ = [
 ]
 
 _GREY = (0.299, 0.587, 0.114)
-_LATENTS, _CLASSES = 16, 10  # of digits
+_LATENTS, _CLASSES = 16, 10  # of the digit generator
 _PROGAN_LAYERS = 13
 _DCGAN_LAYERS = 5
 
 
 class Generator(Protocol):
-    """Makes pictures in [0, 1] of standard normal latents."""
+    """Turns standard normal latents into pictures in [0, 1]."""
 
     @property
     def latents(self) -> int:
-        """How many numbers make a picture."""
+        """The number of latents for one picture."""
         ...
 
     def __call__(self, latents: Tensor, labels: Tensor) -> Tensor:
@@ -53,7 +54,7 @@ class Generator(Protocol):
 
 
 def fitted(pictures: Tensor, shape: tuple[int, int, int]) -> Tensor:
-    """Return generated pictures in the form that a network takes: grey or colour, and of its size."""
+    """Convert generated pictures to the shape that a network takes: grey or colour, and its height and width."""
     channels, *sides = shape
     if channels == 1 and pictures.shape[1] == 3:
         pictures = (pictures * pictures.new_tensor(_GREY).view(1, 3, 1, 1)).sum(1, keepdim=True)
@@ -65,7 +66,7 @@ def fitted(pictures: Tensor, shape: tuple[int, int, int]) -> Tensor:
 
 
 class _Decoder(nn.Module):
-    """From latents and class to a picture of 28 × 28."""
+    """Maps latents and a class to a picture of 28 × 28."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +83,7 @@ class _Decoder(nn.Module):
 
 
 class DigitAutoencoder(nn.Module):
-    """What is trained: pictures to latents with a spread, and back."""
+    """The variational autoencoder that is trained: pictures to latents with a spread, and back."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +98,7 @@ class DigitAutoencoder(nn.Module):
         self.guess = nn.Linear(64 * 7 * 7 + _CLASSES, 2 * _LATENTS)
 
     def loss(self, pictures: Tensor, labels: Tensor) -> Tensor:
-        """Return the negative evidence bound of a batch, for one picture."""
+        """Return the negative evidence lower bound of a batch, per picture."""
         seen = torch.cat([self.look(pictures), functional.one_hot(labels, _CLASSES).float()], 1)
         mean, spread = self.guess(seen).chunk(2, 1)
         latents = mean + torch.randn_like(mean) * (spread / 2).exp()
@@ -107,7 +108,7 @@ class DigitAutoencoder(nn.Module):
 
 
 class DigitGenerator:
-    """The trained half, as GGL uses it."""
+    """The trained decoder of `DigitAutoencoder`, as a generator for GGL."""
 
     latents = _LATENTS
 
@@ -121,7 +122,7 @@ class DigitGenerator:
 
 
 class Progan:
-    """A progressively grown generator: 512 latents, 22.9 M weights."""
+    """ProGAN, a progressively grown generator of faces: 512 latents, 22.9 M weights."""
 
     latents = 512
 
@@ -142,7 +143,7 @@ class Progan:
 
 
 class Dcgan:
-    """Five transposed convolutions: 100 latents, 3.6 M weights."""
+    """DCGAN, a generator of faces by five transposed convolutions: 100 latents, 3.6 M weights."""
 
     latents = 100
 
@@ -172,7 +173,7 @@ def _of_length_one(x: Tensor) -> Tensor:
 
 
 def read_progan(content: Path) -> Weights:
-    """Read ProGAN out of the unpacked package: a list of tensors, and their values in pieces.
+    """Read ProGAN from the unpacked package, which holds a list of tensors and their values in pieces.
 
     As published there, the last convolution gives twice the contrast and a third of all pixels leave the range;
     halved, it gives natural pictures.
@@ -192,7 +193,7 @@ def read_progan(content: Path) -> Weights:
 
 
 def _values(content: bytes, listed: list[dict[str, object]]) -> Weights:
-    """Cut the values of all tensors out of one piece; whole numbers (shapes) are passed over."""
+    """Read the values of all tensors in one piece, skipping integers (shapes)."""
     values: Weights = {}
     start = 0
     for tensor in listed:
@@ -205,7 +206,7 @@ def _values(content: bytes, listed: list[dict[str, object]]) -> Weights:
 
 
 def read_dcgan(content: Path) -> Weights:
-    """Read DCGAN's generator out of the unpacked package, with torch's loader that builds tensors only."""
+    """Read DCGAN's generator from the unpacked package, with torch's loader that builds nothing but tensors."""
     saved = torch.load(find(content, "weights.tar"), map_location="cpu", weights_only=True)
     if not isinstance(saved, dict) or "netG_state_dict" not in saved:
         raise DataError("weights.tar has no generator", fix="use the version of the package that is named")

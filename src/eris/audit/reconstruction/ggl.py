@@ -1,7 +1,7 @@
 """GGL: search among the pictures that a generator can make.
 
-Whatever was seen, the result is a picture of the kind that the generator knows. So its chance level is not noise but
-what the generator makes of random latents (`GGL.blind`).
+Whatever was seen, the result is a picture of the kind that the generator was trained on. So the attack's chance level
+is not noise but what the generator makes of random latents (`GGL.blind`).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Points = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class GGL:
-    """Label from the last layer, latents by CMA-ES; latents far from where the generator was trained are not preferred.
+    """Infer the label from the last layer; find latents by CMA-ES, with a penalty on unlikely ones.
 
-    `generator` is one, or the name of one in the cache; without it, the one for pictures of this shape is taken.
+    `generator` is a generator or the name of one in the cache; without, the one for pictures of this shape is used.
     """
 
     generations: int = 40
@@ -76,7 +76,7 @@ class GGL:
         return best_of(search, seed, restarts=self.restarts, enough=self.enough).recovered(known)
 
     def blind(self, public: PublicModel, labels: Labels, seed: Seed) -> Recovered:
-        """Return what the generator makes of random latents: the attack's chance level, with the labels known."""
+        """Return pictures generated from random latents and the true labels: the attack's chance level."""
         generator = self._chosen(public)
         point = seed.child("latents").generator().standard_normal(len(labels) * generator.latents)
         pictures = _pictures(generator, point[None], torch.tensor(labels), public)[0]
@@ -97,7 +97,7 @@ def _pictures(generator: Generator, points: Points, labels: Tensor, public: Publ
 
 @dataclass
 class Evolved:
-    """The best point that was tried, and the best of every generation."""
+    """The best point that was tried, its loss, and the best loss of every generation."""
 
     point: Points
     loss: float = math.inf
@@ -113,12 +113,17 @@ def evolve(
     generations: int,
     seed: Seed,
 ) -> Evolved:
-    """Minimise by CMA-ES from `start`, with a first population of deviation `spread` around it.
+    """Minimise by CMA-ES, which adapts the distribution of each population to the last and needs no gradient.
 
-    A population is tried out and adapts where the next one is drawn from; no slope is needed. The strategy itself is
-    that of the package `cma`; here it gets our randomness and nothing from its surroundings.
+    The strategy is that of the package `cma`; here it gets our randomness and takes nothing from its environment.
 
-    `judge` gives the losses of a whole population, one point in a row.
+    Args:
+        judge: returns the losses of a whole population, one point in each row.
+        start: the centre of the first population.
+        spread: the standard deviation of the first population.
+        population: the number of points in each generation.
+        generations: how many generations to try.
+        seed: of the randomness.
     """
     try:
         import cma
@@ -128,8 +133,8 @@ def evolve(
     options = {
         "popsize": population,
         "randn": lambda *shape: draws.standard_normal(shape),
-        "seed": np.nan,  # numpy's global generator is left alone
-        "signals_filename": "",  # no options from a file that happens to lie around
+        "seed": np.nan,  # leave numpy's global generator alone
+        "signals_filename": "",  # read no options from a file that happens to be there
         "verbose": -10,
     }
     strategy = cma.CMAEvolutionStrategy(start, spread, options)

@@ -1,7 +1,7 @@
-"""Inverting gradients: match the direction of the update instead of its length, and prefer smooth pictures.
+"""Inverting gradients: match the direction of the update but not its length, and prefer smooth pictures.
 
-Made for networks with kinks (ReLU), where curvature leads nowhere: many small steps by the sign of the slope, inside
-the range of pixels, with a step that shrinks three times.
+Made for networks with kinks (ReLU), where curvature leads nowhere: it takes many small steps by the sign of the
+gradient, within the range of pixels, with a step size that shrinks three times.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHRINK_AT = (3 / 8, 5 / 8, 7 / 8)
 
 @dataclass(frozen=True)
 class InvertingGradients:
-    """Cosine distance and total variation, by Adam on the sign of the slope."""
+    """Minimise cosine distance and total variation by Adam on the sign of the gradient."""
 
     steps: int = 1000
     restarts: int = 1

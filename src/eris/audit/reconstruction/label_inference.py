@@ -1,9 +1,9 @@
-"""Labels from the gradient of the last layer, without any search.
+"""Infer labels from the gradient of the last layer, without any search.
 
 For one sample the gradient of the last bias is p − y: negative at the label and nowhere else. Every row of the last
-weight is that number times the features, so where features are not negative (sigmoid, ReLU) one seen value of a row
-tells its sign. For a batch the rows add up: compared with what pictures of noise give, a row says how many samples had
-its label.
+weight's gradient is that number times the features, so where features are not negative (sigmoid, ReLU) one seen value
+of a row reveals its sign. For a batch the rows add up: compared with what noise pictures give, a row says how many
+samples had its label.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ __all__ = ["infer_labels"]
 
 Numbers = NDArray[np.float64]
 
-_PROBES = 16  # pictures of noise
+_PROBES = 16  # noise pictures to compare with
 
 
 def infer_labels(observation: UpdateObservation, public: PublicModel, count: int, *, seed: Seed) -> Labels:
     """Return the labels of `count` samples, ascending.
 
-    For one sample they are exact as soon as one value of the label's row was seen (and features are not negative, or
-    it is the bias). A row of which nothing was seen gets what the others leave.
+    For one sample the label is exact as soon as one value of its row was seen (if features are not negative, or if it
+    is the bias). Rows of which nothing was seen get the labels that the others leave.
     """
     last = _LastLayer.of(public)
     rows = last.rows(observation.seen, observation.gradient)
     if count == 1:
         return np.array([int(np.argmin(rows))], np.int64)
-    # The steps lead away from the public model, but a label's own row keeps its sign.
+    # Several steps lead away from the public model, but a label's own row keeps its sign.
     base, drop = _expected(last, public, observation, seed)
     counts = np.where(drop > 0, count * (base - rows) / np.where(drop > 0, drop, 1.0), np.nan)
     return _rounded(counts, count)
@@ -46,7 +46,7 @@ def infer_labels(observation: UpdateObservation, public: PublicModel, count: int
 
 @dataclass(frozen=True)
 class _LastLayer:
-    """Where the last layer lies in the flat vector."""
+    """The places of the last layer's weight and bias in the flat vector."""
 
     weight: slice
     bias: slice | None
@@ -54,7 +54,7 @@ class _LastLayer:
 
     @classmethod
     def of(cls, public: PublicModel) -> _LastLayer:
-        """Find the last matrix with a row for each class, and the bias behind it."""
+        """Find the last matrix with a row for each class, and the bias that follows it."""
         tensors = [tensor for tensor in public.spec.vector_tensors if tensor.role == "trainable"]
         matrices = [tensor for tensor in tensors if len(tensor.shape) == 2 and tensor.shape[0] == public.classes]
         if not matrices:
@@ -67,7 +67,7 @@ class _LastLayer:
         return cls(slices[matrices[-1].name], slices[bias] if bias else None, public.classes)
 
     def rows(self, seen: NDArray[np.int64], values: Vector) -> Numbers:
-        """Add up what was seen of each row; where its bias was seen, that alone says more."""
+        """Sum what was seen of each row; where its bias was seen, return that alone, which says more."""
         inside = (seen >= self.weight.start) & (seen < self.weight.stop)
         width = (self.weight.stop - self.weight.start) // self.classes
         row = (seen[inside] - self.weight.start) // width
@@ -82,7 +82,7 @@ class _LastLayer:
 def _expected(
     last: _LastLayer, public: PublicModel, observation: UpdateObservation, seed: Seed
 ) -> tuple[Numbers, Numbers]:
-    """Return a row's sum for pictures of noise with another label, and how much less it is with its own."""
+    """Return each row's sum for noise pictures with another label, and how much lower it is with the row's own."""
     noise = seed.child("probes").generator().random((_PROBES, *public.shape))
     pictures = torch.from_numpy(noise).to(public.dtype)
     table = np.stack([_sums_for(label, last, public, observation, pictures) for label in range(public.classes)])
@@ -100,7 +100,7 @@ def _sums_for(
 
 
 def _rounded(counts: Numbers, total: int) -> Labels:
-    """Turn estimated counts into labels: those known first, the largest remainder next, the unseen share the rest."""
+    """Round estimated counts to labels: known ones first, then by largest remainder; unseen classes share the rest."""
     known = np.nan_to_num(np.clip(counts, 0, total))
     unseen = np.isnan(counts)
     known[unseen] = max(total - known.sum(), 0.0) / max(unseen.sum(), 1)

@@ -1,14 +1,14 @@
-"""How well a candidate explains an observation: the objective of every attack that searches.
+"""The objective of every attack that searches: how well a candidate explains an observation.
 
-Mask-aware, the candidate's update is compared with what was seen, and with nothing elsewhere: at the true samples the
-squared distance is zero. Zero-filled, coordinates that were not seen count as zeros: at the true samples
-the distance is what is hidden there, so its minimum lies somewhere else (unless everything was seen).
+Mask-aware matching compares the candidate's update with what was seen and ignores all else: at the true samples the
+squared distance is zero. Zero-filled matching counts unseen coordinates as zeros: at the true samples the distance is
+what is hidden there, so its minimum lies elsewhere (unless everything was seen).
 
-What was seen of the same samples in earlier rounds is matched together with it (mask-aware, squared distance): other
-weights, other equations for the same pictures.
+Earlier observations of the same samples are matched as well (mask-aware, squared distance): other weights give other
+equations for the same pictures.
 
-Values that were rounded are compared as such (mask-aware, squared distance): to the nearest, a candidate within half a
-unit misses nothing; at random, every value counts by the size of its noise.
+Rounded values are compared as such (mask-aware, squared distance): if rounded to the nearest, a candidate within half a
+unit matches exactly; if rounded at random, every value is weighted by the size of its noise.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = ["Distance", "Matching", "OneStepMatching", "total_variation"]
 
 Distance = Literal["squared", "cosine"]
 
-_TINY = 1e-12  # keeps the slope of the total variation finite where neighbours are equal
+_TINY = 1e-12  # keeps the gradient of the total variation finite where neighbours are equal
 
 
 class Matching:
-    """Measures candidates against one observation; distances are relative to the length of what was seen."""
+    """Measures how far a candidate is from one observation, relative to the length of what was seen."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Matching:
 
     @property
     def size(self) -> int:
-        """How many values are matched, over all rounds."""
+        """The number of matched values, over all rounds."""
         return self._target.numel() + sum(part.size for part in self._earlier)
 
     @property
@@ -74,11 +74,11 @@ class Matching:
 
     @property
     def floor(self) -> float:
-        """The squared distance that noise alone leaves at the true samples: a better match explains noise."""
+        """The squared distance that noise alone leaves at the true samples: a closer match fits noise."""
         return self._target.numel() * self.noise_ratio**2 + sum(part.floor for part in self._earlier)
 
     def residual(self, pictures: Tensor, labels: Tensor) -> Tensor:
-        """Return the candidate's update less what was seen, relative to the length of the latter."""
+        """Return the candidate's update minus what was seen, relative to the length of the latter."""
         missed = self._shown(pictures, labels) - self._target
         if self._slack is not None:
             missed = missed - missed.clamp(-self._slack, self._slack)
@@ -86,7 +86,7 @@ class Matching:
         return torch.cat([missed, *(part.residual(pictures, labels) for part in self._earlier)])
 
     def loss(self, pictures: Tensor, labels: Tensor) -> Tensor:
-        """Return the distance of a candidate: ‖·‖² relative to what was seen, or one less the cosine."""
+        """Return the distance of a candidate: ‖·‖² relative to what was seen, or one minus the cosine."""
         if self._distance == "squared":
             residual = self.residual(pictures, labels)
             return torch.dot(residual, residual)
@@ -96,7 +96,7 @@ class Matching:
         return distance
 
     def _known_rounding(self) -> tuple[Tensor | None, Tensor | None]:
-        """Return how far from what was seen a value may be for nothing, and how much each counts."""
+        """Return how far a value may be off without a penalty, and the weight of each value; None where not rounded."""
         if self._rounding is None:
             return None, None
         units = torch.from_numpy(self._rounding.units.copy()).to(self._public.dtype)
@@ -108,16 +108,16 @@ class Matching:
 
 
 def total_variation(pictures: Tensor) -> Tensor:
-    """Return the mean absolute difference of neighbours, down and across, rounded off at zero."""
+    """Return the mean absolute difference of neighbours, down and across, smoothed near zero."""
     down, across = pictures.diff(dim=-2), pictures.diff(dim=-1)
     return (down.square() + _TINY).sqrt().mean() + (across.square() + _TINY).sqrt().mean()
 
 
 class OneStepMatching(Matching):
-    """The squared distance of `Matching` where a member made one plain step on all its samples, the usual case.
+    """The squared distance of `Matching`, faster where a member made one plain step on all its samples, the usual case.
 
-    The update is then the gradient, and its distance can be taken tensor by tensor, without putting vectors as long as
-    the model together. A search by evolution asks for no slopes, and judges a whole population at once. Whatever is no
+    The update is then the gradient, and the distance can be computed tensor by tensor, without building vectors as long
+    as the model. An evolutionary search needs no gradients and judges a whole population at once. Anything but one
     plain step is left to `Matching`.
     """
 
@@ -136,7 +136,7 @@ class OneStepMatching(Matching):
             self._masks = None if self._seen is None else self._apart(self._mask())
 
     def loss(self, pictures: Tensor, labels: Tensor) -> Tensor:
-        """Return the distance of a candidate, to be differentiated."""
+        """Return the distance of a candidate, differentiable."""
         if not self._plain:
             return super().loss(pictures, labels)
         loss = self._sample_loss(self._leaves, pictures, labels)
@@ -148,7 +148,7 @@ class OneStepMatching(Matching):
         return total * self._scale
 
     def losses(self, candidates: Tensor, labels: Tensor) -> list[float]:
-        """Return the distance of each of candidates × samples × channels × height × width."""
+        """Return the distance of each candidate in candidates × samples × channels × height × width."""
         if not self._plain:
             return [self.loss(pictures, labels).item() for pictures in candidates]
         weights = {name: leaf.detach() for name, leaf in self._leaves.items()}
@@ -171,7 +171,7 @@ class OneStepMatching(Matching):
         return mask
 
     def _apart(self, vector: Tensor) -> list[Tensor]:
-        """Cut a flat vector into the tensors of the model."""
+        """Split a flat vector into the tensors of the model."""
         sizes = [self._leaves[name].numel() for name in self._names]
         parts = torch.split(vector, sizes)
         return [part.view_as(self._leaves[name]) for name, part in zip(self._names, parts, strict=True)]

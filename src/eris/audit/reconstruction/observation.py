@@ -1,13 +1,13 @@
 """What an attacker knows of one member's update in one round, ready to be inverted.
 
-An observation holds the coordinates that were seen, the member's values there with everything known about their way
-undone (`eris.audit.estimate`), the public model before the round, and how the member trained. Coordinates that were not
-seen are not in it: an attack cannot use them by mistake.
+An observation holds the coordinates that were seen, the member's values there with all known transforms undone
+(`eris.audit.estimate`), the public model before the round, and how the member trained. Unseen coordinates are not in
+it, so an attack cannot use them by mistake.
 
-Updates may have been rounded to a grid before they were sent. Its spacing travels with the values, and can be read off
-them: all are multiples of it. Rounded to the nearest, the true value lies within half a unit, and a candidate in there
-explains what was seen perfectly. Rounded at random, the mean is right and the noise is as large as the unit says, so
-that tensors with a fine grid count for more.
+Updates may have been rounded to a grid before they were sent. Its spacing travels with the values and can be read from
+them, as all are multiples of it. If rounded to the nearest, the true value lies within half a unit, and any candidate
+in that range explains what was seen perfectly. If rounded at random, the mean is right and the noise is proportional to
+the unit, so tensors with a fine grid count for more.
 
 >>> values = np.array([0.5, -0.5], np.float32)
 >>> observation = UpdateObservation(np.zeros(6, np.float32), np.array([1, 4]), values, LocalSteps(lr=0.1))
@@ -31,13 +31,13 @@ from eris.transforms.quantize import Quantizer
 
 __all__ = ["Handling", "LocalSteps", "Rounding", "UpdateObservation", "grid_of", "rounding_of"]
 
-_FIRST = 64  # multiples of a grid's spacing that the smallest value is tried for
+_FIRST = 64  # multiples of a grid's spacing that are tried for the smallest value
 _ALIKE = 1e-2  # of a unit
 
 
 @dataclass(frozen=True, slots=True)
 class LocalSteps:
-    """How a member trains in a round, which every peer knows: plain gradient steps from the public model.
+    """How a member trains in a round: plain gradient steps from the public model; every peer knows it.
 
     A member that sends a gradient instead of a difference of models makes one step with lr = 1.
     """
@@ -51,7 +51,7 @@ class LocalSteps:
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """What was done to the update that cannot be undone, but can be done to a candidate's as well, or allowed for."""
+    """What was done to the update that cannot be undone, but can be applied to a candidate's too, or allowed for."""
 
     clip: float = 0.0  # ℓ2 bound of the update; 0: none
     sample_clip: float = 0.0  # ℓ2 bound of every sample's gradient (DP-SGD); 0: none
@@ -63,12 +63,12 @@ class UpdateObservation:
     """The member's update on the coordinates that were seen, and what is public."""
 
     model: Vector = field(repr=False)  # x^t, the whole flat vector in spec order
-    seen: Coordinates = field(repr=False)  # places among the trainable coordinates, ascending
+    seen: Coordinates = field(repr=False)  # indices among the trainable coordinates, ascending
     values: Vector = field(repr=False)  # the update x^t − x_k there
     local: LocalSteps = LocalSteps()
     handling: Handling = Handling()
     rounding: Rounding | None = None  # of the values, if they were rounded to a grid before they were sent
-    earlier: tuple[UpdateObservation, ...] = field(default=(), repr=False)  # of the same samples, in rounds before
+    earlier: tuple[UpdateObservation, ...] = field(default=(), repr=False)  # of the same samples, in earlier rounds
 
     def __post_init__(self) -> None:
         if self.seen.shape != self.values.shape or self.seen.ndim != 1:
@@ -88,13 +88,13 @@ class UpdateObservation:
         return self.seen.size / n
 
     def filled(self, n: int) -> Vector:
-        """Return the update with zeros where nothing was seen: what the published attacks match."""
+        """Return the whole update with zeros where nothing was seen, which is what the published attacks match."""
         whole = np.zeros(n, np.float32)
         whole[self.seen] = self.values
         return whole
 
     def randomised(self, seed: Seed) -> UpdateObservation:
-        """Return the same with values that say nothing, as long as the true ones: the attack's chance level."""
+        """Return the same observation with noise of the same length as values, for the attack's chance level."""
         noise = seed.generator().standard_normal(self.values.size)
         noise *= np.linalg.norm(self.values.astype(np.float64)) / np.linalg.norm(noise)
         earlier = tuple(part.randomised(seed.child("earlier", place)) for place, part in enumerate(self.earlier))
@@ -103,7 +103,7 @@ class UpdateObservation:
 
 @dataclass(frozen=True, eq=False)
 class Rounding:
-    """The spacing of the grid at every value that was seen, and whether a coin decided between its neighbours."""
+    """The spacing of the grid at every value that was seen, and whether values were rounded at random."""
 
     units: Vector = field(repr=False)  # never zero
     at_random: bool
@@ -115,7 +115,7 @@ class Rounding:
 
 
 def rounding_of(compressor: Compressor, spec: ModelSpec, seen: Coordinates, sent: Vector) -> Rounding | None:
-    """Return how the values that were sent on these coordinates had been rounded, if they had been."""
+    """Return how the values sent on these coordinates were rounded; None if they were not."""
     if not isinstance(compressor, Quantizer) or not np.any(sent):
         return None
     stops = np.cumsum(spec.trainable_sizes) if compressor.per_tensor else np.array([spec.n_trainable])
@@ -123,10 +123,10 @@ def rounding_of(compressor: Compressor, spec: ModelSpec, seen: Coordinates, sent
 
 
 def grid_of(values: Vector, tensors: NDArray[np.int64]) -> Vector:
-    """Return the spacing at each value, read off all values of its tensor: the widest of which they are multiples.
+    """Return the grid spacing at each value: the widest of which all seen values of its tensor are multiples.
 
     It may be a multiple of the true one where few values were seen, and a tensor of which only zeros were seen gets the
-    widest of the others: too wide a grid claims too little, never too much.
+    widest spacing of the others: too wide a grid claims too little, never too much.
 
     >>> values = np.array([0.0, 0.5, -1.0, 0.0, 0.1, 0.2], np.float32)
     >>> grid_of(values, np.array([0, 0, 0, 1, 1, 1])).round(3).tolist()
@@ -141,7 +141,7 @@ def grid_of(values: Vector, tensors: NDArray[np.int64]) -> Vector:
 
 
 def _spacing(magnitudes: Vector) -> float:
-    """Return the widest spacing that all of these are multiples of; the smallest of them is one of its first few."""
+    """Return the widest spacing of which all of these are multiples, the smallest being one of its first few."""
     told = magnitudes[magnitudes > 0].astype(np.float64)
     for multiple in range(1, _FIRST):
         ratios = told * (multiple / told[0])

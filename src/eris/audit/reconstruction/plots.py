@@ -1,4 +1,4 @@
-"""Pictures of reconstruction: what was recovered beside its original, and how far off it is in a sweep."""
+"""Plots of reconstruction: recovered pictures beside their originals, and how far off they are in a sweep."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["draw_grid", "plot_defences", "plot_shares"]
 Points = Sequence[Mapping[str, Any]]
 Pictures = NDArray[np.float32]
 
-_LEAST = 1e-12  # of what is drawn: an exact recovery has no logarithm
+_LEAST = 1e-12  # the smallest difference drawn: an exact recovery has no logarithm
 _STYLES: dict[str, dict[str, Any]] = {
     "mask-aware": {"marker": "o", "linestyle": "-"},
     "zero-filled": {"marker": "s", "linestyle": ":"},
@@ -29,9 +29,10 @@ _STYLES: dict[str, dict[str, Any]] = {
 
 
 def plot_shares(points: Points, path: Path) -> None:
-    """Draw each attack against the share it sees, in both modes: how far off, and how often told apart.
+    """Draw each attack against the share it sees, in both modes: how far off it is, and how often it identifies.
 
-    Attacks with a trained network never come as near as the others; that they show whose picture it was is below.
+    Attacks with a trained network never come as near to the originals as the others; the lower row shows how often
+    they still identify the picture.
     """
     attacks = list(dict.fromkeys(point["attack"] for point in points))
     figure = blank_figure(1.2 + 2.7 * len(attacks), 6.4)
@@ -54,7 +55,7 @@ def plot_shares(points: Points, path: Path) -> None:
 
 
 def plot_defences(points: Points, path: Path) -> None:
-    """Draw every defence's difference to the originals, in both modes."""
+    """Draw how far recovered pictures are from the originals under every defence, in both modes."""
     names = list(dict.fromkeys(point["defence"] for point in points))
     figure = blank_figure(8.0, 1.4 + 0.42 * len(names))
     axes = figure.subplots()

@@ -1,7 +1,7 @@
-"""Training the small networks that attacks need, once, in minutes.
+"""Train the small networks that some attacks need; it takes minutes and is done once.
 
-All of it on the *test* split of a set: members of a run hold pictures of the training split, so whatever is attacked
-there, no network here has seen it.
+All are trained on the *test* split of a data set: members of a run hold pictures of the training split, so no network
+here has seen any picture that is attacked there.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def train_digit_generator(progress: Progress, *, steps: int = 1500) -> Weights:
 
 
 def coarse_and_noisy(pictures: Tensor) -> Tensor:
-    """Return pictures as a search leaves them: coarse, with noise of a strength of its own on each.
+    """Return pictures as a search leaves them: coarse, each with noise of its own strength.
 
-    What a search gets wrong is nearly independent from pixel to pixel, paler than the original rather than stronger,
-    and largest at the edges, which fewer weights of a network look at.
+    A search's errors are nearly independent from pixel to pixel, leave the picture paler rather than stronger, and are
+    largest at the edges, which fewer weights of a network see.
     """
     sides = [length // FACTOR for length in pictures.shape[-2:]]
     coarse = functional.interpolate(pictures, sides, mode="bicubic", align_corners=False, antialias=True)
@@ -64,7 +64,7 @@ def coarse_and_noisy(pictures: Tensor) -> Tensor:
 
 
 def _edges(sides: list[int]) -> Tensor:
-    """Return three at the edge, and one far from it."""
+    """Return a factor for each pixel that falls from three at the edge to one far from it."""
     height, width = (torch.minimum(torch.arange(side), torch.arange(side).flip(0)) for side in sides)
     return 1 + 2 * 4.0 ** -torch.minimum(height[:, None], width[None]).float()
 
@@ -89,7 +89,7 @@ def _train_enhancer(name: str, steps: int, progress: Progress) -> Weights:
 def _train(
     module: nn.Module, images: Images, loss: Loss, seed: Seed, steps: int, lr: float, progress: Progress
 ) -> None:
-    """Take `steps` steps of Adam on batches of 32, with a rate that falls to nothing."""
+    """Train a module by Adam on random batches of 32, with a learning rate that falls from `lr` to zero."""
     optimizer = torch.optim.Adam(module.parameters(), lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for step in range(steps):
@@ -117,7 +117,7 @@ def _held_out(name: str) -> Images:
 
 @contextmanager
 def _own_randomness(seed: Seed) -> Iterator[None]:
-    """Lend torch's generator a seed, and give it back as it was; one thread: the same bits."""
+    """Seed torch's generator inside the block and restore it afterwards; use one thread, for the same bits."""
     before = torch.get_rng_state()
     torch.manual_seed(seed.torch_seed())
     try:

@@ -1,6 +1,6 @@
-"""The public model as an attacker uses it: what would a member with these pictures have sent?
+"""The public model as an attacker uses it: compute what a member with given pictures would have sent.
 
-The answer can be differentiated with respect to the pictures, through all of the member's local steps.
+The result is differentiable with respect to the pictures, through all of the member's local steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,18 @@ __all__ = ["PublicModel"]
 
 
 class PublicModel:
-    """A network at the public weights x^t; pictures are (N, C, H, W) in [0, 1] and normalised here."""
+    """A network at the public weights x^t.
+
+    Args:
+        module: the network.
+        vector: x^t, the flat vector.
+        shape: channels, height and width of a picture.
+        classes: the number of classes.
+        mean: of the data set's normalisation; pictures are (N, C, H, W) in [0, 1] and normalised here.
+        std: of the data set's normalisation.
+        buffers: how the network's buffers are treated.
+        dtype: the precision to compute in.
+    """
 
     def __init__(
         self,
@@ -51,19 +62,19 @@ class PublicModel:
 
     @property
     def n(self) -> int:
-        """Number of trainable coordinates."""
+        """The number of trainable coordinates."""
         return self.spec.n_trainable
 
     def normalised(self, pictures: Tensor) -> Tensor:
-        """Return pictures in [0, 1] as the network takes them."""
+        """Normalise pictures in [0, 1] for the network."""
         return (pictures - self.mean) / self.std
 
     def pictures(self, normalised: Tensor) -> Tensor:
-        """Return what the network takes as pictures in [0, 1]; values outside are kept."""
+        """Undo the normalisation; values outside [0, 1] are kept."""
         return normalised * self.std + self.mean
 
     def logits(self, pictures: Tensor, weights: dict[str, Tensor] | None = None) -> Tensor:
-        """Return the network's answer."""
+        """Return the network's logits, at other weights if given."""
         buffers = {name: tensor.detach().clone() for name, tensor in self.module.named_buffers()}
         tensors = {**buffers, **(weights or self.weights)}
         return functional_call(self.module, tensors, (self.normalised(pictures),))  # type: ignore[no-any-return]
@@ -80,7 +91,14 @@ class PublicModel:
         local: LocalSteps | None = None,
         handling: Handling | None = None,
     ) -> Tensor:
-        """Return x^t − x_k of a member with these samples (by default one step on all of them), clipped as it was."""
+        """Return x^t − x_k of a member with these samples.
+
+        Args:
+            pictures: the member's pictures.
+            labels: their labels.
+            local: how the member trains; by default, one step on all samples.
+            handling: the clipping that its update went through, if any.
+        """
         local = local or LocalSteps(samples=len(pictures), batch=len(pictures))
         handling = handling or Handling()
         weights, velocity = self._leaves(), None

@@ -1,9 +1,9 @@
-"""Rank-one completion: at batch one a fully connected layer hides nothing that is connected to what was seen.
+"""Rank-one completion: recover the input of a fully connected layer at batch one from some values of its gradient.
 
-The gradient of a linear layer is then δ hᵀ, with one number δ_i for each output and one h_j for each input, and that of
-its bias is δ. Any seen value says δ_i h_j. Seen values link rows and columns: within one connected piece all δ and h
-follow from one of them up to a common factor, and a seen bias gives the factor. If the first layer is fully connected,
-h is the picture itself: no search, no iteration.
+At batch one the gradient of a linear layer is δ hᵀ, with one number δ_i for each output and one h_j for each input, and
+that of its bias is δ. Any seen value gives one product δ_i h_j and links a row to a column: within one connected
+component all δ and h follow from one of them up to a common factor, and a seen bias gives the factor. If the first
+layer is fully connected, h is the picture itself: no search, no iteration.
 
 >>> delta, h = np.array([2.0, -1.0, 0.5]), np.array([0.1, 0.2, 0.3, 0.4])
 >>> seen = np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]], bool)  # half of the values, no row entire
@@ -42,10 +42,10 @@ class Completion:
 
 
 def complete(matrix: Numbers, bias: Numbers) -> Completion:
-    """Return δ and h of a matrix δ hᵀ of which some values were seen (the others are NaN), and so of the bias δ.
+    """Return δ and h of a matrix δ hᵀ and a bias δ of which some values were seen (the others are NaN).
 
-    Known factors are carried from row to column and back along seen values, each time by the largest of them: a
-    division by little would carry its error on.
+    Known factors are propagated from rows to columns and back along seen values, each time from the largest of them,
+    because division by a small one would amplify its error.
     """
     rows, columns = bias.astype(np.float64).copy(), np.full(matrix.shape[1], np.nan)
     while True:
@@ -56,7 +56,7 @@ def complete(matrix: Numbers, bias: Numbers) -> Completion:
 
 
 def _carried(matrix: Numbers, known: Numbers, wanted: Numbers) -> int:
-    """Find what is wanted of each column that a known row reaches; return how many were new."""
+    """Fill in `wanted` for each column that a known row reaches; return how many were new."""
     usable = np.isfinite(matrix) & (np.abs(np.nan_to_num(known)) > 0)[:, None] & np.isnan(wanted)[None, :]
     columns = np.flatnonzero(usable.any(axis=0))
     strength = np.where(usable, np.abs(np.nan_to_num(known))[:, None], -1.0)[:, columns]
@@ -67,7 +67,7 @@ def _carried(matrix: Numbers, known: Numbers, wanted: Numbers) -> int:
 
 @dataclass(frozen=True)
 class RankOne:
-    """Read the picture off the first layer, if that is fully connected and there was one sample."""
+    """Read the picture from the first layer's gradient, if that layer is fully connected and there was one sample."""
 
     name = "rank-one"
 
@@ -80,7 +80,7 @@ class RankOne:
         seed: Seed,
         labels: Labels | None = None,
     ) -> Recovered:
-        """Recover the sample behind an observation; pixels that nothing seen leads to stay grey."""
+        """Recover the sample behind an observation; pixels that do not follow from what was seen stay grey."""
         if observation.local.samples != 1 or observation.local.steps != 1:
             raise InputError(
                 f"{observation.local.samples} samples in {observation.local.steps} steps add up to more than one rank",

@@ -1,8 +1,8 @@
-"""ROG: search a coarse picture, then let a trained network make a fine one of it.
+"""ROG: search for a coarse picture, then let a trained network refine it.
 
-A coarse picture has few unknowns, so that even an update that was cut, rounded or disturbed determines it. Matching is
-as in the other attacks; what is new is the learned prior. It also means that the result looks like a photograph
-whatever was seen: compare it with the chance level (`UpdateObservation.randomised`), and by more than one score.
+A coarse picture has few unknowns, so even an update that was sparsified, rounded or made noisy determines it. Matching
+is as in the other attacks; what is new is the learned prior. It also makes the result look like a photograph whatever
+was seen: compare it with the chance level (`UpdateObservation.randomised`), and by more than one score.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = ["ROG"]
 
 @dataclass(frozen=True)
 class ROG:
-    """Adam on a coarse picture, its rate falling to a tenth; then enhancement.
+    """Find a coarse picture by Adam, with a learning rate that falls to a tenth; then enhance it.
 
-    `enhancer` is a trained one, the name of one in the cache, or ``""`` for plain interpolation; without it, the one
-    for pictures of this shape is taken.
+    `enhancer` is a trained one, the name of one in the cache, or ``""`` for plain interpolation; without, the one for
+    pictures of this shape is used.
     """
 
     steps: int = 100
@@ -51,7 +51,7 @@ class ROG:
         labels: Labels | None = None,
     ) -> Recovered:
         """Recover the samples behind an observation."""
-        enhancer = self._chosen(public)  # first of all: a missing network should not cost a search
+        enhancer = self._chosen(public)  # first, so that a missing network is noticed before the search
         known = labels_for(observation, public, labels, seed)
         matching, targets = OneStepMatching(observation, public, mode=mode), torch.tensor(known)
 

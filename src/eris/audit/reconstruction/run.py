@@ -1,6 +1,6 @@
-"""The whole audit: every defence, observer, attack and mode, picture by picture, with what chance would have found.
+"""Run a reconstruction audit: every defence, observer, attack and mode, picture by picture, with the chance level.
 
-Every result is written as soon as it is there. Whoever calls again with the same folder goes on where it ended, also
+Every result is written as soon as it is known. Calling it again with the same folder resumes where it stopped, also
 with more pictures or another attack.
 """
 
@@ -49,25 +49,25 @@ NOTES = (
 
 @dataclass(frozen=True)
 class ReconstructionPlan:
-    """What is attacked, from where and how."""
+    """What to attack: the defences, observers, attacks and modes, and how many pictures."""
 
     defences: tuple[Defence, ...]
     observers: tuple[Observer, ...] = (Observer("aggregator"),)
     attacks: tuple[str, ...] = ("boxed",)
     modes: tuple[Mode, ...] = ("mask-aware", "zero-filled")
-    pictures: int = 4  # of each defence; whole members, so perhaps a few more
-    rounds: int = 1  # the last of so many is attacked
-    together: bool = False  # with what was seen in those before
-    candidates: int = 100
+    pictures: int = 4  # for each defence; whole members are attacked, so perhaps a few more
+    rounds: int = 1  # to train; the last one is attacked
+    together: bool = False  # whether what was seen in the rounds before is used too
+    candidates: int = 100  # for identification
     controls: int = 4  # members whose values are replaced by noise
     options: Mapping[str, Any] = field(default_factory=dict)  # of the attacks
-    model: Vector | None = field(default=None, repr=False)  # where the training begins, if not at the beginning
+    model: Vector | None = field(default=None, repr=False)  # where the training starts, if not at the initial model
     told: bool = False  # whether the attacks are told the labels
 
 
 @dataclass(frozen=True, eq=False)
 class ReconstructionReport:
-    """What an audit came to."""
+    """The results of a reconstruction audit."""
 
     results: list[dict[str, Any]]  # one for each defence, observer, attack and mode
     entries: list[ScoredJob] = field(repr=False)
@@ -75,7 +75,7 @@ class ReconstructionReport:
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """A job with all that it takes to do it."""
+    """A job with everything needed to do it."""
 
     job: ReconstructionJob
     observation: UpdateObservation
@@ -83,7 +83,7 @@ class _Work:
     attack: ReconstructionAttack
 
     def do(self, *, told: bool) -> ReconstructionScores:
-        """Attack and score."""
+        """Run the attack and score it; `told` gives it the labels."""
         job, began = self.job, time.perf_counter()
         seed = public_root(self.setup.seed).child("inversion", job.attack, job.victim)
         labels = self.setup.labels[job.victim]
@@ -95,7 +95,7 @@ class _Work:
 
 
 def audit_reconstruction(plan: ReconstructionPlan, out: Path, *, notice: Notice | None = None) -> ReconstructionReport:
-    """Do all that is not done yet, write reconstruction.json, and return every result."""
+    """Do every job of a plan that is not done yet, write reconstruction.json, and return all results."""
     notice, entries = notice or _silent, list[ScoredJob]()
     works = list(_works(plan, notice))
     for number, work in enumerate(works):
@@ -127,9 +127,9 @@ def _done(work: _Work, path: Path, *, told: bool) -> ReconstructionScores:
 
 
 def _works(plan: ReconstructionPlan, notice: Notice) -> Iterator[_Work]:
-    """Train every defence up to the round that is attacked, then yield the attacks on it; noise comes last."""
+    """Train every defence up to the attacked round and yield the attacks on it; those on noise come last."""
     attacks = {name: reconstruction_attack(name, **plan.options) for name in plan.attacks}
-    for defence in plan.defences:  # all of them before the first is trained
+    for defence in plan.defences:  # check all of them before the first is trained
         check_attackable(defence.config, plan.observers, plan.rounds)
     setups = []
     for number, defence in enumerate(plan.defences):
@@ -156,13 +156,13 @@ def _of_mode(
     plan: ReconstructionPlan, defence: Defence, setup: AttackSetup, name: str, attack: ReconstructionAttack, mode: Mode
 ) -> Iterator[_Work]:
     for seen in setup.observations:
-        # With everything seen there is nothing to fill: the second mode would be the first once more.
+        # If everything was seen there is nothing to fill, and the second mode would repeat the first.
         if seen.observation.seen.size < setup.public.n or mode == plan.modes[0]:
             yield _Work(_job(plan, defence, seen, name, mode), seen.observation, setup, attack)
 
 
 def _controls(plan: ReconstructionPlan, setup: AttackSetup, name: str, attack: ReconstructionAttack) -> Iterator[_Work]:
-    """Attack noise instead of updates, from the first observer."""
+    """Yield attacks on noise instead of updates, from the first observer: the chance level."""
     first = [seen for seen in setup.observations if seen.observer == str(plan.observers[0])]
     for seen in first[: plan.controls]:
         seed = public_root(setup.seed).child("random-values", seen.victim)

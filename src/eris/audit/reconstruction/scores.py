@@ -1,4 +1,4 @@
-"""What an attack recovered, scored by the truth: job by job (kept in files, so that none is done twice) and in sum."""
+"""Score recovered pictures against the originals: job by job (kept in files, so none is repeated) and summarised."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = ["ReconstructionJob", "ReconstructionScores", "ScoredJob", "keep", "ke
 
 Pictures = NDArray[np.float32]
 
-RECOVERED = 1e-3  # a mean squared difference below this is a picture nobody would tell from the original
+RECOVERED = 1e-3  # below this mean squared difference nobody can tell a picture from the original
 
 
 @dataclass(frozen=True)
 class ReconstructionJob:
-    """One thing to do: an attack on what one observer saw of one victim. `key` tells its settings from all others."""
+    """One attack on what one observer saw of one victim; jobs with the same `key` have the same result."""
 
     defence: str
     method: str
@@ -39,7 +39,7 @@ class ReconstructionJob:
     mode: str
     victim: int
     share: float
-    settings: str  # all that the result depends on
+    settings: str  # everything else that the result depends on
 
     @property
     def key(self) -> str:
@@ -50,19 +50,19 @@ class ReconstructionJob:
 
     @property
     def name(self) -> str:
-        """The name of its file, without folder and ending."""
+        """The name of the job's file, without folder and suffix."""
         parts = (self.defence, self.observer, self.attack, self.mode, str(self.victim))
         return "--".join("".join(c if c.isalnum() or c in "+.=-" else "_" for c in part) for part in parts)
 
     def plain(self) -> dict[str, Any]:
-        """Return plain data without what only the file needs."""
+        """Return plain data, without the settings."""
         names = ("defence", "method", "observer", "attack", "mode", "victim", "share")
         return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, eq=False)
 class ReconstructionScores:
-    """The victim's pictures beside what was recovered of each."""
+    """The victim's pictures, what was recovered of each, and the scores."""
 
     originals: Pictures = field(repr=False)
     images: Pictures = field(repr=False)
@@ -77,7 +77,7 @@ class ReconstructionScores:
 
 
 def scored(originals: Pictures, labels: Labels, recovered: Recovered, seconds: float) -> ReconstructionScores:
-    """Put each original beside the recovered picture that is most like it, no picture twice, and score the pairs."""
+    """Pair each original with the most similar recovered picture, using none twice, and score the pairs."""
     chosen = _paired(originals, recovered.images)
     images = recovered.images[chosen]
     scores = {"mse": mse(originals, images).tolist(), "psnr": psnr(originals, images).tolist()}
@@ -88,7 +88,7 @@ def scored(originals: Pictures, labels: Labels, recovered: Recovered, seconds: f
 
 
 def keep(path: Path, job: ReconstructionJob, scores: ReconstructionScores) -> None:
-    """Write scores to their file, whole or not at all."""
+    """Write the scores of a job to its file, atomically."""
     facts = json.dumps(sayable({"key": job.key, **job.plain(), **scores.plain()}))
     content = io.BytesIO()
     np.savez_compressed(content, originals=scores.originals, images=scores.images, facts=np.array(facts))
@@ -96,7 +96,7 @@ def keep(path: Path, job: ReconstructionJob, scores: ReconstructionScores) -> No
 
 
 def kept(path: Path, job: ReconstructionJob) -> ReconstructionScores | None:
-    """Return the scores of an earlier call, or None; refuse one that was made with other settings."""
+    """Return the scores that `keep` wrote, or None; refuse a file that was made with other settings."""
     if not path.exists():
         return None
     with np.load(path, allow_pickle=False) as arrays:
@@ -113,7 +113,7 @@ def _number(value: float | None) -> float:
 
 
 def _paired(originals: Pictures, images: Pictures) -> NDArray[np.int64]:
-    """Return for each original the place of its partner: the pairing with the least difference in all."""
+    """Return the index of each original's partner, in the pairing with the least total difference."""
     if len(originals) == len(images) == 1:
         return np.zeros(1, np.int64)
     from scipy.optimize import linear_sum_assignment
@@ -127,7 +127,7 @@ _KEYS = ("defence", "method", "observer", "attack", "mode")
 
 @dataclass(frozen=True, eq=False)
 class ScoredJob:
-    """A job with what it came to."""
+    """A job with its scores."""
 
     job: ReconstructionJob
     scores: ReconstructionScores
@@ -138,7 +138,10 @@ class ScoredJob:
 
 
 def summarise(entries: Sequence[ScoredJob], others: Pictures) -> list[dict[str, Any]]:
-    """Return one line for each defence, observer, attack and mode; `others` fill up the candidates."""
+    """Return one summary for each defence, observer, attack and mode.
+
+    Identification chooses among the originals, filled up with `others` to as many candidates as there are of those.
+    """
     groups: dict[tuple[str, ...], list[ScoredJob]] = {}
     for entry in entries:
         groups.setdefault(tuple(getattr(entry.job, key) for key in _KEYS), []).append(entry)
@@ -157,7 +160,7 @@ def _line(group: list[ScoredJob], others: Pictures) -> dict[str, Any]:
         **{name: {"mean": float(np.mean(v)), "median": float(np.median(v))} for name, v in scores.items()},
         "recovered": _rate(hits, len(originals)),
         "identified": _identified(images, originals, others, mse),
-        "identified_by_pattern": _identified(images, originals, others, pattern_distance),  # pale pictures count, too
+        "identified_by_pattern": _identified(images, originals, others, pattern_distance),  # also finds pale pictures
         "labels": _rate(*_labels(group)),
         "seconds": float(sum(entry.scores.seconds for entry in group)),
     }
@@ -171,7 +174,7 @@ def _identified(images: Pictures, originals: Pictures, others: Pictures, distanc
 
 
 def _labels(group: list[ScoredJob]) -> tuple[int, int]:
-    """Count labels that were right, whatever picture they were found with."""
+    """Return how many labels are right, whatever picture they came with, and how many there are."""
     right = total = 0
     for entry in group:
         true, found = entry.scores.labels["true"], list(entry.scores.labels["recovered"])

@@ -1,4 +1,4 @@
-"""Searches that several attacks share: begin somewhere, go downhill, begin again if it led nowhere.
+"""The parts of a search that several attacks share: a start, a descent, and restarts if it led nowhere.
 
 A search never learns how good its picture is, only how well it matches; of several attempts the best match is kept.
 """
@@ -21,12 +21,12 @@ from eris.seeds import Seed
 
 __all__ = ["SearchResult", "best_of", "descend", "labels_for", "noise_like"]
 
-_PAUSE = 20  # steps between two looks at the loss
+_PAUSE = 20  # steps between two checks of the loss
 
 
 @dataclass
 class SearchResult:
-    """Where one search ended."""
+    """The outcome of one search."""
 
     pictures: Tensor
     loss: float
@@ -34,14 +34,14 @@ class SearchResult:
     labels: Labels | None = None  # if it searched for them too
 
     def recovered(self, labels: Labels) -> Recovered:
-        """Return it as a result: pictures in [0, 1], and the labels it found or was given."""
+        """Return the result of the attack: pictures in [0, 1], with the labels that the search found or was given."""
         images = self.pictures.detach().clamp(0, 1).to(torch.float32).numpy()
         found = labels if self.labels is None else self.labels
         return Recovered(images, found, self.loss, tuple(self.trace))
 
 
 def best_of(search: Callable[[Seed], SearchResult], seed: Seed, *, restarts: int, enough: float) -> SearchResult:
-    """Search up to `restarts` times, until a match is below `enough`; return the best. One thread: the same bits."""
+    """Search up to `restarts` times, until a match is below `enough`; return the best. One thread: same bits."""
     found: list[SearchResult] = []
     with one_thread():
         for number in range(restarts):
@@ -52,7 +52,7 @@ def best_of(search: Callable[[Seed], SearchResult], seed: Seed, *, restarts: int
 
 
 def labels_for(observation: UpdateObservation, public: PublicModel, labels: Labels | None, seed: Seed) -> Labels:
-    """Return the labels that were told, or what the last layer gives away."""
+    """Return the given labels, or else infer them from the last layer."""
     if labels is not None:
         return labels
     with one_thread():
@@ -60,7 +60,7 @@ def labels_for(observation: UpdateObservation, public: PublicModel, labels: Labe
 
 
 def noise_like(public: PublicModel, count: int, seed: Seed) -> Tensor:
-    """Return standard normal values in the form of so many pictures."""
+    """Return standard normal values in the shape of `count` pictures."""
     values = seed.child("start").generator().standard_normal((count, *public.shape))
     return torch.from_numpy(values).to(public.dtype)
 
@@ -68,7 +68,7 @@ def noise_like(public: PublicModel, count: int, seed: Seed) -> Tensor:
 def descend(
     variables: list[Tensor], loss: Callable[[], Tensor], *, steps: int, enough: float
 ) -> tuple[float, list[float]]:
-    """Minimise by L-BFGS with a line search; return the last loss and those on the way."""
+    """Minimise a loss over `variables`, in place, by L-BFGS with a line search; return the last loss and the trace."""
     optimizer = torch.optim.LBFGS(
         variables,
         max_iter=_PAUSE,

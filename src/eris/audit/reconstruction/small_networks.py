@@ -1,6 +1,6 @@
 """The small networks on which reconstruction was first shown.
 
-Those with sigmoids are smooth, so that a search by curvature finds its way; ROG's has ReLU and pooling, and no bias in
+Those with sigmoids are smooth, so a search that uses curvature works well; ROG's has ReLU and pooling, and no bias in
 its last layer.
 """
 

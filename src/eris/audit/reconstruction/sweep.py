@@ -1,7 +1,7 @@
 """Sweeps of reconstruction: each attack against the share of the update it sees, and one attack against all defences.
 
-Both are made of `audit_reconstruction`, which writes every picture as soon as it is there; the same again goes on.
-Attacks that need a trained network are left out where there is none, unless they are asked for by name.
+Both use `audit_reconstruction`, which writes every picture as soon as it is recovered; calling a sweep again resumes
+it. Attacks that need a trained network are left out if it is missing, unless they are asked for by name.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from eris.errors import ConfigError
 __all__ = ["DEFENCES", "RECONSTRUCTION_SIZES", "SHARES", "ReconstructionSize", "left_out", "run_defences", "run_shares"]
 
 _PERCEPTRON = "model.name=eris.audit.reconstruction.small_networks:SigmoidPerceptron"
-_MODELS = {
-    "rank-one": (_PERCEPTRON,)
-}  # it completes a fully connected layer, which the small LeNet does not begin with
+_MODELS = {"rank-one": (_PERCEPTRON,)}  # it needs a fully connected first layer, which the small LeNet does not have
 
 SHARES = (1, 2, 4, 8, 16)
 """Numbers of aggregators: one of A sees 1/A of an update."""
@@ -45,7 +43,7 @@ DEFENCES: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True)
 class ReconstructionSize:
-    """How much is attacked: pictures, attacks, options of each."""
+    """The size of a sweep: how many pictures, which attacks, and the options of each."""
 
     pictures: int
     attacks: tuple[str, ...]
@@ -79,7 +77,15 @@ def run_shares(
     attacks: Sequence[str] = (),
     notice: Notice | None = None,
 ) -> list[dict[str, Any]]:
-    """Attack sharded updates with ever more shards; write sweep-reconstruction.json and return its points."""
+    """Attack updates cut into more and more shards; write sweep-reconstruction.json and return its points.
+
+    Args:
+        size: how much to attack.
+        changes: to the settings.
+        out: the folder for the results.
+        attacks: the ones to make, instead of those of the size that can be made here.
+        notice: told of the progress.
+    """
     points: list[dict[str, Any]] = []
     base = [*SMALL, *size.changes]
     missing = {} if attacks else left_out(size, changes)
@@ -92,7 +98,7 @@ def run_shares(
 
 
 def left_out(size: ReconstructionSize, changes: Sequence[str]) -> dict[str, str]:
-    """Return the attacks of a size that cannot be made here, each with what it takes to have them."""
+    """Return the attacks of a size that cannot be made here, each with what is missing."""
     data = load_config(changes=[*SMALL, *size.changes, *changes]).data.name
     return {name: lack for name in size.attacks if (lack := registered(name).lacks(data))}
 
@@ -105,7 +111,10 @@ def run_defences(
     attacks: Sequence[str] = (),
     notice: Notice | None = None,
 ) -> list[dict[str, Any]]:
-    """Attack every defence; write sweep-defences.json and return its points, random values last."""
+    """Attack every defence; write sweep-defences.json and return its points, those on random values last.
+
+    The arguments are those of `run_shares`, but without `attacks` there is one: the size's `defence_attack`.
+    """
     base = [*SMALL, *size.changes, *changes]
     defences = tuple(Defence(label, load_config(changes=[*base, *own])) for label, own in DEFENCES)
     points: list[dict[str, Any]] = []
