@@ -127,10 +127,7 @@ class Member:
         self._update: OwnUpdate | None = None  # of this round, once it is cut
         self._unreached: set[int] = set()  # aggregators that our part of this round did not reach
         self.last_scale: RingScale | None = None  # how the last round's values were written, in fixed point
-        self._standing: tuple[tuple[int, str], str] = (
-            (-1, ""),
-            "",
-        )  # (round, chain) it was worked out for, and the digest
+        self._standing: tuple[tuple[int, str], str] = ((-1, ""), "")  # for which round and chain, and what it is
         self._alarms: deque[bool] = deque(maxlen=ALARMS)  # whether the last rounds had impossible sums
         self.limited = steps.Limited()  # by the last contribution; told to nobody
 

@@ -63,7 +63,7 @@ class Authority:
         self._certificate = self._of(self._key)
 
     def _of(self, key: PrivateKey) -> x509.Certificate:
-        """Return the certificate of a CA's key; the one of ca-key.pem signs what is issued from now on."""
+        """Return the certificate of a CA's key; the key in ca-key.pem signs everything issued from now on."""
         for certificate in self._certificates:
             if certificate.public_key() == key.public_key():
                 return certificate
@@ -93,15 +93,15 @@ class Authority:
 
     @property
     def revocations(self) -> Revocations:
-        """What was withdrawn."""
+        """The certificates that were withdrawn."""
         path = self.folder / REVOKED
         return Revocations.read(read_file(path), *self._certificates, where=path)
 
     def issue(self, name: str, *, hosts: Sequence[str] = (), days: int = PEER_DAYS, replace: bool = False) -> Path:
-        """Make a folder with key and certificate for a peer and return it.
+        """Make a folder with key and certificate for a peer, and return it.
 
-        A key that is there already is kept, so that the fingerprint survives a renewal. `replace` makes a fresh one and
-        withdraws certificates of the old; after a revocation the key is always a fresh one.
+        An existing key is kept, so that the fingerprint survives a renewal. `replace` makes a fresh one and withdraws
+        the certificates of the old; after a revocation the key is always fresh.
         """
         folder = self._peer_folder(name)
         key = (None if replace else self._renewable_key(name, folder)) or new_key()
@@ -112,7 +112,7 @@ class Authority:
     def sign(
         self, request: Path | str, *, hosts: Sequence[str] = (), days: int = PEER_DAYS, replace: bool = False
     ) -> Path:
-        """Certify the key of a request and return the folder with what the peer must add to its own."""
+        """Certify the key of a request; return the folder whose files the peer must add to its own."""
         name, public_key = requested_name(_read_request(Path(request)), where=request)
         folder = self._peer_folder(name)
         if key_fingerprint(public_key) in self._withdrawn_keys(name):
@@ -120,13 +120,13 @@ class Authority:
                 "the key of this request was revoked", fix="make a fresh one with `eris certs request`", peer=name
             )
         certificate = self._certify(name, public_key, hosts, days, replace=replace)
-        (folder / KEY).unlink(missing_ok=True)  # of an earlier `issue`; it no longer fits, and the peer has its own
+        (folder / KEY).unlink(missing_ok=True)  # from an earlier `issue`; it no longer fits, and the peer has its own
         return self._hand_over(name, certificate)
 
     def renew(self, name: str, *, days: int = PEER_DAYS) -> Path:
-        """Issue a new certificate for the key, name and hosts of the newest one that holds; return the peer's folder.
+        """Issue a new certificate for the key, name and hosts of the newest valid one; return the peer's folder.
 
-        The key need not be here: what the peer of a request gets is as good as what it had, for longer.
+        The key need not be here: a peer that sent a request gets what it had before, valid for longer.
         """
         check_name(name)
         live = self._live(name)
@@ -134,19 +134,19 @@ class Authority:
             fix = f"admit it with `eris certs issue {self.folder} {name}` or `eris certs sign`"
             raise ConfigError(f"{name!r} has no valid certificate", fix=fix, folder=self.folder)
         newest = max(live, key=lambda certificate: certificate.not_valid_before_utc)
-        key = cast("ec.EllipticCurvePublicKey", newest.public_key())  # all that we issue are
+        key = cast("ec.EllipticCurvePublicKey", newest.public_key())  # every certificate we issue has one
         return self._hand_over(name, self._certify(name, key, names_of(newest)[1:], days, replace=False))
 
     def holds_until(self, name: str) -> float:
-        """Return when the last certificate of a name expires (seconds since 1970); 0 if none holds."""
+        """Return when the last certificate of a name expires (seconds since 1970); 0 if none is valid."""
         return max((certificate.not_valid_after_utc.timestamp() for certificate in self._live(name)), default=0.0)
 
     def names(self) -> list[str]:
-        """Return the names that have a certificate that holds."""
+        """Return the names that have a valid certificate."""
         return [name for path in sorted((self.folder / "issued").glob("*")) if self._live(name := path.name)]
 
     def rotate(self, *, days: int = AUTHORITY_DAYS) -> None:
-        """Make a new CA beside the old one; ca.pem holds both until `retire`, and peers believe both."""
+        """Make a new CA beside the old one; until `retire`, ca.pem holds both and peers trust both."""
         if len(self._certificates) > 1:
             fix = f"finish with `eris certs rotate {self.folder} --finish`"
             raise ConfigError("this CA is already being replaced", fix=fix, folder=self.folder)
@@ -160,7 +160,7 @@ class Authority:
         self._write_revocations(Revocations(revocations.number + 1, revocations.serials))
 
     def retire(self) -> None:
-        """Believe the new CA alone; refused while somebody has a certificate of the old one only."""
+        """Trust the new CA alone; refused while some peer's only certificate is from the old one."""
         if len(self._certificates) < 2:
             fix = f"begin with `eris certs rotate {self.folder}`"
             raise ConfigError("there is no old CA to retire", fix=fix, folder=self.folder)
@@ -177,7 +177,7 @@ class Authority:
         self._write_revocations(Revocations(revocations.number + 1, revocations.serials))
 
     def revoke(self, name: str) -> tuple[int, ...]:
-        """Withdraw every certificate of a name that still holds; return their serials."""
+        """Withdraw every valid certificate of a name; return their serials."""
         check_name(name)
         issued = self._issued(name)
         if not issued:

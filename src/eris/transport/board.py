@@ -1,7 +1,7 @@
-"""What the coordinator tells everybody, in order: plans, verdicts, the end.
+"""The coordinator's board of bulletins, in order: plans, verdicts, the end.
 
-A peer that asks for what came after the last thing it heard gets it at once, or waits for it. Only the newest stay; a
-peer that was away longer asks for what it missed by name (`fetch`).
+A peer that asks for what came after the last bulletin it heard gets it at once, or waits for it. Only the newest stay;
+a peer that was away longer asks for what it missed by name (`fetch`).
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class Board:
 
     def __init__(self, keep: int = KEPT_BULLETINS) -> None:
         self._posted: deque[Posted] = deque(maxlen=keep)
-        self._taken_down: tuple[Posted, ...] = ()  # who waits while the board is renewed still hears the last of it
+        self._taken_down: tuple[Posted, ...] = ()  # for readers that were waiting when the board was renewed
         self._next, self._closed = 0, False
         self._changed = threading.Condition()
-        self.identity = secrets.token_hex(8)  # sequences begin anew with every start of a coordinator
+        self.identity = secrets.token_hex(8)  # sequence numbers restart with every start of a coordinator
 
     def together(self) -> AbstractContextManager[object]:
-        """Return a block in which all that is posted is heard at once: one call tells it instead of several."""
+        """Return a context in which everything posted is heard at once, in one call instead of several."""
         return self._changed
 
     def post(self, bulletin: bytes) -> int:
-        """Put up a bulletin and return its sequence."""
+        """Post a bulletin and return its sequence number."""
         with self._changed:
             sequence, self._next = self._next, self._next + 1
             self._posted.append(Posted(sequence, bulletin))
@@ -49,21 +49,21 @@ class Board:
         return sequence
 
     def renew(self) -> None:
-        """Take everything down and be another board: as after a restart, whoever read the last one joins again."""
+        """Become a new, empty board: as after a restart, peers that read the old one join again."""
         with self._changed:
             self.identity, self._next, self._taken_down = secrets.token_hex(8), 0, tuple(self._posted)
             self._posted.clear()
             self._changed.notify_all()
 
     def after(self, sequence: int, *, seconds: float) -> list[Posted]:
-        """Return what came after `sequence`, waiting for it if need be; nothing if the time or the board ends."""
+        """Return what came after `sequence`, waiting if necessary; empty if the time runs out or the board closes."""
         return self.read(self.identity, sequence, seconds=seconds)[1]
 
     def read(self, known: str, after: int, *, seconds: float) -> tuple[str, list[Posted]]:
-        """Return which board this is and what came after the last thing read on the board that is `known`.
+        """Return this board's identity, and what came after the last bulletin read on the board `known`.
 
-        Who read another board hears at once that this is a new one, from its beginning: it has to join again. Who read
-        none waits for the first bulletin like everybody else.
+        A reader of another board is told at once that this is a new one, from its beginning: it must join again. A
+        reader of none waits for the first bulletin like everybody else.
         """
         deadline = time.monotonic() + seconds
         with self._changed:
@@ -79,7 +79,7 @@ class Board:
             return identity, [one for one in posted if one.sequence > after]
 
     def close(self) -> None:
-        """Let nobody wait any longer."""
+        """Wake all waiting readers and stop making anybody wait."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

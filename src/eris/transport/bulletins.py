@@ -1,4 +1,4 @@
-"""What the coordinator tells everybody.
+"""The bulletins that the coordinator sends to everybody.
 
 PlanBulletin      a round begins                    PeerGone    nobody waits for this peer any more in this round
 VerdictBulletin   how a round ended
@@ -43,10 +43,10 @@ class PlanBulletin:
     """A round plan is in force."""
 
     plan: Annotated[RoundPlan, whole(RoundPlan)]
-    initial: Digest = ""  # digest of x⁰ that most peers computed, in the first round
-    absent: Peers = ()  # who is on the roster and not here
-    book: Text = ""  # edition of the address book: another one than last time is to be fetched
-    seal: Seal | None = None  # the coordinator's signature on the plan; nobody follows one without
+    initial: Digest = ""  # digest of the x⁰ that most peers computed, in the first round
+    absent: Peers = ()  # peers on the roster that are not here
+    book: Text = ""  # edition of the address book: if it is new to a peer, that peer fetches it
+    seal: Seal | None = None  # the coordinator's signature on the plan; nobody follows a plan without one
 
 
 @document(65)
@@ -61,7 +61,7 @@ class VerdictBulletin:
 @document(66)
 @dataclass(frozen=True, slots=True)
 class PeerGone:
-    """Nobody waits for a peer in this round any more: neither for its contribution nor for its shards."""
+    """Nobody waits for this peer any more in this round, neither for its contribution nor for its shards."""
 
     peer: Number
 
@@ -69,7 +69,7 @@ class PeerGone:
 @document(67)
 @dataclass(frozen=True, slots=True)
 class PeerIdle:
-    """A peer sends nothing in this round; what it aggregates still comes."""
+    """This peer sends nothing in this round; what it aggregates still comes."""
 
     peer: Number
 
@@ -77,7 +77,7 @@ class PeerIdle:
 @document(68)
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """The run is over, for everybody or (said by this peer to itself) for this peer."""
+    """The run is over: for everybody, or only for this peer, which then says so to itself."""
 
     how: Text
 
@@ -93,7 +93,7 @@ class Revoked:
 @document(70)
 @dataclass(frozen=True, slots=True)
 class RoundsDone:
-    """Every round has its verdict: who lacks some catches up, who has the model serves it until the run ends."""
+    """Every round has its verdict: peers that lack some catch up, those with the model serve it until the end."""
 
     plan: Annotated[RoundPlan, whole(RoundPlan)]  # of the last round
     book: Text  # edition of the address book, as in a plan bulletin
@@ -103,16 +103,16 @@ class RoundsDone:
 @document(71)
 @dataclass(frozen=True, slots=True)
 class RunCourse:
-    """How the run goes; said when that changes."""
+    """The state of the run, sent whenever it changes."""
 
     state: Text  # of eris.events.RunState
-    why: Text = ""  # for whom it waits and how long, what it loses
+    why: Text = ""  # whom it waits for and how long, or what it is losing
 
 
 @document(72)
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A verdict is on the disks of more than half of the listed peers: no take-over undoes it, and all follow it."""
+    """A verdict is on the disks of more than half of the listed peers: no take-over can undo it, and all follow it."""
 
     verdict: Digest
 
@@ -121,7 +121,7 @@ Bulletin = PlanBulletin | VerdictBulletin | PeerGone | PeerIdle | RunEnd | Revok
 
 
 def decode_bulletin(data: bytes, roster: Callable[[str], Roster]) -> Bulletin:
-    """Read what came from the coordinator; `roster` returns the one that a plan cites.
+    """Decode a bulletin from the coordinator; `roster` returns the roster that a plan cites, by digest.
 
     >>> from eris.wire.schema import encode
     >>> decode_bulletin(encode(RunEnd("finished")), roster=Roster)
@@ -132,7 +132,7 @@ def decode_bulletin(data: bytes, roster: Callable[[str], Roster]) -> Bulletin:
 
 
 def plan_order(data: bytes) -> tuple[int, int] | None:
-    """Return epoch and round of a plan without reading all of it; None for other bulletins, and for bad ones."""
+    """Return a plan's epoch and round without decoding all of it; None for other bulletins and malformed ones."""
     try:
         plan = peek(RoundPlan, peek(PlanBulletin, data).plan)
     except Refused:

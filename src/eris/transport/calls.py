@@ -1,4 +1,4 @@
-"""The control plane's words: what a peer asks of the coordinator, and what it is answered.
+"""The messages of the control plane: what a peer asks the coordinator, and what the coordinator answers.
 
     Join     JoinRequest                                             → JoinAnswer
     Report   Manifest | Withheld | BriefReport | FullReport | Idle   → Wanted
@@ -11,7 +11,7 @@
     Stop     StopRequest                                             → Done
     Next     NewsRequest                                             → NewsAnswer
 
-Documents that are signed or digested (plans, verdicts, rosters) travel inside these as the bytes they are.
+Signed or digested documents (plans, verdicts, rosters) travel inside these as their original bytes.
 """
 
 from __future__ import annotations
@@ -91,55 +91,55 @@ PLACE_PURPOSE = "place"
 @document(28)
 @dataclass(frozen=True, slots=True)
 class PlaceClaim:
-    """What a peer signs of where it can be dialled: nobody else says where its links lead."""
+    """What a peer signs about where it can be dialled: nobody else says where its links lead."""
 
     federation: Digest  # of the file that all peers share
     name: Name
     address: Address | None
     relays: Relays
-    counter: Number  # seconds since 1970 when it was signed: a later one replaces it
+    counter: Number  # seconds since 1970 at signing: a later claim replaces it
 
 
 @document(32)
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """A request to join, or to come back; everybody's roster and address book will have what it says."""
+    """A request to join or to come back; what it says goes into everybody's roster and address book."""
 
     federation: Digest  # digest of FEDERATION.toml
     spec: ModelSpec
     weight: Real
     organisation: Name
-    counter: Number  # of the claim to weight and organisation that it signs
+    counter: Number  # of the signed claim to weight and organisation
     signature: Signature
-    address: Address | None  # where it can be dialled straight
+    address: Address | None  # where it can be dialled directly
     initial: Digest  # digest of x⁰
-    fresh: bool  # it was started, and has heard of no round since: all it knows is what it kept
+    fresh: bool  # just started and heard of no round since: it only knows what it kept
     chain: Digest  # digest of the last verdict it followed
     private_round: Number
     reference_epoch: OrBefore
     checkpoints: Numbers = ()  # rounds it could go back to
-    relays: Relays = ()  # at which it waits to be called; with none and no address it only dials out
+    relays: Relays = ()  # where it waits to be called; with none and no address it only dials out
     heard: CertifiedSeal | None = None  # the last plan it heard: it answers no lower one
-    mask_key: ShownKey | None = None  # of this start of it, where contributions are masked
-    place_counter: Number = 0  # of the claim to address and relays that it signs
+    mask_key: ShownKey | None = None  # of this start of the peer, where contributions are masked
+    place_counter: Number = 0  # of the signed claim to address and relays
     place_signature: Signature = ""
 
     def place(self, name: str) -> PlaceClaim:
-        """Return what a peer of this name signs of where it is."""
+        """Return what a peer of this name signs about where it can be reached."""
         return PlaceClaim(self.federation, name, self.address, self.relays, self.place_counter)
 
 
 @document(33)
 @dataclass(frozen=True, slots=True)
 class JoinAnswer:
-    """A peer is taken in."""
+    """The peer has been taken into the run."""
 
     peer: Number
-    intact: bool  # its reference still holds
-    plan: Binary  # of the round it came into the middle of; empty if there is none
+    intact: bool  # its reference is still valid
+    plan: Binary  # of the round under way; empty if there is none
     ended: Text  # how the run ended; empty while it goes on
     dialled: bool  # it can be given shards, or never asked for any
-    board: Text  # which one news are on
+    board: Text  # the board that carries the news
     seal: Seal | None  # on the plan, if there is one
     certificate: Binary = field(repr=False)  # the coordinator's own (DER), to check seals with
 
@@ -149,7 +149,7 @@ class JoinAnswer:
 
 @dataclass(frozen=True, slots=True)
 class KeptRound:
-    """A round as a peer keeps it: plan, roster and verdict, each as it was signed, with both seals."""
+    """A round as a peer keeps it: plan, roster and verdict as they were signed, with both seals."""
 
     plan: Binary
     roster: Binary
@@ -161,7 +161,7 @@ class KeptRound:
 @document(83)
 @dataclass(frozen=True, slots=True)
 class KeptRounds:
-    """Rounds that a peer keeps, from one on, as many as fit: for who takes over, and asked for them."""
+    """The rounds a peer keeps, from a given one on, as many as fit: for a new coordinator that asked for them."""
 
     rounds: Annotated[tuple[KeptRound, ...], msgspec.Meta(max_length=MOST_PEERS)]
 
@@ -177,9 +177,9 @@ ReportRequest = (
 @document(34)
 @dataclass(frozen=True, slots=True)
 class BookRequest:
-    """Asks for the records that are newer than an edition of the address book."""
+    """Asks for the address book's records that are newer than an edition."""
 
-    board: Text  # editions are counted anew on each
+    board: Text  # each board counts editions anew
     edition: Number
 
 
@@ -193,28 +193,28 @@ class PeerRecord:
     certificate: Binary = field(repr=False)
     relays: Relays = ()
     mask_key: ShownKey | None = None
-    counter: Number = 0  # of what it signed of address and relays
+    counter: Number = 0  # of its signed claim to address and relays
     signature: Signature = ""
 
     def place(self, federation: str) -> PlaceClaim:
-        """Return what its peer signed of where it is, in the federation whose file has this digest."""
+        """Return what this peer signed about where it is, in the federation whose file has this digest."""
         return PlaceClaim(federation, self.name, self.address, self.relays, self.counter)
 
     @property
     def reachable(self) -> bool:
-        """Whether there is any way to it."""
+        """Whether there is any way to reach it."""
         return self.address is not None or bool(self.relays)
 
 
 @document(35)
 @dataclass(frozen=True, slots=True)
 class BookAnswer:
-    """Records in the order of their editions, as many as fit; who asks again after this edition gets the next ones."""
+    """Records in order of edition, as many as fit; asking again from this answer's edition returns the next ones."""
 
     board: Text
-    edition: Number  # up to which it goes
+    edition: Number  # the edition that this answer reaches
     records: tuple[PeerRecord, ...]
-    present: Peers  # records of all others are out of date
+    present: Peers  # the records of all other peers are out of date
     more: bool
 
 
@@ -224,22 +224,22 @@ class RosterRequest:
     """Asks for the roster that a plan cites."""
 
     digest: Digest
-    base: Digest  # the last one that this peer knows
+    base: Digest  # the last roster that this peer knows
 
 
 @document(37)
 @dataclass(frozen=True, slots=True)
 class RosterAnswer:
-    """A roster: what has changed since the base, or all of it."""
+    """A roster, as the change since the base or whole."""
 
     change: RosterChange | None
-    roster: Binary  # empty if the change says it
+    roster: Binary  # empty if `change` is given instead
 
 
 @document(38)
 @dataclass(frozen=True, slots=True)
 class RoundsRequest:
-    """Asks for the rounds that have a verdict, from one on."""
+    """Asks for the rounds that have a verdict, from a given one on."""
 
     since: Number
 
@@ -256,7 +256,7 @@ class PlayedRound:
 @document(39)
 @dataclass(frozen=True, slots=True)
 class RoundsAnswer:
-    """As many rounds as fit."""
+    """Rounds with a verdict, as many as fit."""
 
     rounds: tuple[PlayedRound, ...]
 
@@ -264,7 +264,7 @@ class RoundsAnswer:
 @document(40)
 @dataclass(frozen=True, slots=True)
 class DialRequest:
-    """Asks whether the peer that asks can be dialled where it listens, or called where it waits."""
+    """Asks whether the asking peer can be dialled where it listens, or called where it waits."""
 
     address: Address | None
     relays: Relays = ()
@@ -281,7 +281,7 @@ class DialAnswer:
 @document(49)
 @dataclass(frozen=True, slots=True)
 class CertificateRequest:
-    """Asks for the coordinator's certificate: a seal does not fit the one that is known, it may have a new one."""
+    """Asks for the coordinator's certificate, because a seal does not match the known one and it may have a new one."""
 
 
 @document(50)
@@ -295,7 +295,7 @@ class CertificateAnswer:
 @document(51)
 @dataclass(frozen=True, slots=True)
 class DepartureRequest:
-    """Asks for what members signed who are not on the roster any more."""
+    """Asks for the signed leaves of members that are no longer on the roster."""
 
     peers: Peers
 
@@ -303,7 +303,7 @@ class DepartureRequest:
 @document(52)
 @dataclass(frozen=True, slots=True)
 class DepartureAnswer:
-    """What they signed, as far as they did."""
+    """The leaves of those that signed one."""
 
     leaves: Annotated[tuple[SignedLeave, ...], msgspec.Meta(max_length=MOST_PEERS)]
 
@@ -319,7 +319,7 @@ class ProofRequest:
 @document(54)
 @dataclass(frozen=True, slots=True)
 class ProofAnswer:
-    """What each of them signed that no honest peer does."""
+    """For each of them, the signed documents that no honest peer signs."""
 
     proofs: Annotated[tuple[LieProof, ...], msgspec.Meta(max_length=MOST_PEERS)]
 
@@ -327,20 +327,20 @@ class ProofAnswer:
 @document(84)
 @dataclass(frozen=True, slots=True)
 class StandingRequest:
-    """Asks whether the other side coordinates, in which term, or would like to; says what the asker has promised."""
+    """Asks whether the other side coordinates, in which term, or wants to; says what the asker has promised."""
 
-    promised: Number = 0  # the highest term that the asker voted in, or follows
-    candidacy: Digest = ""  # and for whom
+    promised: Number = 0  # the highest term that the asker voted in or follows
+    candidacy: Digest = ""  # whom it voted for
 
 
 @document(85)
 @dataclass(frozen=True, slots=True)
 class StandingAnswer:
-    """Who coordinates, as far as the other side knows; and what it wants from who asks."""
+    """Who coordinates, as far as the other side knows, and what it wants from the asker."""
 
     mandates: Annotated[tuple[Mandate, ...], msgspec.Meta(max_length=MOST_TERMS)] = ()  # in the order of their terms
-    candidacy: Candidacy | None = None  # it asks for a vote
-    wants: OrBefore = -1  # the rounds that the asker keeps, from this one on; −1: none
+    candidacy: Candidacy | None = None  # set if it asks for a vote
+    wants: OrBefore = -1  # send the rounds you keep, from this one on; −1: none
 
 
 FetchRequest = (
@@ -376,7 +376,7 @@ class StatusRequest:
 
 @dataclass(slots=True)
 class ControlTraffic:
-    """Bytes of documents and number of calls; none of them depends on the size of the model."""
+    """Bytes of documents and number of calls; neither depends on the size of the model."""
 
     calls: int = 0
     sent: int = 0
@@ -392,8 +392,8 @@ class PeerStatus:
     aggregates: bool
     organisation: Text
     entry: RosterEntry | None
-    way: OrBefore = -1  # which of the overview's ways leads to it
-    expires: Real = 0.0  # when its certificate does, in seconds since 1970; 0 if it is not here
+    way: OrBefore = -1  # index of the way to it in the overview's `ways`
+    expires: Real = 0.0  # when its certificate expires, seconds since 1970; 0 if it is not here
 
 
 @document(43)
@@ -417,17 +417,17 @@ class Overview:
     peers: tuple[PeerStatus, ...]
     ways: tuple[Text, ...] = ()  # "direct", "relay host:port": each once, for many peers share one
     state: Text = ""  # of eris.events.RunState
-    why: Text = ""  # for whom it waits and how long, what it loses
-    expires: Real = 0.0  # when the coordinator's certificate does, in seconds since 1970
+    why: Text = ""  # whom it waits for and how long, or what it is losing
+    expires: Real = 0.0  # when the coordinator's certificate expires, seconds since 1970
     epoch: Number = 0  # of the next plan
 
 
 @document(44)
 @dataclass(frozen=True, slots=True)
 class LeaveRequest:
-    """A peer says goodbye."""
+    """A peer's goodbye."""
 
-    leave: SignedLeave | None = None  # signed if it will not come back: a reference epoch begins without it
+    leave: SignedLeave | None = None  # signed if it will not come back: a reference epoch then begins without it
 
 
 @document(45)
@@ -442,7 +442,7 @@ class StopRequest:
 @document(46)
 @dataclass(frozen=True, slots=True)
 class Done:
-    """So it is."""
+    """Confirms that a request was carried out."""
 
 
 # ── Next ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -451,7 +451,7 @@ class Done:
 @document(47)
 @dataclass(frozen=True, slots=True)
 class NewsRequest:
-    """Asks for what came after the last thing heard, and waits for it."""
+    """Asks for what came after the last bulletin heard, and waits for it."""
 
     board: Text  # empty if none was read yet
     after: OrBefore
@@ -460,7 +460,7 @@ class NewsRequest:
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """One thing everybody must hear: a bulletin's bytes, and its place on the board."""
+    """One bulletin's bytes and its place on the board."""
 
     sequence: Number
     bulletin: Binary = field(repr=False)
@@ -469,7 +469,7 @@ class Posted:
 @document(48)
 @dataclass(frozen=True, slots=True)
 class NewsAnswer:
-    """News in order, as many as fit."""
+    """Bulletins in order, as many as fit."""
 
     board: Text
     posted: tuple[Posted, ...]

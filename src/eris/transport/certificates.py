@@ -55,7 +55,7 @@ __all__ = [
 
 AUTHORITY_DAYS = 3650
 PEER_DAYS = 397
-CLOCK_SLACK = timedelta(hours=1)  # a peer whose clock is behind must not see a certificate of the future
+CLOCK_SLACK = timedelta(hours=1)  # so that a peer whose clock is behind does not see a certificate from the future
 _UNUSED = {"content_commitment": False, "key_encipherment": False, "data_encipherment": False,
            "key_agreement": False, "encipher_only": False, "decipher_only": False}  # fmt: skip
 
@@ -99,7 +99,7 @@ def read_certificate(data: bytes, *, where: object) -> x509.Certificate:
 
 
 def read_certificates(data: bytes, *, where: object) -> tuple[x509.Certificate, ...]:
-    """Return all certificates of a PEM file: while a CA is replaced, ca.pem holds the new one and the old one."""
+    """Return all certificates of a PEM file: while a CA is being replaced, ca.pem holds the new and the old one."""
     try:
         return tuple(x509.load_pem_x509_certificates(data))
     except ValueError as error:
@@ -128,7 +128,14 @@ def issue_certificate(
     authority: x509.Certificate, authority_key: PrivateKey, name: str, public_key: ec.EllipticCurvePublicKey, *,
     hosts: Sequence[str] = (), days: int = PEER_DAYS, start: datetime | None = None,
 ) -> x509.Certificate:  # fmt: skip
-    """Return a certificate that says: this key is NAME of the authority's federation."""
+    """Return a certificate which states that this key is NAME of the authority's federation.
+
+    Args:
+        authority: the CA's certificate, and `authority_key` the key that signs.
+        hosts: host names or addresses to list besides the identity.
+        days: how long it is valid, but never longer than the CA.
+        start: from when its days are counted; None: now. It is valid an hour earlier, for slow clocks.
+    """
     federation = federation_of(authority)
     full = full_name(name, federation)
     names = [x509.DNSName(full), *(_host(check_host(host, federation)) for host in hosts)]
@@ -145,7 +152,7 @@ def issue_certificate(
 
 
 def new_request(key: PrivateKey, name: str) -> x509.CertificateSigningRequest:
-    """Return a request that proves possession of the key and asks for a name; all else is the CA's to decide."""
+    """Return a request that proves possession of the key and asks for a name; everything else is up to the CA."""
     return x509.CertificateSigningRequestBuilder().subject_name(_subject(name)).sign(key, hashes.SHA256())
 
 
@@ -160,7 +167,7 @@ def read_request(data: bytes, *, where: object) -> x509.CertificateSigningReques
 
 
 def requested_name(request: x509.CertificateSigningRequest, *, where: object) -> tuple[str, ec.EllipticCurvePublicKey]:
-    """Return the name and key of a request after checking its signature."""
+    """Return the name and key of a request whose signature has been checked."""
     key = request.public_key()
     if not request.is_signature_valid or not isinstance(key, ec.EllipticCurvePublicKey):
         raise ConfigError(
@@ -175,7 +182,7 @@ def federation_of(authority: x509.Certificate) -> str:
 
 
 def key_fingerprint(key: CertificatePublicKeyTypes) -> str:
-    """Return the sha256 (hex) of a public key: what a roster pins."""
+    """Return the sha256 (hex) of a public key, which a roster pins."""
     encoding, form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     return hashlib.sha256(key.public_bytes(encoding, form)).hexdigest()
 
@@ -194,7 +201,7 @@ def is_authority(certificate: x509.Certificate) -> bool:
 
 
 def names_of(certificate: x509.Certificate | x509.CertificateSigningRequest) -> tuple[str, ...]:
-    """Return every name a certificate carries: its identity first, then hosts; of a CA or a request the one it has."""
+    """Return every name a certificate carries: its identity first, then hosts; a CA or a request has just one."""
     names = _alternative_names(certificate) if isinstance(certificate, x509.Certificate) else None
     if names is None:
         return (_common_name(certificate.subject),)
@@ -213,7 +220,7 @@ def is_issued_by(certificate: x509.Certificate, *authorities: x509.Certificate) 
 def identity_of(certificate: x509.Certificate, federation: str) -> PeerIdentity:
     """Return whose certificate this is; the name is empty unless exactly one SAN lies in the federation.
 
-    Says nothing about trust: the chain must have been checked by whoever obtained the certificate.
+    This says nothing about trust: whoever obtained the certificate must have checked its chain.
     """
     names = [name for full in _dns_names(certificate) if (name := split_name(full, federation))]
     return PeerIdentity(

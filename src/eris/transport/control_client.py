@@ -54,7 +54,7 @@ _SLACK = 5.0  # seconds an answer may be late after the server stopped waiting
 
 
 class ControlClient:
-    """Calls a coordinator. One for each thread, or shared: calls may run at once."""
+    """Calls a coordinator. Threads may share one client, as calls can run at once."""
 
     def __init__(
         self,
@@ -65,7 +65,13 @@ class ControlClient:
         proxy: Proxy | None = None,
         patience: float = 0.0,
     ) -> None:
-        """`patience`: seconds that an answer may take, if that is more than the usual ten."""
+        """Connect on the first call.
+
+        Args:
+            name: the name that the coordinator's certificate must carry.
+            proxy: the HTTP proxy to go through, if any.
+            patience: seconds that an answer may take, if that is more than the usual ten.
+        """
         self._patience = max(_CALL, patience)
         self._credentials, self._address, self._name = credentials, address, name
         self._chosen = proxy
@@ -73,19 +79,19 @@ class ControlClient:
         self._grpc = load_grpc()
         self._lock = threading.Lock()
         self._channel: Any = None
-        self._edition = 0  # of the credentials that the channel was made with
+        self._edition = 0  # of the credentials the channel was made with
         self._retired: list[tuple[float, Any]] = []
         self._board, self._heard = "", -1
         self._traffic = ControlTraffic()
 
     @property
     def name(self) -> str:
-        """Who is called: a name on the coordinator's certificate."""
+        """The name that the called coordinator's certificate must carry."""
         return self._name
 
     @property
     def address(self) -> Address:
-        """Where the coordinator is that is called."""
+        """Where the called coordinator is."""
         return self._address
 
     def turn_to(self, name: str, address: Address) -> None:
@@ -105,51 +111,51 @@ class ControlClient:
 
     @property
     def board(self) -> str:
-        """Which board news were last read from; another one means that the coordinator was started anew."""
+        """The board that news was last read from; a different one means that the coordinator was restarted."""
         return self._board
 
     def join(self, request: JoinRequest, *, seconds: float = 0.0) -> JoinAnswer:
-        """Ask to be taken into the run; the answer names the board that news of it are on."""
+        """Ask to be taken into the run; the answer names the board that carries its news."""
         answer: JoinAnswer = self._call("Join", request, seconds)
-        self._board = self._board or answer.board  # later ones are noticed by who asks for news
+        self._board = self._board or answer.board  # a later change is noticed when asking for news
         return answer
 
     def report(self, request: ReportRequest, *, seconds: float = 0.0) -> Wanted:
-        """Tell the coordinator what this peer signed or holds; return what else it wants to know."""
+        """Send what this peer signed or holds; return what else the coordinator wants."""
         wanted: Wanted = self._call("Report", request, seconds)
         return wanted
 
     def fetch(self, request: FetchRequest, answer: type[T], *, seconds: float = 0.0) -> T:
-        """Ask for addresses, a roster, rounds that were missed, or whether a peer can be dialled."""
+        """Ask for addresses, a roster, missed rounds, or whether a peer can be dialled."""
         found = self._call("Fetch", request, seconds)
         if not isinstance(found, answer):
             raise Refused(Reason.MALFORMED, f"the coordinator answered with a {type(found).__name__}")
         return found
 
     def status(self, *, seconds: float = 0.0) -> Overview:
-        """Ask who is there and how far the run is."""
+        """Ask who is there and how far the run has got."""
         overview: Overview = self._call("Status", StatusRequest(), seconds)
         return overview
 
     def leave(self, *, for_good: bool = False, seconds: float = 0.0) -> None:
-        """Say goodbye to the run; if it is for good, signed."""
+        """Leave the run; a leave for good is signed."""
         self._call("Leave", LeaveRequest(sign_leave(self._credentials) if for_good else None), seconds)
 
     def stop(self, *, seconds: float = 0.0) -> None:
-        """Ask the coordinator to end the run, signed: this run, in the epoch that it is in now."""
+        """Ask the coordinator to end the run, signed for this run and its current epoch."""
         now = self.status(seconds=seconds)
         claim = StopClaim(now.run, now.epoch, secrets.token_hex(32))
         signature = self._credentials.sign(STOP_PURPOSE, encode(claim)).hex()
         self._call("Stop", StopRequest(claim, signature), seconds)
 
     def news(self, seconds: float) -> list[Posted]:
-        """Return what the coordinator told everybody since the last call; waits up to `seconds` for it."""
+        """Return the bulletins since the last call, waiting up to `seconds` for them."""
         board, heard, news, more = self._board, self._heard, list[Posted](), True
-        while more:  # what was read counts once all of it is here: a plan of the first page may be over by the last one
+        while more:  # pages count only once all are here: a plan on the first may be over by the last
             request = NewsRequest(board, heard, 0.0 if news else seconds)
             answer: NewsAnswer = self._call("Next", request, seconds + max(_SLACK, self._patience - _SLACK))
             if answer.board != board:
-                board, heard = answer.board, -1  # sequences begin anew
+                board, heard = answer.board, -1  # sequence numbers restart
             heard = answer.posted[-1].sequence if answer.posted else heard
             news += answer.posted
             more = bool(answer.posted) and answer.more
@@ -157,7 +163,7 @@ class ControlClient:
         return news
 
     def healthy(self, *, seconds: float = 0.0) -> bool:
-        """Return whether the coordinator says it can serve."""
+        """Return whether the coordinator says that it can serve."""
         return self._send(HEALTH, b"", seconds) == b"\x08\x01"
 
     def close(self) -> None:
@@ -190,7 +196,7 @@ class ControlClient:
 
     def _open(self) -> Any:
         with self._lock:
-            self._credentials.refresh()  # or somebody else has, since this channel was made
+            self._credentials.refresh()  # unless somebody else has, since this channel was made
             if self._edition != self._credentials.edition and self._channel is not None:
                 self._retire(time.monotonic())
             if self._channel is None:
@@ -210,7 +216,7 @@ class ControlClient:
     def _new_channel(self) -> Any:
         key, certificate, root = (self._credentials.read(file) for file in (KEY, CERTIFICATE, ROOT))
         options = [
-            # The coordinator is its name under the federation's CA, wherever it runs.
+            # The coordinator is identified by its name under the federation's CA, wherever it runs.
             ("grpc.ssl_target_name_override", full_name(self._name, self._credentials.federation)),
             ("grpc.max_receive_message_length", MESSAGE_LIMIT),
             ("grpc.max_send_message_length", MESSAGE_LIMIT),
@@ -234,14 +240,14 @@ class ControlClient:
         if error.code() is code.UNAUTHENTICATED and reason in Refusal._value2member_map_:
             return LinkRefused(Refusal(reason), by_us=False, **where)
         if error.code() in (code.FAILED_PRECONDITION, code.INVALID_ARGUMENT):
-            if reason == Reason.MALFORMED and "canonical JSON" in what:  # all that version 1 could say of our bytes
+            if reason == Reason.MALFORMED and "canonical JSON" in what:  # all that version 1 could say about our bytes
                 require_version(1, "coordinator")
             named = Reason(reason) if reason in Reason._value2member_map_ else Reason.MALFORMED
             return Refused(named, what.removeprefix(f"refused ({reason}): "), fix=fix, **where)
         return LinkClosed(f"the coordinator failed ({error.code().name})", clean=False, fix="see its log", **where)
 
     def _unreachable(self, seconds: float) -> LinkError | None:
-        # gRPC says "unavailable" to everything below it; the same steps by hand tell which of them fails.
+        # gRPC reports every failure below it as "unavailable"; taking the same steps by hand tells which one fails.
         try:
             probe(self._address, self._credentials, expected=self._name, seconds=seconds, proxy=self._proxy)
         except LinkError as error:

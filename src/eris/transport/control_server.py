@@ -1,4 +1,4 @@
-"""The coordinator's end of the control plane: a gRPC server with mutual TLS that knows its callers by certificate."""
+"""The coordinator's end of the control plane: a gRPC server with mutual TLS that identifies callers by certificate."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ __all__ = ["ControlServer", "a_page"]
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 _SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"  # HealthCheckResponse{status} as protobuf writes it
-_WAITING = 4  # calls for news of one caller at a time: one, and some that it hung up on
+_WAITING = 4  # concurrent calls for news per caller: one, and some that it hung up on
 _PAGE = LONGEST_DOCUMENT // 2  # bytes of news in one answer
-_AROUND = 16  # bytes around an entry: heads and numbers
+_AROUND = 16  # bytes around an entry: headers and numbers
 _OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_LIMIT),
     ("grpc.max_send_message_length", MESSAGE_LIMIT),
@@ -82,7 +82,7 @@ class ControlServer:
 
     @property
     def address(self) -> Address:
-        """Where it listens, with the port it was given."""
+        """Where it listens, with the actual port."""
         return self._address
 
     @property
@@ -92,7 +92,7 @@ class ControlServer:
             return replace(self._traffic)
 
     def close(self, grace: float = 1.0) -> None:
-        """Answer who waits, then end."""
+        """Answer the callers that wait, then end."""
         self.board.close()
         self._server.stop(grace).wait()
         self._threads.shutdown()
@@ -114,13 +114,13 @@ class ControlServer:
             raise ConfigError(f"cannot listen on {place}", fix=fix) from error
 
     def _server_credentials(self) -> Any:
-        # Asked at every connection, so that renewed files are used without a restart.
+        # Called at every connection, so that renewed files are used without a restart.
         self._edition = self._credentials.edition
         first = self._certificates()
         return self._grpc.dynamic_ssl_server_credentials(first, self._renewed, require_client_authentication=True)
 
     def _renewed(self) -> Any:
-        self._credentials.refresh()  # or somebody else has, since
+        self._credentials.refresh()  # unless somebody else has, since
         if self._edition == self._credentials.edition:
             return None
         self._edition = self._credentials.edition
@@ -144,7 +144,7 @@ class ControlServer:
         return self._spelled(*self.board.read(request.board, request.after, seconds=wait))
 
     def _spelled(self, board: str, news: list[Posted]) -> bytes:
-        """Write an answer to a call for news; nearly everybody gets the last one again."""
+        """Encode an answer to a call for news; most callers get the same bytes as the one before."""
         key, (known, answer) = (board, [posted.sequence for posted in news]), self._last_news
         if key != known:
             page = a_page(news, lambda posted: len(posted.bulletin))
@@ -163,7 +163,7 @@ class ControlServer:
         def handle(data: bytes, context: Any) -> bytes:
             caller = self._caller(context)
             with places.taken_by(caller.name) as free:
-                if not free:  # nobody may keep all threads to itself
+                if not free:  # no caller may occupy all threads
                     context.abort(self._grpc.StatusCode.RESOURCE_EXHAUSTED, _details("busy"))
                 try:
                     if self._require_allowed is not None:
@@ -190,7 +190,7 @@ class ControlServer:
         return answer
 
     def _watch(self, caller: PeerIdentity, context: Any, answered: threading.Event) -> None:
-        """Tell the service who waits for news, and whether it still did when its call ended."""
+        """Tell the service that a caller waits for news, and whether it was still there when its call ended."""
 
         def ended() -> None:
             if answered.is_set():
@@ -199,7 +199,7 @@ class ControlServer:
                 self._service.lost(caller)
 
         self._service.heard(caller, waits=True)
-        if not context.add_callback(ended):  # it hung up before we looked: nobody would ever tell us
+        if not context.add_callback(ended):  # it hung up before we looked, so the callback would never run
             self._service.lost(caller)
 
     def _caller(self, context: Any) -> PeerIdentity:
@@ -215,7 +215,7 @@ class ControlServer:
         code = self._grpc.StatusCode
         if isinstance(error, Refused):
             _LOG.warning("call from %s: %s", caller, error)
-            # Version 1 knows no reason for a version, but shows the words that come with an invalid argument.
+            # Version 1 knows no reason for a wrong version, but shows the text of an invalid argument.
             versions = error.reason is Reason.WRONG_VERSION
             status = code.INVALID_ARGUMENT if versions else code.FAILED_PRECONDITION
             context.abort(status, _details(error.reason.value, error.what, error.fix))
@@ -233,14 +233,14 @@ class ControlServer:
 
 
 class _Places:
-    """Counts the calls under way of each caller; `most` of them may be at once."""
+    """Counts each caller's calls under way; at most `most` of them may run at once."""
 
     def __init__(self, most: int) -> None:
         self._most, self._taken, self._lock = most, Counter[str](), threading.Lock()
 
     @contextmanager
     def taken_by(self, caller: str) -> Iterator[bool]:
-        """Take a place for as long as the call lasts; False if there is none left for this caller."""
+        """Take a place for as long as the call lasts; False if this caller has none left."""
         with self._lock:
             self._taken[caller] += 1
             free = self._taken[caller] <= self._most
@@ -252,7 +252,7 @@ class _Places:
 
 
 class _Routes:
-    """Finds the handler of a call by its name."""
+    """Finds the handler of a call by its method name."""
 
     def __init__(self, grpc: Any, routes: dict[str, Handler]) -> None:
         self._handlers = {path: grpc.unary_unary_rpc_method_handler(call) for path, call in routes.items()}
@@ -262,13 +262,13 @@ class _Routes:
 
 
 def a_page(entries: Sequence[T], length: Callable[[T], int]) -> tuple[T, ...]:
-    """Return the first, as many as make no document too long; who asks again gets the next ones."""
+    """Return the first entries, as many as fit into a document; asking again returns the next ones."""
     lengths = accumulate(length(entry) + _AROUND for entry in entries)
     return tuple([entry for entry, so_far in zip(entries, lengths, strict=True) if so_far <= _PAGE] or entries[:1])
 
 
 def _host(peer: str) -> str:
-    """Return the address in how gRPC names the other end of a connection; empty if there is none.
+    """Return the address in gRPC's name for the other end of a connection; empty if there is none.
 
     >>> _host("ipv4:10.0.0.7:51234"), _host("ipv6:%5B::ffff:10.0.0.7%5D:51234"), _host("unix:/a")
     ('10.0.0.7', '::ffff:10.0.0.7', '')

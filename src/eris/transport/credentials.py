@@ -1,11 +1,11 @@
-"""What a peer proves itself with: a folder with its key, its certificate, the federation's CA and what the CA revoked.
+"""A peer's credentials: a folder with its key, its certificate, the federation's CA, and what the CA has revoked.
 
     key.pem            0600; never leaves this machine
     certificate.pem    NAME.FEDERATION, signed by the CA
-    ca.pem             the CA's certificate: whom this peer believes; while the CA is replaced, the old one's as well
+    ca.pem             the CA's certificate, which this peer trusts; while the CA is replaced, the old one's too
     revoked.pem        optional: certificates the CA has withdrawn, signed by it
 
-`refresh` takes up new files while the peer runs, so a renewed certificate or a revocation needs no restart.
+`refresh` picks up new files while the peer runs, so a renewed certificate or a revocation needs no restart.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Loaded:
-    """The folder's files at one moment, checked against each other."""
+    """The folder's files at one moment, checked for consistency."""
 
     stamp: tuple[object, ...]
     authorities: tuple[x509.Certificate, ...] = field(repr=False)
@@ -71,20 +71,20 @@ class _Loaded:
     client: ssl.SSLContext = field(repr=False)
 
     def knowing(self, before: _Loaded) -> _Loaded:
-        """Return the same, with the list of before if that one is newer: it may be known from a message alone."""
+        """Return the same with the earlier revocation list, if that is newer: it may have come in a message only."""
         same = not set(before.authorities).isdisjoint(self.authorities)
         newer = same and before.revocations.number > self.revocations.number
         return replace(self, revocations=before.revocations) if newer else self
 
 
 class Credentials:
-    """A peer's own identity, whom it believes, and the TLS contexts made of both."""
+    """A peer's own identity, whom it trusts, and the TLS contexts made from both."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
         self._lock = threading.Lock()
         self._now = _load(self.folder)
-        self.edition = 1  # how often files were taken up; who made something of them knows by it when to make it anew
+        self.edition = 1  # rises when files are picked up, so that users of the old ones know to rebuild
         self._warned = -_DAY
 
     def __repr__(self) -> str:
@@ -123,31 +123,36 @@ class Credentials:
         return f"the certificate of {self.identity} {when}: renew it with `eris certs renew` (no restart needed)"
 
     def context(self, *, server_side: bool) -> ssl.SSLContext:
-        """Return the TLS context of the newest files."""
+        """Return the TLS context made from the newest files."""
         return self._now.server if server_side else self._now.client
 
     def new_context(self, *, server_side: bool, protocols: Sequence[str] = ()) -> ssl.SSLContext:
-        """Return a TLS context of its own that offers these application protocols (ALPN)."""
+        """Return a new TLS context that offers these application protocols (ALPN)."""
         context = _context(self.folder, ssl.PROTOCOL_TLS_SERVER if server_side else ssl.PROTOCOL_TLS_CLIENT)
         context.set_alpn_protocols(list(protocols))
         return context
 
     def identify(self, certificate: bytes) -> PeerIdentity:
-        """Return whose certificate (DER) this is, in the eyes of this federation."""
+        """Return whose certificate (DER) this is in this federation."""
         return _identity(certificate, self.federation)
 
     def vouches_for(self, certificate: bytes, name: str) -> bool:
-        """Return whether a CA we believe issued this certificate (DER) to that peer, and it is good now."""
+        """Return whether a CA we trust issued this certificate (DER) to that peer, and it is valid now."""
         return self.issued(name, certificate) and self.refusal(self.identify(certificate), expected=name) is None
 
     def issued(self, name: str, certificate: bytes) -> bool:
-        """Return whether a CA we believe issued this certificate (DER) to that peer, now or before."""
+        """Return whether a CA we trust issued this certificate (DER) to that peer, whether or not it is still valid."""
         return issued_to(name, certificate, self._now.authorities)
 
     def refusal(
         self, peer: PeerIdentity, *, expected: str | None = None, roster: Mapping[str, str] | None = None
     ) -> Refusal | None:
-        """Return why a peer must be refused now; also for links that stand already, once a round."""
+        """Return why a peer must be refused now, or None; ask again once a round for links that are already open.
+
+        Args:
+            expected: the name that was dialled.
+            roster: name → pinned fingerprint.
+        """
         revoked = self.revocations.serials
         return refusal_of(peer, now=time.time(), expected=expected, roster=roster, revoked=revoked)
 
@@ -156,11 +161,11 @@ class Credentials:
         return sign_message(self._now.key, purpose, message)
 
     def read(self, file: str) -> bytes:
-        """Return the bytes of one of the folder's files (gRPC wants PEM)."""
+        """Return the bytes of one of the folder's files (gRPC takes PEM)."""
         return (self.folder / file).read_bytes()
 
     def refresh(self) -> bool:
-        """Take up files that changed; if the new ones are not whole or not good yet, stay with the old ones."""
+        """Pick up files that changed; while the new ones are incomplete or invalid, keep the old ones."""
         with self._lock:
             self._warn_daily()
             if _stamp(self.folder) == self._now.stamp:
@@ -175,14 +180,14 @@ class Credentials:
             return True
 
     def _warn_daily(self) -> None:
-        """Say once a day that the certificate is about to expire: this is called with every link and call."""
+        """Warn once a day that the certificate is about to expire; this runs with every link and call."""
         now = time.monotonic()
         if now >= self._warned + _DAY and (warning := self.expiry_warning()):
             self._warned = now
             _LOG.warning("%s", warning)
 
     def adopt_revocations(self, data: bytes) -> bool:
-        """Keep a revocation list someone sent, if the CA signed it and it is newer than ours; say whether it was."""
+        """Keep a revocation list sent to us if the CA signed it and it is newer than ours; return whether it was."""
         listing = Revocations.read(data, *self._now.authorities, where="message")
         with self._lock:
             if listing.number <= self.revocations.number:
@@ -190,7 +195,7 @@ class Credentials:
             self._now = replace(self._now, revocations=listing)
         try:
             write_atomically(self.folder / REVOKED, data)
-        except ErisError as error:  # many a folder of credentials is read-only
+        except ErisError as error:  # credential folders are often read-only
             _LOG.warning("the new revocation list holds until this process ends: %s", error)
         self.refresh()
         return True
@@ -206,7 +211,7 @@ def issued_to(name: str, certificate: bytes, authorities: tuple[x509.Certificate
         return False
 
 
-@lru_cache(maxsize=4096)  # the same few certificates are shown with every call
+@lru_cache(maxsize=4096)  # every call shows the same few certificates
 def _identity(certificate: bytes, federation: str) -> PeerIdentity:
     return identity_of(read_certificate(certificate, where="handshake"), federation)
 
@@ -261,7 +266,7 @@ def _revocations(folder: Path, authorities: tuple[x509.Certificate, ...]) -> Rev
 
 
 def read_file(path: Path) -> bytes:
-    """Return a file's bytes, or say which `eris certs` command makes it."""
+    """Return a file's bytes, or raise an error that says which `eris certs` command makes it."""
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
@@ -270,7 +275,7 @@ def read_file(path: Path) -> bytes:
 
 
 def read_private(path: Path) -> bytes:
-    """Return the bytes of a key, if its owner alone can read it."""
+    """Return the bytes of a key, if only its owner can read it."""
     data = read_file(path)
     if os.name == "posix" and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigError("others can read the private key", fix=f"chmod 600 {path}", file=path)
@@ -278,7 +283,7 @@ def read_private(path: Path) -> bytes:
 
 
 def _stamp(folder: Path) -> tuple[object, ...]:
-    place = str(folder)  # looked at with every call: plain strings, because paths take five times as long
+    place = str(folder)  # checked with every call: plain strings, because paths take five times as long
     return tuple(_stamp_of(f"{place}/{file}") for file in (KEY, CERTIFICATE, ROOT, REVOKED))
 
 

@@ -1,4 +1,4 @@
-"""That a member leaves for good, signed by itself: others hold its coordinator to it."""
+"""A member's signed statement that it leaves for good, by which others can hold the coordinator to account."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["is_own_leave", "sign_leave"]
 
 
 def sign_leave(credentials: Credentials) -> SignedLeave:
-    """Say, signed, that this peer leaves its federation's run for good."""
+    """Sign that this peer leaves its federation's run for good."""
     claim = LeaveClaim(credentials.federation, credentials.name, int(time.time()))
     signature = credentials.sign(LEAVE_PURPOSE, encode(claim)).hex()
     return SignedLeave(claim, signature, credentials.identity.certificate)
 
 
 def is_own_leave(leave: SignedLeave, entry: RosterEntry, credentials: Credentials) -> bool:
-    """Return whether a member itself signed that it leaves, after it signed the entry that is on the roster."""
+    """Return whether a member itself signed its leave, and did so after the entry that is on the roster."""
     claim = leave.claim
     if (claim.federation, claim.name) != (credentials.federation, entry.name) or claim.counter < entry.counter:
         return False

@@ -1,4 +1,4 @@
-"""How long everything is that is said in a run, before it begins: real documents, encoded, of as many peers and shards.
+"""Sizes of all documents of a run before it begins, by encoding real ones for as many peers and shards.
 
 >>> sizes = document_sizes(1000, 50)
 >>> sizes.plan < 1_000 < sizes.verdict < 6_000
@@ -45,18 +45,18 @@ _LARGE = 2**32 - 1  # epochs, rounds and draws late in a run
 
 @dataclass(frozen=True, slots=True)
 class DocumentSizes:
-    """Bytes; names and organisations as long as they may be, numbers as large."""
+    """Sizes in bytes, with names and organisations as long, and numbers as large, as they may be."""
 
     members: int
     shards: int
-    roster: int  # told once, then differences
+    roster: int  # sent once, then as differences
     record: int  # of one peer in the address book
     plan: int
-    verdict: int  # all contributed to every shard
-    longest_verdict: int  # no two shards have the same contributors
+    verdict: int  # if all contribute to every shard
+    longest_verdict: int  # if no two shards have the same contributors
     manifest: int
     report: int
-    full_report: int  # asked for only where somebody signed two manifests
+    full_report: int  # requested only if somebody signed two manifests
     overview: int  # for `eris status`
     coordinator_sends: int  # in a round in which all contribute
     coordinator_sends_at_most: int  # in one in which no two shards have the same contributors
@@ -67,7 +67,7 @@ class DocumentSizes:
 
     @property
     def documents(self) -> dict[str, int]:
-        """Those that grow with the federation, by name."""
+        """The documents that grow with the federation, by name."""
         return {
             "roster": self.roster,
             "round plan": self.plan,
@@ -80,12 +80,12 @@ class DocumentSizes:
 def require_document_sizes(
     members: int, shards: int, *, names: Sequence[str] = (), replicas: int = 1, unmaskers: int = 0
 ) -> DocumentSizes:
-    """Refuse a federation in which something would be too long to be said, before it begins."""
+    """Refuse a federation in which some document would be too long to send, before it begins."""
     room = LONGEST_DOCUMENT - 4096  # for what a document travels in
     try:
         sizes = document_sizes(members, shards, names=tuple(names), replicas=replicas, unmaskers=unmaskers)
         too_long = [f"a {name} has {size} bytes" for name, size in sizes.documents.items() if size > room]
-    except InputError as error:  # it cannot even be written
+    except InputError as error:  # too long even to encode
         too_long = [error.what]
     if too_long:
         raise ConfigError(
@@ -99,9 +99,9 @@ def require_document_sizes(
 def document_sizes(
     members: int, shards: int, *, names: tuple[str, ...] = (), replicas: int = 1, unmaskers: int = 0
 ) -> DocumentSizes:
-    """Encode one of every document and return the lengths; without `names` they are as long as they may be.
+    """Encode one of every document and return the lengths; without `names`, names are as long as allowed.
 
-    A plan of masked shards names everybody's mask key.
+    A plan of masked shards carries everybody's mask key.
     """
     longest = "n" * LONGEST_NAME
     names = names or (longest,) * members
@@ -130,7 +130,7 @@ def document_sizes(
     verdict = _verdict(plan, [everybody] * shards)
     others = [tuple(peer for peer in everybody if peer != shard % members) for shard in range(shards)]
     longest_verdict = _verdict(plan, others, late=everybody)
-    if unmaskers:  # all shards lost, and known to as many sets as there are unmaskers
+    if unmaskers:  # all shards lost, each known to as many sets as there are unmaskers
         longest_verdict = max(longest_verdict, _lost(plan, others * unmaskers), key=lambda said: len(said.encoded))
     told = tuple(UnmaskedSum(shard, everybody) for shard in range(-(-shards * unmaskers // members)))
     every_shard = tuple(range(shards))
@@ -182,7 +182,7 @@ def _lost(plan: RoundPlan, sets: list[tuple[int, ...]]) -> Verdict:
 
 
 def _news(plan: RoundPlan, verdict: Verdict) -> int:
-    """Return the bytes of what everybody hears between two rounds: how one ended, and the plan of the next."""
+    """Return the bytes that everybody hears between two rounds: one's verdict and the next one's plan."""
     last = PlanName(_LARGE, _LARGE, _DIGEST)
     seals = [replace(Seal.of(document, last), signature=_SIGNATURE) for document in (verdict, plan)]
     bulletins = [

@@ -1,13 +1,13 @@
-"""The first words on a link, after TLS: both sides say whether the other is welcome.
+"""The greeting on a link, after TLS: each side says whether the other is welcome.
 
     magic "ERIS" | version u8 | kind u8 | length u16 little-endian | body (at most 64 bytes)
 
-    kind 0  claim     body: a name; plain text only, where no certificate tells it
+    kind 0  claim     body: a name; in plain text only, where no certificate tells it
     kind 1  welcome
     kind 2  refused   body: a `Refusal`'s word, and nothing about who or why else
 
 The acceptor speaks first, because only then has it seen the dialler's certificate; in plain text the dialler's claim
-goes before. The version is the wire's: a side that hears another one says so and hangs up.
+comes before that. The version is the wire's: a side that hears another one says so and hangs up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Judge = Callable[[PeerIdentity], Refusal | None]
 
 
 def claim(stream: Stream, name: str, patience: Patience) -> None:
-    """Tell a name without proof (plain text, dialler)."""
+    """Send a name without proof (plain text, dialler)."""
     _say(stream, _CLAIM, name.encode(), patience)
 
 
@@ -46,13 +46,13 @@ def hear_claim(stream: Stream, patience: Patience) -> PeerIdentity:
 
 
 def greet_dialler(stream: Stream, peer: PeerIdentity, judge: Judge, patience: Patience) -> None:
-    """Judge a dialler, then hear its judgement (acceptor)."""
+    """Judge a dialler, then hear its judgement of us (acceptor)."""
     _judge(stream, peer, judge, patience)
     _require_welcome(stream, peer, patience)
 
 
 def greet_acceptor(stream: Stream, peer: PeerIdentity, judge: Judge, patience: Patience) -> None:
-    """Hear an acceptor's judgement, then judge it (dialler)."""
+    """Hear an acceptor's judgement of us, then judge it (dialler)."""
     _require_welcome(stream, peer, patience)
     _judge(stream, peer, judge, patience)
 
@@ -71,7 +71,7 @@ def _require_welcome(stream: Stream, peer: PeerIdentity, patience: Patience) -> 
     if kind == _REFUSED:
         raise LinkRefused(_refusal(body), by_us=False, peer=peer)
     if version != VERSION:
-        with contextlib.suppress(LinkError):  # it should hear why, if it still listens
+        with contextlib.suppress(LinkError):  # so that it hears why, if it still listens
             _say(stream, _REFUSED, Refusal.WRONG_VERSION.value.encode(), patience)
         raise LinkRefused(Refusal.WRONG_VERSION, by_us=True, peer=peer, theirs=version, ours=VERSION)
 
@@ -79,7 +79,7 @@ def _require_welcome(stream: Stream, peer: PeerIdentity, patience: Patience) -> 
 def _refusal(body: bytes) -> Refusal:
     try:
         return Refusal(body.decode("ascii", "replace"))
-    except ValueError:  # a word of a newer version
+    except ValueError:  # a word from a newer version
         return Refusal.BAD_CERTIFICATE
 
 

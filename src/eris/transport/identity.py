@@ -1,7 +1,7 @@
-"""Who is at the other end of a link, and why it may be turned away.
+"""The identity of the peer at the other end of a link, and the reasons for refusing it.
 
-Identity is the certificate: NAME.FEDERATION under the federation's CA, and the fingerprint the roster pins for that
-name. Host and address say nothing.
+Identity is the certificate: NAME.FEDERATION under the federation's CA, plus the fingerprint that the roster pins for
+that name. Host and address say nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["PeerIdentity", "Refusal", "refusal_of"]
 
 
 class Refusal(StrEnum):
-    """Why a link was turned away. One word each, told to the other side; who it was stays in the log."""
+    """Why a link was refused: one word each, told to the other side; who it was stays in the log."""
 
     NOT_TLS = "not-tls"  # plain text, or a TLS version below 1.3
     NO_CERTIFICATE = "no-certificate"
@@ -22,8 +22,8 @@ class Refusal(StrEnum):
     EXPIRED = "expired"
     NOT_YET_VALID = "not-yet-valid"  # one of the two clocks is wrong
     REVOKED = "revoked"
-    WRONG_FEDERATION = "wrong-federation"  # the CA is ours, but no name of the certificate is
-    WRONG_NAME = "wrong-name"  # another peer answered than the one that was dialled
+    WRONG_FEDERATION = "wrong-federation"  # the CA is ours, but none of the certificate's names is
+    WRONG_NAME = "wrong-name"  # a peer other than the dialled one answered
     WRONG_FINGERPRINT = "wrong-fingerprint"  # the name is on the roster with another key
     NOT_ON_ROSTER = "not-on-roster"
     WRONG_VERSION = "wrong-version"  # of the link protocol
@@ -42,7 +42,7 @@ class PeerIdentity:
     not_before: float = float("-inf")  # seconds since 1970
     not_after: float = float("inf")
     certificate: bytes = field(default=b"", repr=False)  # DER; whoever must verify a signature needs it
-    address: str = field(default="", compare=False)  # where it calls from, if it does; proves nothing
+    address: str = field(default="", compare=False)  # where it calls from, if known; proves nothing
 
     def __str__(self) -> str:
         return f"{self.name or '?'}.{self.federation or '?'} ({self.fingerprint[:12] or 'no key'})"
@@ -54,8 +54,13 @@ def refusal_of(
 ) -> Refusal | None:  # fmt: skip
     """Return why a peer whose chain is good must still be refused; None if it is welcome.
 
-    `expected` is the name that was dialled, `roster` maps names to fingerprints. Call it again on a link that is kept
-    over rounds: a certificate may expire or be revoked meanwhile.
+    Call it again on a link that is kept over rounds: a certificate may expire or be revoked meanwhile.
+
+    Args:
+        now: seconds since 1970.
+        expected: the name that was dialled.
+        roster: name → fingerprint.
+        revoked: serials of withdrawn certificates.
 
     >>> refusal_of(PeerIdentity("alice", fingerprint="ab"), now=0.0, roster={"alice": "cd"})
     <Refusal.WRONG_FINGERPRINT: 'wrong-fingerprint'>

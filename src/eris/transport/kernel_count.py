@@ -1,4 +1,4 @@
-"""What the kernel says it carried over a connection: a count that no code of ours could get wrong."""
+"""Bytes carried over a connection by the kernel's own count, which no code of ours can get wrong."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import sys
 
 __all__ = ["KernelCount", "kernel_count"]
 
-KernelCount = tuple[int, int]  # bytes sent (each once, however often it took) and received
+KernelCount = tuple[int, int]  # bytes sent (retransmissions not counted) and received
 
-# Linux's struct tcp_info, of which these lie in fixed places: bytes received, bytes sent, bytes sent again.
+# Linux's struct tcp_info has these at fixed offsets: bytes received, bytes sent, bytes retransmitted.
 _RECEIVED, _SENT, _LENGTH = 128, 200, 216
 
 
 def kernel_count(connection: socket.socket) -> KernelCount | None:
-    """Return the bytes a TCP connection sent and received, without headers of TCP; None where nobody counts them."""
+    """Return the bytes a TCP connection sent and received, TCP headers excluded; None where the kernel has no count."""
     if sys.platform != "linux":
         return None
     try:

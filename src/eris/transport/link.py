@@ -1,15 +1,15 @@
 """A link: one connection between a member, which dials, and an aggregator, which accepts; kept over rounds.
 
-A frame is a header of a fixed size and a payload whose length the header tells. What a header says is for `wire/` to
-know: here it is bytes. A link is half duplex and belongs to one thread at each end. Every wait ends, with bytes or
-with one of these:
+A frame is a header of fixed size and a payload whose length the header gives. `wire/` knows what headers mean; here
+they are bytes. A link is half duplex and belongs to one thread at each end. Every wait ends, either with bytes or with
+one of these:
 
     LinkError
     ├── LinkClosed     the other side is gone (`clean`: between two frames, with a goodbye), or this side closed
     ├── LinkTimeout    too slow; `kind` says by which measure (connect, handshake, idle, deadline)
     └── LinkRefused    one side turned the other away; `reason` says why, `by_us` which side it was
 
-After an error a link is of no more use, with one exception: a `LinkTimeout` of `receive_header` before the first byte
+After an error a link is unusable, with one exception: a `LinkTimeout` of `receive_header` before the first byte
 (`between_frames`).
 """
 
@@ -75,7 +75,7 @@ class LinkClosed(LinkError):
 
 
 class LinkTimeout(LinkError):
-    """A wait was too long; `kind` says by which measure, `between_frames` that nothing was lost: try again."""
+    """A wait took too long; `kind` says by which measure, `between_frames` that nothing was lost: try again."""
 
     def __init__(self, kind: TimeoutKind, what: str, **where: object) -> None:
         self.kind, self.between_frames = kind, False
@@ -97,8 +97,8 @@ class LinkLimits:
 
     header_size: int
     max_payload: int  # a longer payload is refused before memory is spent on it
-    connect: float = 10.0  # seconds until TCP stands
-    handshake: float = 10.0  # seconds from there until both sides have welcomed each other
+    connect: float = 10.0  # seconds until TCP is connected
+    handshake: float = 10.0  # seconds from then until each side has welcomed the other
     idle: float = 30.0  # seconds in which at least 64 KiB (or what is left of a frame) must move
 
     def __post_init__(self) -> None:
@@ -118,7 +118,7 @@ class LinkTraffic:
     frames_received: int = 0
     sent: int = 0  # headers and payloads
     received: int = 0
-    wire_sent: int = 0  # what the socket carried: with handshake and encryption
+    wire_sent: int = 0  # what the socket carried, handshake and encryption included
     wire_received: int = 0
 
 
@@ -137,7 +137,7 @@ class Link(Protocol):
 
     @property
     def limits(self) -> LinkLimits:
-        """Sizes and times this end holds to."""
+        """The sizes and times that this end enforces."""
         ...
 
     @property
@@ -151,26 +151,26 @@ class Link(Protocol):
         ...
 
     def send(self, header: bytes, *buffers: Bytes, deadline: float | None = None, more: bool = False) -> None:
-        """Send one frame, the buffers one after another; waits while the other side does not read.
+        """Send one frame, its buffers one after another; waits while the other side does not read.
 
-        If `more` follows at once, its end may be kept back until then.
+        With `more`, another frame follows at once, and the end of this one may be held back until then.
         """
         ...
 
     def receive_header(self, *, deadline: float | None = None) -> bytes:
-        """Return the header of the next frame; the first byte may take until the deadline (without: the idle time)."""
+        """Return the next frame's header; its first byte may take until the deadline (by default, the idle time)."""
         ...
 
     def receive_into(self, view: memoryview, *, deadline: float | None = None) -> None:
-        """Fill `view` with the next bytes of the payload; a payload may be taken in several parts."""
+        """Fill `view` with the next bytes of the payload, which may be read in several parts."""
         ...
 
     def discard(self, length: int, *, deadline: float | None = None) -> None:
-        """Read the next `length` bytes of a payload that is not wanted, so that the link can go on."""
+        """Skip the next `length` bytes of an unwanted payload, so that the link can go on."""
         ...
 
     def close(self) -> None:
-        """Say goodbye and end; from another thread it also ends the wait of the one that uses the link."""
+        """Say goodbye and end; if another thread is using the link, its wait ends too."""
         ...
 
     def __enter__(self) -> Self: ...

@@ -1,4 +1,4 @@
-"""What has gone over the links with one peer, one link after another: frames, bytes, and the kernel's own count."""
+"""Totals over all links with one peer: frames, bytes, and the kernel's own count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["LinkAccount"]
 
 @dataclass(frozen=True, slots=True)
 class LinkAccount:
-    """Counts of one peer's links; `plus` adds a link's to them.
+    """The totals for one peer; `plus` adds those of another link.
 
     >>> LinkAccount("birch").links
     0
@@ -24,13 +24,13 @@ class LinkAccount:
     frames_received: int = 0
     sent: int = 0  # headers and payloads
     received: int = 0
-    wire_sent: int = 0  # with handshakes and encryption
+    wire_sent: int = 0  # handshakes and encryption included
     wire_received: int = 0
-    kernel_sent: int = 0  # the same, as the kernel counted it; 0 where it does not tell
+    kernel_sent: int = 0  # the same by the kernel's count; 0 where it has none
     kernel_received: int = 0
 
     def plus(self, link: StreamLink | None) -> LinkAccount:
-        """Return the counts with those of a link, open or closed."""
+        """Return the totals with those of a link, open or closed, added."""
         if link is None:
             return self
         traffic, (kernel_sent, kernel_received) = link.traffic, link.kernel or (0, 0)

@@ -1,7 +1,7 @@
-"""Where members arrive: a socket that listens or a relay that brings them, and so many handshakes under way.
+"""Accepts members' links, from a listening socket or from a relay, with a bounded number of handshakes under way.
 
-Connections that do not get on with their handshake can neither pile up nor keep others out: when all places are taken,
-the oldest one that has had its fair time is dropped for the next. Links wait in `accept` until the user's thread takes
+Connections that stall in their handshake can neither pile up nor keep others out: when all places are taken, the oldest
+one that has had its fair time is dropped for the next. Finished links wait for `accept` until the user's thread takes
 them.
 """
 
@@ -42,8 +42,13 @@ class LinkListener:
     ) -> None:  # fmt: skip
         """Listen on `address` ("" is every address, IPv6 and IPv4; port 0 is any free one).
 
-        With None no port is opened: whoever comes is brought by a relay and handed to `take`. Until `begun` is set
-        nobody would be welcome: who dials waits in the kernel's queue, and neither side spends a handshake on it.
+        Args:
+            address: None opens no port: a relay brings every stream, and `take` receives it.
+            roster: returns the current name → fingerprint, or None if anybody of the federation is welcome.
+            half_open: handshakes that may be under way at once.
+            waiting: finished links that may wait for `accept`.
+            begun: until it is set nobody would be welcome: diallers wait in the kernel's queue, and neither side spends
+                a handshake on them.
         """
         if isinstance(security, Plaintext) and address is not None and not is_loopback(address[0]):
             raise ConfigError(
@@ -61,14 +66,14 @@ class LinkListener:
 
     @property
     def address(self) -> Address:
-        """Where it listens, with the port it was given."""
+        """Where it listens, with the actual port."""
         if self._socket is None:
             raise ConfigError("this listener has no port of its own", fix="reach it by its relay")
         host, port = self._socket.getsockname()[:2]
         return host, port
 
     def accept(self, seconds: float) -> StreamLink:
-        """Return the next link of a peer that is welcome; `LinkTimeout` if none comes in time."""
+        """Return the next link of a welcome peer; `LinkTimeout` if none comes in time."""
         try:
             link = self._links.get(timeout=max(seconds, 0.0))
         except queue.Empty:
@@ -79,14 +84,14 @@ class LinkListener:
         return link
 
     def take(self, wire: SocketStream) -> None:
-        """Welcome somebody whose stream came another way than through this socket (by a relay)."""
+        """Welcome a peer whose stream did not come through this socket but by a relay."""
         if self._closed.is_set():
             wire.shut()
             return
         self._begin(wire)
 
     def close(self) -> None:
-        """End the listening socket, handshakes under way and links nobody has taken."""
+        """Close the listening socket, handshakes under way, and links that nobody has taken."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -116,7 +121,7 @@ class LinkListener:
             except TimeoutError:
                 continue
             except OSError as error:
-                if not self._closed.wait(0.1):  # out of file descriptors, for one: others may close some
+                if not self._closed.wait(0.1):  # e.g. out of file descriptors: others may close some
                     _LOG.warning("cannot accept a connection: %s", error)
                 continue
             try:
@@ -160,7 +165,7 @@ class LinkListener:
 
 
 class _HalfOpen:
-    """The handshakes under way, oldest first, no more than `places`."""
+    """The handshakes under way, oldest first, at most `places` of them."""
 
     def __init__(self, places: int, fair: float) -> None:
         self._places, self._fair = places, fair
@@ -168,7 +173,7 @@ class _HalfOpen:
         self._changed = threading.Condition()
 
     def enter(self, wire: SocketStream, thread: threading.Thread) -> None:
-        """Take a place; wait for one no longer than the oldest handshake's fair time."""
+        """Take a place, waiting for one no longer than the oldest handshake's fair time."""
         with self._changed:
             while len(self._under_way) >= self._places:
                 oldest, (since, _) = next(iter(self._under_way.items()))
@@ -192,7 +197,7 @@ class _HalfOpen:
             under_way = list(self._under_way.items())
         for wire, (_, thread) in under_way:
             wire.wake()
-            if thread.ident is not None:  # else it is about to start, and ends at once
+            if thread.ident is not None:  # otherwise it is about to start, and ends at once
                 thread.join()
 
 

@@ -1,8 +1,8 @@
-"""One thread that waits for many links at once, and threads for what cannot be done without waiting.
+"""One thread that waits on many links at once, plus threads for work that may block.
 
-A link that rests costs a descriptor and no thread. What is short and has arrived whole is done by the loop itself; a
-long message, a handshake, or whatever may wait for somebody, is handed to a thread of its own, which is kept for the
-next one. A link belongs to the loop, or to the thread that it was handed to.
+An idle link costs a descriptor and no thread. Messages that are short and have arrived whole are handled by the loop
+itself; a long message, a handshake, or anything else that may block is handed to a thread, which is kept for the next
+such task. A link belongs to the loop, or to the thread it was handed to.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["SHORT", "LinkLoop"]
 SHORT = 1 << 16  # bytes of a message that the loop moves itself
 
 _LOG = logging.getLogger(__name__)
-_KEPT = 10.0  # seconds that a thread waits for more to do
+_KEPT = 10.0  # seconds that a thread waits for more work
 Work = Callable[[], None]
 
 
 class LinkLoop:
-    """Runs work in its own thread (`post`, `at`, `watch`) or in others (`hand_over`); begins when it is first used."""
+    """Runs work in its own thread (`post`, `at`, `watch`) or in others (`hand_over`); it starts when first used."""
 
     def __init__(self, name: str = "eris-links") -> None:
         self._name, self._threads = name, _Threads(name)
@@ -49,21 +49,21 @@ class LinkLoop:
     # ── from any thread ──────────────────────────────────────────────────────────────────────────────────────────
 
     def post(self, work: Work) -> None:
-        """Let the loop's thread do this next."""
+        """Have the loop's thread do this next."""
         self._posted.append(work)
         if self._thread is None:
             self._start()
         if self._asleep:
             self._asleep = False
-            with contextlib.suppress(OSError):  # full, so that it rings already; or closed
+            with contextlib.suppress(OSError):  # full, so it will wake anyway; or closed
                 self._button.send(b"\0")
 
     def hand_over(self, work: Work) -> None:
-        """Let a thread do this, now; RuntimeError if the machine has none left."""
+        """Have another thread do this now; RuntimeError if the machine has none left."""
         self._threads.run(work)
 
     def close(self) -> None:
-        """Do what was posted, and end."""
+        """Do what has been posted, then end."""
         self._closed = True
         thread = self._thread
         if thread is not None:
@@ -80,11 +80,11 @@ class LinkLoop:
         heapq.heappush(self._later, (moment, next(self._numbers), work))
 
     def watch(self, link: StreamLink, ready: Work) -> None:
-        """Call `ready` whenever something has come on a link, until it is forgotten."""
+        """Call `ready` whenever bytes have arrived on a link, until it is forgotten."""
         number = link.fileno()
         if self._watched.get(link) == number:
             return
-        if number in self._selector.get_map():  # a number that is used again: its link was closed by somebody else
+        if number in self._selector.get_map():  # the descriptor was reused: somebody else closed its link
             self._selector.unregister(number)
         self._selector.register(number, selectors.EVENT_READ, (link, ready))
         self._watched[link] = number
@@ -94,7 +94,7 @@ class LinkLoop:
         return link in self._watched
 
     def forget(self, link: StreamLink) -> None:
-        """Watch a link no longer."""
+        """Stop watching a link."""
         number = self._watched.pop(link, None)
         key = self._selector.get_map().get(number) if number is not None else None
         if key is not None and key.data[0] is link:
@@ -124,7 +124,7 @@ class LinkLoop:
             for key, _ in events:
                 if key.data is None:
                     self._hush()
-                elif key.data[0] in self._watched:  # else it was forgotten a moment ago
+                elif key.data[0] in self._watched:  # otherwise it was forgotten a moment ago
                     _do(key.data[1])
         while self._posted:
             _do(self._posted.popleft())
@@ -147,7 +147,7 @@ class LinkLoop:
 
 
 class _Threads:
-    """Threads that are made when there is none to spare, and kept for a while."""
+    """Threads that are created when none is free, and kept for a while."""
 
     def __init__(self, name: str) -> None:
         self._name, self._lock, self._spare, self._closed = name, threading.Lock(), 0, False
@@ -163,7 +163,7 @@ class _Threads:
             threading.Thread(target=self._serve, args=(work,), name=f"{self._name} (moving)", daemon=True).start()
 
     def close(self) -> None:
-        """Let spare threads end."""
+        """Let idle threads end."""
         with self._lock:
             self._closed, spare, self._spare = True, self._spare, 0
         for _ in range(spare):
@@ -172,7 +172,7 @@ class _Threads:
     def _serve(self, work: Work | None) -> None:
         while work is not None:
             _do(work)
-            work = None  # what it holds is not ours to keep while we wait
+            work = None  # do not keep its objects alive while waiting
             with self._lock:
                 if self._closed:
                     return
@@ -187,7 +187,7 @@ class _Threads:
                 if self._spare > 0:
                     self._spare -= 1
                     return None
-            return self._work.get()  # somebody has just counted on us
+            return self._work.get()  # somebody has just counted on this thread
 
 
 def _do(work: Work) -> None:

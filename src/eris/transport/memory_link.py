@@ -20,12 +20,12 @@ from eris.transport.stream_link import StreamLink
 
 __all__ = ["memory_pair"]
 
-CAPACITY = 1 << 20  # about what a pair of socket buffers holds: a slow reader must slow the writer down here as well
+CAPACITY = 1 << 20  # about what a pair of socket buffers holds: a slow reader must slow the writer down here too
 _PIECE = 1 << 18
 
 
 class _Pipe:
-    """Bytes one way, at most `capacity` of them under way."""
+    """Bytes in one direction, at most `capacity` of them under way."""
 
     def __init__(self, capacity: int) -> None:
         self._pieces: deque[memoryview] = deque()
@@ -64,7 +64,7 @@ class _Pipe:
 
     @property
     def holds(self) -> bool:
-        """Whether a read would not wait."""
+        """Whether a read would return at once."""
         with self._changed:
             return bool(self._pieces) or self._ended or self._cut
 
@@ -98,7 +98,7 @@ class _MemoryStream:
         return count
 
     def fileno(self) -> int:
-        return -1  # there is nothing to wait on: links in memory are used by a thread at each end
+        return -1  # nothing to wait on: a memory link has a thread at each end
 
     def write_now(self, data: memoryview) -> bool:
         self.write(data, Patience())

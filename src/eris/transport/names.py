@@ -1,4 +1,4 @@
-"""What a peer, a federation and a host may be called: names that are safe in a certificate, a path and a log line."""
+"""Rules for the names of peers, federations and hosts, which must be safe in a certificate, a path and a log line."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _HOST = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!
 
 
 def check_name(name: str, *, what: str = "peer") -> str:
-    """Return a name that can stand in a certificate; refuse any other.
+    """Return a name that a certificate can carry; refuse any other.
 
-    Only lower case, because DNS names are compared without case and two peers must not differ by it alone.
+    Lower case only: DNS names are compared without case, and two peers must not differ by case alone.
 
     >>> check_name("hospital-a")
     'hospital-a'
@@ -39,7 +39,7 @@ def full_name(name: str, federation: str) -> str:
 
 
 def split_name(full: str, federation: str) -> str | None:
-    """Return NAME of a full name of this federation, None if it is of another one or no name at all.
+    """Return the NAME part of a full name of this federation; None if it is of another one, or not a name.
 
     >>> split_name("hospital-a.cardio", "cardio"), split_name("hospital-a.other", "cardio")
     ('hospital-a', None)
@@ -49,7 +49,7 @@ def split_name(full: str, federation: str) -> str | None:
 
 
 def check_host(host: str, federation: str) -> str:
-    """Return a host name or address that a certificate may list besides its identity."""
+    """Return a host name or address that a certificate may list besides its identity; refuse any other."""
     if _is_address(host):
         return host
     # A host inside the federation's own name space would be a second identity.

@@ -1,4 +1,4 @@
-"""How long one step of a link may take: at most until a deadline, and never idle for long."""
+"""How long one step of a link may take: until a deadline at most, and never idle for long."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from eris.transport.link import LinkTimeout, TimeoutKind
 
 __all__ = ["IDLE_FLOOR", "Patience"]
 
-IDLE_FLOOR = 64 * 1024  # a side that moves less than this in the idle time is idle, however busily it trickles
-_LONGEST_WAIT = 60.0  # what a socket is told at once; the clock decides
+IDLE_FLOOR = 64 * 1024  # moving less than this in the idle time counts as idle, however steadily it trickles
+_LONGEST_WAIT = 60.0  # longest single wait on a socket; the clock decides
 
 
 class Patience:
-    """Counts what moves against the clock; one for each step (a header, a payload, a frame sent)."""
+    """Measures progress against the clock; one for each step (a header, a payload, a frame sent)."""
 
     def __init__(
         self, idle: float = math.inf, deadline: float | None = None, *, kind: TimeoutKind = "deadline", peer: str = ""

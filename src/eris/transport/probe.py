@@ -1,4 +1,4 @@
-"""Which step towards a gRPC server fails: address, port, TLS, CA, dates, name. What gRPC itself does not say."""
+"""Finds which step towards a gRPC server fails (address, port, TLS, CA, dates, name), which gRPC does not say."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ __all__ = ["probe"]
 def probe(
     address: Address, credentials: Credentials, *, expected: str, seconds: float = 5.0, proxy: Proxy | None = None
 ) -> PeerIdentity:
-    """Return who answers at a gRPC address; raise the `LinkError` that says why nobody suitable does."""
+    """Return who answers at a gRPC address, or raise the `LinkError` that says why nobody suitable does.
+
+    Args:
+        expected: the name that the server's certificate must carry.
+        seconds: for the connection, and again for the handshake.
+        proxy: the HTTP proxy to go through, if any.
+    """
     wire = connect_by(address, seconds, proxy)
     try:
         patience = Patience(deadline=time.monotonic() + seconds, kind="handshake", peer=expected)
@@ -27,7 +33,7 @@ def probe(
         peer = credentials.identify(stream.handshake(patience))
         if refusal := credentials.refusal(peer, expected=expected):
             raise LinkRefused(refusal, by_us=True, peer=peer)
-        if refusal := credentials.refusal(credentials.identity):  # gRPC hangs up without saying that it is this
+        if refusal := credentials.refusal(credentials.identity):  # gRPC hangs up without naming this cause
             raise LinkRefused(refusal, by_us=False, peer=peer)
         with contextlib.suppress(
             LinkTimeout

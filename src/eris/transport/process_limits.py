@@ -1,4 +1,4 @@
-"""What a process of a run needs of descriptors and memory, and whether it may have it: known before it begins."""
+"""The descriptors and memory that a process of a run needs, checked against its limits before the run begins."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ __all__ = [
 ]
 
 _OWN = 64  # standard streams, journal, checkpoints, logs, mapped files, what libraries keep open
-# Bytes, resident, and on the safe side of what was measured: the interpreter with what it imports (90 MB), a member's
-# connection to the coordinator (82 to 99 kB with 100 to 300 of them), a peer's end of a link (47 kB).
+# Resident bytes, rounded up from what was measured: the interpreter with what it imports (90 MB), a member's connection
+# to the coordinator (82 to 99 kB with 100 to 300 of them), a peer's end of a link (47 kB).
 _PROCESS = 100_000_000
 _CONNECTION = 150_000
 _LINK = 50_000
 
 
 def coordinator_descriptors(members: int) -> int:
-    """Return what a coordinator needs: a connection for every member."""
+    """Return how many descriptors a coordinator needs: one connection per member."""
     return members + _OWN
 
 
 def peer_descriptors(members: int, aggregators: int, *, aggregates: bool = True) -> int:
-    """Return what a peer needs: a link to every aggregator and, if it is one itself, one from every member."""
+    """Return how many descriptors a peer needs: a link to every aggregator, and one from every member if it is one."""
     return aggregators + _OWN + (members if aggregates else 0)
 
 
 def coordinator_memory(members: int, bulletins: int = 0) -> int:
-    """Return the bytes a coordinator takes: a connection for every member, and the bulletins it keeps."""
+    """Return the bytes a coordinator needs: a connection per member, and the bulletins it keeps."""
     return _PROCESS + members * _CONNECTION + bulletins
 
 
 def link_memory(members: int, aggregators: int, *, aggregates: bool = True) -> int:
-    """Return the bytes of a peer's process and its links; its vectors come on top."""
+    """Return the bytes of a peer's process and its links, not counting its vectors."""
     return _PROCESS + (aggregators + (members if aggregates else 0)) * _LINK
 
 
 def require_process_memory(needed: int, what: str) -> None:
-    """Refuse to begin what would run out of memory in its middle."""
+    """Refuse to start if memory would run out midway."""
     allowed = _memory_limit()
     if needed > allowed:
         raise ConfigError(
@@ -57,7 +57,7 @@ def require_process_memory(needed: int, what: str) -> None:
 
 
 def _memory_limit() -> int:
-    """Return the least of what the machine has, its control group allows, and `ulimit -v` allows."""
+    """Return the smallest of what the machine has, its control group allows, and `ulimit -v` allows."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")] if hasattr(os, "sysconf") else []
     with contextlib.suppress(OSError, ValueError):  # "max", or no such group
         limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
@@ -70,7 +70,7 @@ def _memory_limit() -> int:
 
 
 def require_descriptors(needed: int, what: str) -> None:
-    """Refuse to begin what would run out of descriptors in its middle."""
+    """Refuse to start if descriptors would run out midway."""
     try:
         import resource
     except ImportError:  # pragma: no cover - Windows has no such limit

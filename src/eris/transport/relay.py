@@ -1,9 +1,9 @@
 """A relay: a small process on a machine that everybody can reach, for peers that nobody can dial.
 
-Most sites open no port. Their peers dial out to the relay and wait there; whoever wants to speak with one dials the
+Most sites open no port. Their peers dial out to the relay and wait there; a peer that wants to talk to one dials the
 relay too, and the relay joins the two streams. TLS runs end to end between the peers *inside* the joined stream, so the
-relay carries ciphertext: it sees who speaks with whom, when and how much, and can refuse to carry. It cannot read,
-change or invent anything.
+relay carries ciphertext: it sees who talks to whom, when and how much, and can refuse to carry. It cannot read, change
+or invent anything.
 
     relay → caller   "ERLY" | version u8 | nonce, 32 bytes
     caller → relay   length u16 | verb u8 | name | argument | certificate | signature      (each after its length, u16)
@@ -14,8 +14,8 @@ change or invent anything.
     verb 2  dial     argument a peer's name: be joined with it
     verb 3  meet     argument a ticket: the other half of a dial
 
-The signature is made with the certificate's key over nonce, verb and argument: it serves once. Only peers that the
-relay's owner listed are carried. (A false relay gains nothing but the power to refuse, which every relay has.)
+The signature is made with the certificate's key over nonce, verb and argument, so it works only once. Only peers listed
+by the relay's owner are carried. (A false relay gains nothing but the power to refuse, which every relay has.)
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = [
 MAGIC, VERSION = b"ERLY", 1
 NONCE_BYTES, TICKET_BYTES = 32, 16
 HELLO = struct.Struct(f"<4sB{NONCE_BYTES}s")
-PURPOSE = "relay"  # what the signature is for stands in what is signed
+PURPOSE = "relay"  # named inside the signed bytes
 PING, CALL = b"\0", b"\1"
 _LENGTH = struct.Struct("<H")
 _LONGEST_REQUEST = 8192
@@ -74,20 +74,20 @@ class Verb(IntEnum):
 
 
 class Answer(IntEnum):
-    """What the relay says to a request."""
+    """The relay's answer to a request."""
 
     WELCOME = 0
     MALFORMED = 1
     WRONG_VERSION = 2
     NOT_LISTED = 3  # no certificate of this federation, or not on the relay's list
-    NOT_HERE = 4  # the peer asked for does not wait at this relay
-    TOO_LATE = 5  # the peer asked for was called and did not come
+    NOT_HERE = 4  # the requested peer does not wait at this relay
+    TOO_LATE = 5  # the requested peer was called and did not come
     BUSY = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a caller says after the relay's hello."""
+    """A caller's reply to the relay's hello."""
 
     verb: Verb
     name: str
@@ -96,7 +96,7 @@ class Request:
     signature: bytes = field(default=b"", repr=False)
 
     def signed_bytes(self, nonce: bytes) -> bytes:
-        """Return what the signature is over."""
+        """Return the bytes that are signed."""
         return nonce + bytes([self.verb]) + self.argument
 
     def encode(self) -> bytes:
@@ -107,7 +107,7 @@ class Request:
 
     @classmethod
     def decode(cls, body: bytes) -> Request:
-        """Read a request; ValueError if it is none."""
+        """Decode a request; ValueError if it is malformed."""
         verb, rest, parts = Verb(body[0]), body[1:], []
         for _ in range(4):
             if len(rest) < _LENGTH.size:
@@ -128,17 +128,17 @@ class RelayLimits:
 
     request: float = 10.0  # seconds for the first words of a caller
     meet: float = 10.0  # seconds for a called peer to come
-    ping: float = 15.0  # seconds between two questions whether a waiter is still there
-    callers: int = 512  # whose first words are awaited, or whose counterpart is
+    ping: float = 15.0  # seconds between checks that a waiter is still there
+    callers: int = 512  # callers whose request or whose counterpart is awaited
     streams_of_a_peer: int = 4096  # joined at a time
 
 
 @dataclass(frozen=True, slots=True)
 class RelayNews:
-    """Something that its owner may want to hear of."""
+    """An event that the relay's owner may want to hear of."""
 
     event: str  # waits, gone, joined, parted, refused
-    peer: str  # who dialled the relay, as far as it proved it
+    peer: str  # who dialled the relay, as far as proven
     other: str = ""
     carried: int | None = None  # bytes, both ways
     why: str = ""
@@ -164,13 +164,19 @@ class _Caller:
         await asyncio.get_running_loop().sock_sendall(self.connection, data)
 
     def hang_up(self) -> None:
-        """Let the task that serves this caller notice that it is over; only that task closes the socket."""
+        """Make the task that serves this caller notice the end; only that task closes the socket."""
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
 
 
 class RelayServer:
-    """Joins streams of listed peers; a context manager that ends its thread and sockets."""
+    """Joins streams of listed peers; a context manager that ends its thread and sockets.
+
+    Args:
+        listen: host and port.
+        listed: names of the peers that may use this relay.
+        tell: called with every event.
+    """
 
     def __init__(
         self,
@@ -203,7 +209,7 @@ class RelayServer:
 
     @property
     def waiting(self) -> list[str]:
-        """Names of the peers that can be reached here."""
+        """Names of the peers that wait here."""
         return sorted(self._waiting)
 
     @property
@@ -255,7 +261,7 @@ class RelayServer:
         while True:
             try:
                 connection, _ = await loop.sock_accept(self._socket)
-            except OSError as error:  # out of file descriptors, for one: others may close some
+            except OSError as error:  # e.g. out of file descriptors: others may close some
                 _LOG.warning("cannot accept a connection: %s", error)
                 await asyncio.sleep(0.1)
                 continue
@@ -265,7 +271,7 @@ class RelayServer:
             begin(self._attend(_Caller(connection)))
 
     async def _attend(self, caller: _Caller) -> None:
-        """Serve one connection from its first word to its end."""
+        """Serve one connection from its request to its end."""
         try:
             request = await self._admitted(caller)
             if request is not None:
@@ -278,7 +284,7 @@ class RelayServer:
             caller.connection.close()
 
     async def _admitted(self, caller: _Caller) -> Request | None:
-        """Hear a caller's request; None if it was told why it is not served."""
+        """Read a caller's request; None if it was refused and told why."""
         if self._half_open >= self._limits.callers:
             return None
         self._half_open += 1
@@ -305,7 +311,7 @@ class RelayServer:
             self._half_open -= 1
 
     def _vouched(self, request: Request, nonce: bytes) -> bool:
-        from eris.transport.signatures import verify_message  # whoever only dials needs no cryptography
+        from eris.transport.signatures import verify_message  # peers that only dial need no cryptography here
 
         if request.name not in self._listed or not self._credentials.vouches_for(request.certificate, request.name):
             return False
@@ -387,7 +393,7 @@ class RelayServer:
             waiter.over.set()
 
     async def _carry(self, source: _Caller, target: _Caller, carried: Counter[str]) -> None:
-        """Move bytes one way until the source ends; then the target hears that nothing more comes."""
+        """Move bytes one way until the source ends; then tell the target that nothing more comes."""
         loop, room = asyncio.get_running_loop(), memoryview(bytearray(_AT_ONCE))
         while count := await loop.sock_recv_into(source.connection, room):
             await loop.sock_sendall(target.connection, room[:count])

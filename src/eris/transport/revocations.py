@@ -1,4 +1,4 @@
-"""Which certificates a federation's CA has withdrawn: a signed, numbered list of serials (an X.509 CRL)."""
+"""The certificates that a federation's CA has withdrawn: a signed, numbered list of serials (an X.509 CRL)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _END = b"-----END X509 CRL-----"
 
 @dataclass(frozen=True, slots=True)
 class Revocations:
-    """The serials a CA has withdrawn, and the number of the list: a higher number is newer."""
+    """The serials a CA has withdrawn, and the number of the list; a higher number is newer."""
 
     number: int = 0
     serials: frozenset[int] = frozenset()
 
     @classmethod
     def read(cls, data: bytes, *authorities: x509.Certificate, where: object) -> Revocations:
-        """Return what a revocation list says, if the federation's CA signed it.
+        """Read a revocation list, if one of these CAs signed it.
 
-        While a CA is replaced, the file holds the same list twice, signed by the old one and by the new one: whoever
-        believes either of them can read it.
+        While a CA is being replaced, the file holds the same list twice, signed by the old one and by the new one, so
+        that peers that trust either can read it.
         """
         fix = "copy revoked.pem from the CA"
         try:
@@ -60,9 +60,7 @@ def revocation_list(
     """Return the signed list of these serials."""
     now = datetime.now(UTC)
     builder = x509.CertificateRevocationListBuilder().issuer_name(authority.subject).last_update(now - CLOCK_SLACK)
-    builder = builder.next_update(
-        max(authority.not_valid_after_utc, now + CLOCK_SLACK)
-    )  # it holds until it is replaced
+    builder = builder.next_update(max(authority.not_valid_after_utc, now + CLOCK_SLACK))  # valid until it is replaced
     builder = builder.add_extension(x509.CRLNumber(revocations.number), critical=False)
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     builder = builder.add_extension(issuer, critical=False)

@@ -1,8 +1,8 @@
-"""The way to a peer: straight, through an HTTP proxy, or by a relay at which it waits.
+"""Ways to reach a peer: directly, through an HTTP proxy, or by a relay at which it waits.
 
-Whatever the way, what comes out is a `SocketStream` whose other end is the peer; TLS and everything above it run end to
-end. `RelayDoor` is the same for the side that is dialled: it waits at the relay and hands over the streams of those who
-ask for it, as a listening socket would.
+Whichever way is taken, the result is a `SocketStream` whose other end is the peer; TLS and everything above it run end
+to end. `RelayDoor` is the counterpart on the dialled side: it waits at the relay and hands over callers' streams, as a
+listening socket would.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ __all__ = ["Proxy", "RelayDoor", "address_text", "at_relay", "by_relay", "connec
 
 _LOG = logging.getLogger(__name__)
 _LONGEST_ANSWER = 8192  # bytes of a proxy's headers
-_SILENCE = 45.0  # seconds without a question from the relay after which it is gone
-_AGAIN = (0.5, 1.0, 2.0, 5.0)  # seconds before a lost relay is dialled again; the last one from then on
+_SILENCE = 45.0  # seconds without a ping after which the relay counts as gone
+_AGAIN = (0.5, 1.0, 2.0, 5.0)  # seconds before a lost relay is dialled again; the last one repeats
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """An HTTP proxy that lets connections out (CONNECT), as `http://[user:password@]host:port`."""
+    """An HTTP proxy for outgoing connections (CONNECT), as `http://[user:password@]host:port`."""
 
     host: str
     port: int
     credentials: str = ""  # user:password
-    spared: str = ""  # hosts that are dialled straight, as `no_proxy` spells them
+    spared: str = ""  # hosts that are dialled directly, as `no_proxy` spells them
 
     @classmethod
     def parse(cls, url: str) -> Proxy:
-        """Read a proxy's address."""
+        """Parse a proxy's URL."""
         parts = urlsplit(url if "://" in url else f"http://{url}")
         with contextlib.suppress(ValueError):
             if parts.scheme == "http" and parts.hostname and parts.port:
@@ -58,25 +58,25 @@ class Proxy:
 
     @classmethod
     def chosen(cls, url: str | None) -> Proxy | None:
-        """Return the proxy of an option, else the one of `https_proxy`; "none" is neither. `no_proxy` holds for both.
+        """Return the proxy given by an option, else by `https_proxy`; "none" means none. `no_proxy` applies to both.
 
         >>> Proxy.chosen("none") is None
         True
         """
         known = getproxies_environment()
-        here = "" if url else "localhost,127.0.0.1,::1,"  # nobody means this machine with a variable for all programs
+        here = "" if url else "localhost,127.0.0.1,::1,"  # a variable for all programs is not meant for this machine
         url = url or known.get("https")
         return replace(cls.parse(url), spared=here + known.get("no", "")) if url and url != "none" else None
 
     @property
     def url(self) -> str:
-        """The address with user and password, as gRPC wants it."""
+        """The address with user and password, as gRPC takes it."""
         user, _, password = self.credentials.partition(":")
         who = f"{quote(user, safe='')}:{quote(password, safe='')}@" if self.credentials else ""
         return f"http://{who}{address_text((self.host, self.port))}"
 
     def is_for(self, host: str) -> bool:
-        """Whether the way to a host leads through this proxy."""
+        """Whether connections to a host go through this proxy."""
         return not proxy_bypass_environment(host, {"no": self.spared})
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ def address_text(address: Address) -> str:
 
 
 def connect_by(address: Address, seconds: float, proxy: Proxy | None = None) -> SocketStream:
-    """Connect to an address, through a proxy if there is one."""
+    """Connect to an address, through a proxy if one is given."""
     if proxy is None or not proxy.is_for(address[0]):
         return connect(address, seconds)
     deadline = time.monotonic() + seconds
@@ -109,14 +109,29 @@ def connect_by(address: Address, seconds: float, proxy: Proxy | None = None) -> 
 def by_relay(
     relay: Address, name: str, credentials: Credentials, seconds: float, proxy: Proxy | None = None
 ) -> SocketStream:
-    """Return a stream to the peer `name`, which waits at the relay."""
+    """Return a stream to the peer `name`, which waits at the relay.
+
+    Args:
+        relay: the relay's address.
+        credentials: whose key proves to the relay who dials.
+        seconds: how long to wait for the relay and for the peer.
+        proxy: the HTTP proxy to go through, if any.
+    """
     return at_relay(relay, Verb.DIAL, name.encode(), credentials, seconds, proxy)
 
 
 def ways_to(
     address: Address | None, relays: Sequence[Address], name: str, security: Security, proxy: Proxy | None = None
 ) -> dict[str, Way]:
-    """Return every way to a peer, in the order in which to try them, by what people call it."""
+    """Return every way to a peer by its readable name, in the order in which to try them.
+
+    Args:
+        address: where the peer can be dialled directly, if anywhere.
+        relays: where it waits.
+        name: the peer's name.
+        security: our credentials; no relay carries plain text.
+        proxy: the HTTP proxy to go through, if any.
+    """
     ways: dict[str, Way] = {}
     if address is not None:
         proxied = proxy is not None and proxy.is_for(address[0])
@@ -130,7 +145,7 @@ def ways_to(
 def at_relay(
     relay: Address, verb: Verb, argument: bytes, credentials: Credentials, seconds: float, proxy: Proxy | None = None
 ) -> SocketStream:
-    """Ask a relay for something and return the stream once it agreed."""
+    """Send a relay a request (`verb` with its `argument`) and return the stream once it agrees."""
     deadline = time.monotonic() + seconds
     wire = connect_by(relay, seconds, proxy)
     patience = Patience(deadline=deadline, kind="connect", peer=f"relay {address_text(relay)}")
@@ -153,7 +168,13 @@ def at_relay(
 
 
 class RelayDoor:
-    """Waits at a relay and hands every stream of somebody who asks for us to `take`; ends with `close`."""
+    """Waits at a relay and hands the stream of every caller to `take`, until `close`.
+
+    Args:
+        take: receives each stream.
+        connect: seconds to reach the relay.
+        proxy: the HTTP proxy to go through, if any.
+    """
 
     def __init__(
         self,
@@ -173,7 +194,7 @@ class RelayDoor:
         self._thread.start()
 
     def close(self) -> None:
-        """Wait no longer."""
+        """Stop waiting at the relay."""
         self._closed.set()
         if (wire := self._wire) is not None:
             wire.wake()
@@ -243,7 +264,7 @@ def _ask_proxy(wire: SocketStream, proxy: Proxy, address: Address, patience: Pat
         lines.append(f"Proxy-Authorization: Basic {base64.b64encode(proxy.credentials.encode()).decode()}")
     wire.write(memoryview("\r\n".join([*lines, "", ""]).encode()), patience)
     answer = b""
-    while not answer.endswith(b"\r\n\r\n"):  # a byte at a time: what follows is the peer's
+    while not answer.endswith(b"\r\n\r\n"):  # byte by byte: what follows belongs to the peer
         if len(answer) >= _LONGEST_ANSWER:
             raise LinkClosed("the proxy's answer has no end", clean=False, fix="is it an HTTP proxy?")
         answer += _read(wire, 1, patience)

@@ -1,4 +1,4 @@
-"""Check what a coordinator signed, with nothing but the federation's CA: in a run, or years later from a file."""
+"""Checks what a coordinator signed with only the federation's CA: during a run, or years later from a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Issued = Callable[[str, bytes], bool]  # whether the CA gave a certificate (DER)
 
 
 def is_sealed(certified: CertifiedSeal, issued: Issued, names: Collection[str] = (COORDINATOR,)) -> bool:
-    """Return whether a coordinator of our CA, by one of these names, signed this; its certificate may have expired."""
+    """Return whether a coordinator of our CA with one of these names signed this; its certificate may have expired."""
     seal, certificate = certified.seal, certified.certificate
     signature = bytes.fromhex(seal.signature)
     named = any(issued(name, certificate) for name in names)
@@ -31,7 +31,7 @@ def is_sealed(certified: CertifiedSeal, issued: Issued, names: Collection[str] =
 
 
 def require_proof(proof: Contradiction, issued: Issued, names: Collection[str] = (COORDINATOR,)) -> None:
-    """Refuse what does not prove that one coordinator told two stories, whoever says so."""
+    """Refuse what does not prove that one coordinator told two stories, whoever presents it."""
     if not proof.first.seal.contradicts(proof.second.seal):
         raise Refused(Reason.MALFORMED, "an honest coordinator may have signed both")
     both = proof.first, proof.second
@@ -40,7 +40,7 @@ def require_proof(proof: Contradiction, issued: Issued, names: Collection[str] =
 
 
 def require_lie(proof: LieProof, issued: Issued, names: Collection[str] = (COORDINATOR,)) -> str:
-    """Return what an aggregator signed that no honest one does; refuse what does not prove it, whoever says so."""
+    """Return in words what an aggregator signed that no honest one does; refuse what does not prove it."""
     roster = {entry.peer: entry for entry in Roster.decode(proof.roster)}
     lie, accused = proof.lie(), roster.get(proof.aggregator)
     if not lie or accused is None:
@@ -58,12 +58,12 @@ def require_lie(proof: LieProof, issued: Issued, names: Collection[str] = (COORD
 
 
 def write_proof(proof: Contradiction | LieProof, path: Path) -> None:
-    """Keep a proof for people, and for `eris certs check-proof`."""
+    """Write a proof to a file, for people and for `eris certs check-proof`."""
     write_atomically(path, (json.dumps(plain(proof), indent=2) + "\n").encode())
 
 
 def read_proof(path: Path) -> Contradiction | LieProof:
-    """Read a proof that somebody kept."""
+    """Read a proof from a file."""
     try:
         data = json.loads(path.read_bytes())
         return read_plain(LieProof, data) if "manifests" in data else read_plain(Contradiction, data)

@@ -1,4 +1,4 @@
-"""Sign with the key of a certificate, for one purpose at a time (manifests are signed so)."""
+"""Signatures with a certificate's key, each for one purpose (manifests, for example)."""
 
 from __future__ import annotations
 

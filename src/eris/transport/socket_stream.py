@@ -1,4 +1,4 @@
-"""Bytes over a TCP socket, with patience instead of blocking for ever."""
+"""Bytes over a TCP socket, with bounded waits instead of blocking for ever."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["Address", "SocketStream", "Way", "connect"]
 
 Address = tuple[str, int]
 
-_SHORT = 0.05  # seconds that are waited for exactly; of longer waits half at first
+_SHORT = 0.05  # up to this many seconds a wait is set exactly; of longer ones half at first
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 
 
 class SocketStream:
-    """A connected socket as a stream; in plain text, so what leaves the machine goes through `TlsStream`."""
+    """A connected socket as a stream, in plain text: whatever leaves the machine goes through `TlsStream`."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
-        self._wait = 0.0  # seconds the kernel lets us wait for bytes
+        self._wait = 0.0  # seconds the kernel currently lets us wait for bytes
         self._room = select.poll()
         self._room.register(connection, select.POLLOUT)
         self.wire_sent = self.wire_received = 0
@@ -51,7 +51,7 @@ class SocketStream:
 
     @property
     def kernel(self) -> KernelCount | None:
-        """What the kernel counted, up to the end if the socket is closed."""
+        """The kernel's byte count, still available after the socket is closed."""
         return kernel_count(self._socket) or self._last_count
 
     def fileno(self) -> int:
@@ -77,7 +77,7 @@ class SocketStream:
             data = data[count:]
 
     def write_now(self, data: memoryview) -> bool:
-        """Send what the kernel takes at once; False if `flush` has to send the rest."""
+        """Send what the kernel takes at once; False if `flush` must send the rest."""
         if self._late:
             self._late += bytes(data)
             return False
@@ -91,13 +91,13 @@ class SocketStream:
         return not self._late
 
     def flush(self, patience: Patience) -> None:
-        """Send what was too much for the kernel at once."""
+        """Send what the kernel did not take at once."""
         if self._late:
             late, self._late = self._late, b""
             self._send(memoryview(late), patience)
 
     def read_now(self, view: memoryview) -> int | None:
-        """Receive what is there; None if that is nothing, 0 if the other side has closed."""
+        """Receive what is there; None if there is nothing, 0 if the other side has closed."""
         try:
             count = self._socket.recv_into(view, 0, socket.MSG_DONTWAIT)
         except OSError as error:
@@ -120,16 +120,16 @@ class SocketStream:
             return count
 
     def _limit(self, seconds: float) -> None:
-        """Let the kernel wait for bytes no longer than that, or somewhat less: it need not be told every time.
+        """Let the kernel wait for bytes that long, or somewhat less, so that it need not be told every time.
 
-        A timeout of Python's own would cost a poll before every call, and the interpreter's lock once more.
+        A Python timeout would cost a poll before every call, and another turn of the interpreter's lock.
         """
         if not self._wait <= seconds <= 4 * self._wait:
             self._wait = max(seconds / 2, min(seconds, _SHORT))
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(self._wait))
 
     def finish(self) -> None:
-        """Announce that no more bytes come."""
+        """Announce that no more bytes will come."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 
@@ -144,7 +144,7 @@ class SocketStream:
         self._socket.close()
 
 
-Way = Callable[[float], SocketStream]  # to one place, within so many seconds: straight or by others (route.py)
+Way = Callable[[float], SocketStream]  # to one place, within so many seconds: directly or by others (route.py)
 
 
 def connect(address: Address, seconds: float) -> SocketStream:
@@ -153,9 +153,9 @@ def connect(address: Address, seconds: float) -> SocketStream:
     candidates = _resolve(address)
     for number, (*kind, _, place) in enumerate(candidates):
         try:
-            # A host that is dead under its first address must leave time for the second.
+            # A host that is dead at its first address must leave time for the second.
             return _connect_within((deadline - time.monotonic()) / (len(candidates) - number), kind, place)
-        except OSError as error:  # also if this machine has no more descriptors, or no such family
+        except OSError as error:  # includes running out of descriptors, and families that this machine lacks
             failure = error
     where = f"{address[0]}:{address[1]}"
     if isinstance(failure, TimeoutError):
@@ -167,7 +167,7 @@ def connect(address: Address, seconds: float) -> SocketStream:
 def _resolve(address: Address) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
     try:
         return list(socket.getaddrinfo(*address, type=socket.SOCK_STREAM))
-    except (OSError, UnicodeError, OverflowError) as error:  # the last two: nothing can be called so
+    except (OSError, UnicodeError, OverflowError) as error:  # the last two: not a possible host or port
         fix, why = "check the host in the federation's file", getattr(error, "strerror", None) or error
         raise LinkClosed(f"cannot find host {address[0]!r}: {why}", clean=False, fix=fix) from error
 
@@ -186,7 +186,7 @@ def _connect_within(seconds: float, kind: list[int], place: tuple[object, ...]) 
 
 
 def _require_timeout(error: OSError) -> None:
-    # A wait that ran out is no more than that; ETIMEDOUT from the kernel (a dead peer) is final.
+    # Our own wait ran out: the caller may go on. ETIMEDOUT from the kernel (a dead peer) is final.
     if isinstance(error, BlockingIOError):
         return
     raise LinkClosed(f"the connection broke: {error.strerror or error}", clean=False) from error
@@ -199,9 +199,9 @@ def _timeval(seconds: float) -> bytes:
 
 def _tune(connection: socket.socket) -> None:
     connection.settimeout(None)
-    # Buffer sizes are left to the kernel: setting them turns its own tuning off, and 1 or 2 MiB gained nothing.
+    # Buffer sizes are left to the kernel: setting them turns off its own tuning, and 1 or 2 MiB gained nothing.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # links rest between rounds; firewalls forget
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # firewalls forget links that idle between rounds
     for option, seconds in _KEEPALIVE.items():
         if hasattr(socket, option):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
@@ -210,8 +210,8 @@ def _tune(connection: socket.socket) -> None:
 
 
 def _prefer_cubic(connection: socket.socket) -> None:
-    # bbr paces even what never leaves the machine; cubic was 1.2 to 2.5 times as fast there.
-    # Real networks keep their default.
+    # bbr paces even traffic that never leaves the machine; cubic was 1.2 to 2.5 times as fast there. Real networks keep
+    # their default.
     if hasattr(socket, "TCP_CONGESTION"):
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")

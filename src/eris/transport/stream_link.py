@@ -1,4 +1,4 @@
-"""Frames over any stream of bytes: all that a TLS link, a plain one and one in memory have in common.
+"""Frames over any stream of bytes: the common part of TLS, plain and in-memory links.
 
 A `Stream` moves bytes and knows nothing of frames; `StreamLink` knows nothing of sockets.
 """
@@ -18,7 +18,7 @@ from eris.transport.patience import Patience
 __all__ = ["Stream", "StreamLink"]
 
 _SCRATCH = 64 * 1024
-# AES-GCM keys are good for 2^24.5 full records (RFC 8446, 5.5) and Python's ssl cannot renew them within a connection.
+# AES-GCM keys are good for 2^24.5 full records (RFC 8446, 5.5), and Python's ssl cannot renew them in a connection.
 _WORN = 2**24 * 16 * 1024
 
 
@@ -27,7 +27,7 @@ class Stream(Protocol):
 
     @property
     def wire_sent(self) -> int:
-        """Bytes that went out, with all that the stream adds."""
+        """Bytes that went out, everything the stream adds included."""
         ...
 
     @property
@@ -37,15 +37,15 @@ class Stream(Protocol):
 
     @property
     def kernel(self) -> KernelCount | None:
-        """What the kernel counted of both; None where it has no part in it."""
+        """The kernel's count of both; None where it is not involved."""
         ...
 
     def write(self, data: memoryview, patience: Patience) -> None:
-        """Take all of `data`; may keep some back until `flush`."""
+        """Take all of `data`; some may be held back until `flush`."""
         ...
 
     def flush(self, patience: Patience) -> None:
-        """Send what was kept back."""
+        """Send what was held back."""
         ...
 
     def read_into(self, view: memoryview, patience: Patience) -> int:
@@ -57,11 +57,11 @@ class Stream(Protocol):
         ...
 
     def read_now(self, view: memoryview) -> int | None:
-        """Read into `view` what is there, without waiting: None if that is nothing, 0 for a goodbye."""
+        """Read into `view` what is there, without waiting; None if there is nothing, 0 for a goodbye."""
         ...
 
     def write_now(self, data: memoryview) -> bool:
-        """Take all of `data` and send what goes without waiting; False if `flush` has to send the rest."""
+        """Take all of `data` and send what goes without waiting; False if `flush` must send the rest."""
         ...
 
     def finish(self) -> None:
@@ -78,15 +78,15 @@ class Stream(Protocol):
 
 
 class StreamLink:
-    """A link over a stream."""
+    """A link over any stream."""
 
     def __init__(self, stream: Stream, peer: PeerIdentity, limits: LinkLimits) -> None:
         self._stream, self._peer, self._limits, self._label = stream, peer, limits, str(peer)
         self._turn = threading.Lock()
         self._closed = self._broken = False
         self._frames_sent = self._frames_received = self._sent = self._received = 0
-        self._ahead = bytearray()  # what came and was not asked for yet
-        self._corked: bytearray | None = None  # what is kept back until `uncork`
+        self._ahead = bytearray()  # arrived but not asked for yet
+        self._corked: bytearray | None = None  # held back until `uncork`
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._peer}{', closed' if self._closed else ''})"
@@ -103,7 +103,7 @@ class StreamLink:
 
     @property
     def limits(self) -> LinkLimits:
-        """Sizes and times this end holds to."""
+        """The sizes and times that this end enforces."""
         return self._limits
 
     @property
@@ -125,9 +125,9 @@ class StreamLink:
         return max(self._stream.wire_sent, self._stream.wire_received) > _WORN
 
     def send(self, header: bytes, *buffers: Bytes, deadline: float | None = None, more: bool = False) -> None:
-        """Send one frame, the buffers one after another; waits while the other side does not read.
+        """Send one frame, its buffers one after another; waits while the other side does not read.
 
-        If `more` follows at once, its end may be kept back until then.
+        With `more`, another frame follows at once, and the end of this one may be held back until then.
         """
         views = [_flat(buffer) for buffer in buffers]
         length = sum(view.nbytes for view in views)
@@ -147,13 +147,13 @@ class StreamLink:
         self._frames_sent += 1
 
     def fileno(self) -> int:
-        """The descriptor to wait on; -1 if there is none any more."""
+        """The descriptor to wait on; -1 once there is none."""
         return self._stream.fileno()
 
     def pull(self, most: int) -> int:
-        """Take in what has come, without waiting, and return how many bytes lie ready: `most`, or a little more.
+        """Read what has arrived, without waiting, until about `most` bytes are buffered; return how many are.
 
-        What is received next is taken from them.
+        The next receives take from them.
         """
         ahead, before = self._ahead, len(self._ahead)
         if before >= most:
@@ -170,16 +170,16 @@ class StreamLink:
         return len(ahead)
 
     def peek(self, start: int, stop: int) -> bytes:
-        """Return a stretch of what lies ready, and leave it there."""
+        """Return a stretch of the buffered bytes without consuming it."""
         return bytes(self._ahead[start:stop])
 
     def cork(self) -> None:
-        """Keep back all that is sent from now on, with what is kept back already."""
+        """Hold back everything sent from now on, together with what is held back already."""
         if self._corked is None:
             self._corked = bytearray()
 
     def uncork(self) -> bool:
-        """Send what was kept back, as far as that goes without waiting; False if `flush` has to send the rest."""
+        """Send what was held back as far as possible without waiting; False if `flush` must send the rest."""
         kept, self._corked = self._corked, None
         if not kept:
             return True
@@ -187,13 +187,13 @@ class StreamLink:
             return self._stream.write_now(memoryview(kept))
 
     def flush(self, *, deadline: float | None = None) -> None:
-        """Send what is left of what was kept back."""
+        """Send the rest of what was held back."""
         with _Step(self):
             self._stream.flush(self._patience(deadline))
 
     def receive_header(self, *, deadline: float | None = None) -> bytes:
-        """Return the header of the next frame; the first byte may take until the deadline (without: the idle time)."""
-        if len(self._ahead) >= self._limits.header_size:  # taken in already
+        """Return the next frame's header; its first byte may take until the deadline (by default, the idle time)."""
+        if len(self._ahead) >= self._limits.header_size:  # buffered already
             self._received += self._limits.header_size
             self._frames_received += 1
             return self._take_ahead(self._limits.header_size)
@@ -208,12 +208,12 @@ class StreamLink:
         return bytes(header)
 
     def receive_into(self, view: memoryview, *, deadline: float | None = None) -> None:
-        """Fill `view` with the next bytes of the payload; a payload may be taken in several parts."""
+        """Fill `view` with the next bytes of the payload, which may be read in several parts."""
         view = _flat(view)
         self._check_payload(view.nbytes)
         if view.nbytes and view.readonly:
             raise InputError("cannot receive into a read-only buffer", fix="give a writable array or bytearray")
-        if 0 < view.nbytes <= len(self._ahead):  # taken in already
+        if 0 < view.nbytes <= len(self._ahead):  # buffered already
             self._received += view.nbytes
             view[:] = self._take_ahead(view.nbytes)
             return
@@ -222,7 +222,7 @@ class StreamLink:
             self._received += view.nbytes
 
     def discard(self, length: int, *, deadline: float | None = None) -> None:
-        """Read the next `length` bytes of a payload that is not wanted, so that the link can go on."""
+        """Skip the next `length` bytes of an unwanted payload, so that the link can go on."""
         self._check_payload(length)
         scratch = memoryview(bytearray(min(length, _SCRATCH)))
         with _Step(self):
@@ -232,12 +232,12 @@ class StreamLink:
             self._received += length
 
     def close(self) -> None:
-        """Say goodbye and end; from another thread it also ends the wait of the one that uses the link."""
+        """Say goodbye and end; if another thread is using the link, its wait ends too."""
         already, self._closed = self._closed, True
         if already:
             return
         if not self._turn.acquire(blocking=False):
-            self._stream.wake()  # the thread that is in a step releases the stream on its way out
+            self._stream.wake()  # the thread inside a step releases the stream on its way out
             return
         try:
             if not self._broken:
@@ -328,9 +328,10 @@ class StreamLink:
 
 
 class _Step:
-    """One use of a link, by one thread at a time; what goes wrong in it breaks the link.
+    """One use of a link, by one thread at a time; an error inside it breaks the link.
 
-    Made for each use: kept by its link it would be a circle, and what a broken link holds would wait for a collection.
+    A new one is made for each use: kept by its link it would be a reference cycle, and what a broken link holds would
+    wait for the garbage collector.
     """
 
     def __init__(self, link: StreamLink) -> None:
@@ -344,7 +345,7 @@ class _Step:
 
 
 class _Scratch(threading.local):
-    """Room for each thread to take bytes in; not for each link, of which there may be thousands."""
+    """A receive buffer per thread; not per link, of which there may be thousands."""
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(_SCRATCH))

@@ -1,4 +1,4 @@
-"""What a certificate or request says, for people: names, fingerprint, validity, and a warning in time."""
+"""A readable summary of a certificate or request: names, fingerprint, validity, and a warning in time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Summary:
     serial: str = ""
     not_before: datetime | None = None
     not_after: datetime | None = None
-    revoked: bool = False  # as far as the folder's own revoked.pem says
+    revoked: bool = False  # according to the folder's own revoked.pem
 
     def warning(self, now: datetime | None = None) -> str | None:
         """Return what is wrong with it now, or will be within 30 days."""

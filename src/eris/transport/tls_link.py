@@ -1,6 +1,6 @@
 """Links over TCP: TLS 1.3 with a certificate on both sides, or plain text that never leaves the machine.
 
-The member dials, `LinkListener` (link_listener.py) accepts; both end with a `StreamLink` whose peer is known and
+The member dials and `LinkListener` (link_listener.py) accepts; both end up with a `StreamLink` whose peer is known and
 welcome.
 """
 
@@ -32,7 +32,7 @@ Roster = Mapping[str, str]  # name → fingerprint
 
 @dataclass(frozen=True, slots=True)
 class Plaintext:
-    """The explicit wish for no encryption and no proof of identity: loopback only, for tests and measurements."""
+    """An explicit request for no encryption and no proof of identity: loopback only, for tests and measurements."""
 
     name: str
 
@@ -51,9 +51,14 @@ def dial(
     limits: LinkLimits,
     fingerprint: str | None = None,
 ) -> StreamLink:
-    """Connect to the peer `expected` (whose key the roster pins by `fingerprint`) and return the link.
+    """Connect to the peer `expected` and return the link.
 
-    The place is an address, or a way to it: through a proxy, or by a relay (route.py).
+    Args:
+        place: an address, or a way to it: through a proxy, or by a relay (route.py).
+        security: our credentials, or `Plaintext`.
+        expected: the name that the other side must prove.
+        limits: sizes and times of the link.
+        fingerprint: the key that the roster pins for that name.
     """
     roster = None if fingerprint is None else {expected: fingerprint}
     wire = place(limits.connect) if callable(place) else connect(place, limits.connect)
@@ -68,7 +73,14 @@ def dial(
 def accept(
     wire: SocketStream, security: Security, *, limits: LinkLimits, roster: Roster | None = None, busy: bool = False
 ) -> StreamLink:
-    """Take a connection that was just accepted and return the link, if whoever dialled is welcome."""
+    """Turn a connection that was just accepted into a link, if the dialler is welcome.
+
+    Args:
+        security: our credentials, or `Plaintext`.
+        limits: sizes and times of the link.
+        roster: name → fingerprint of those who are welcome; None: anybody of the federation.
+        busy: refuse even those who are welcome, because there is no room.
+    """
     patience = Patience(deadline=time.monotonic() + limits.handshake, kind="handshake", peer=wire.remote)
     with _released_on_error(wire):
         stream, peer = _secure(wire, security, patience, server_side=True)
@@ -105,7 +117,7 @@ def _exchange_claims(wire: SocketStream, security: Plaintext, patience: Patience
 def _judge(security: Security, expected: str | None, roster: Roster | None) -> greeting.Judge:
     if not isinstance(security, Plaintext):
         return lambda peer: security.refusal(peer, expected=expected, roster=roster)
-    # Without keys a roster can only know the name.
+    # Without keys a roster can only vouch for the name.
     names = None if roster is None else dict.fromkeys(roster, "plain")
     return lambda peer: refusal_of(replace(peer, fingerprint="plain"), now=0.0, expected=expected, roster=names)
 
@@ -121,7 +133,7 @@ def _released_on_error(wire: SocketStream) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _parting_on_refusal(stream: Stream) -> Iterator[None]:
-    """Say goodbye after a refusal: the other side has sent nothing we left unread, so it hears the reason."""
+    """Say goodbye after a refusal: the other side has sent nothing that we left unread, so it hears the reason."""
     try:
         yield
     except LinkRefused:

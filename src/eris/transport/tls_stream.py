@@ -1,7 +1,7 @@
 """TLS over a socket stream, through buffers in memory.
 
-Python's own TLS sockets make one or two system calls for every record of 16 KiB. Here many records are encrypted into
-a buffer and leave with one call, and come back the same way: a quarter less processor time on one link between two
+Python's own TLS sockets make one or two system calls for every record of 16 KiB. Here many records are encrypted into a
+buffer and leave with one call, and come back the same way: a quarter less processor time on one link between two
 processes. It also lets one `Patience` measure the socket itself, so that a record that trickles in counts as idle.
 """
 
@@ -21,8 +21,8 @@ from eris.transport.socket_stream import SocketStream
 __all__ = ["TlsStream"]
 
 CHUNK = 256 * 1024  # encrypted at once and handed to the kernel at once
-_SMALL = 64 * 1024  # what is less waits for more, or for the end of the frame
-_RECORD = 16 * 1024  # the longest that TLS knows
+_SMALL = 64 * 1024  # smaller pieces wait for more, or for the end of the frame
+_RECORD = 16 * 1024  # the longest that TLS allows
 _NOTHING = memoryview(b"")
 _GOODBYE = 0.2  # seconds a goodbye may wait for room in the socket's buffer
 
@@ -49,7 +49,7 @@ class TlsStream:
         self._wire = wire
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
-        self._buffer = self._record = _NOTHING  # made when they are needed: a link that rests has none
+        self._buffer = self._record = _NOTHING  # allocated when needed: an idle link has none
         self._unsent, self._unread = bytearray(), _NOTHING
 
     @property
@@ -86,7 +86,7 @@ class TlsStream:
         return certificate
 
     def write(self, data: memoryview, patience: Patience) -> None:
-        """Encrypt all of `data`; a full chunk leaves at once, small pieces are put together first."""
+        """Encrypt all of `data`; a full chunk leaves at once, small pieces are collected first."""
         if len(self._unsent) + data.nbytes <= _SMALL:
             self._unsent += data
             return
@@ -98,7 +98,7 @@ class TlsStream:
                 self.flush(patience)
 
     def flush(self, patience: Patience) -> None:
-        """Encrypt and send what was kept back."""
+        """Encrypt and send what was held back."""
         self._encrypt_unsent()
         if self._outgoing.pending:
             self._wire.write(memoryview(self._outgoing.read()), patience)
@@ -110,13 +110,13 @@ class TlsStream:
         return self._wire.fileno()
 
     def write_now(self, data: memoryview) -> bool:
-        """Encrypt all of `data` and send what goes at once; False if `flush` has to send the rest."""
+        """Encrypt all of `data` and send what goes at once; False if `flush` must send the rest."""
         self._unsent += data
         self._encrypt_unsent()
         return self._wire.write_now(memoryview(self._outgoing.read()))
 
     def read_now(self, view: memoryview) -> int | None:
-        """Decrypt into `view` what is there; None if that is nothing, 0 if the other side said goodbye."""
+        """Decrypt into `view` what is there; None if there is nothing, 0 if the other side said goodbye."""
         if self._unread.nbytes:
             return self._take_unread(view)
         while True:
@@ -131,7 +131,7 @@ class TlsStream:
                 raise LinkClosed("the connection ended without a goodbye", clean=False) from error
             except ssl.SSLError as error:
                 raise self._failure(error) from error
-            count = self._wire.read_now(view)  # encrypted, and decrypted to the same place
+            count = self._wire.read_now(view)  # encrypted, then decrypted in the same place
             if count is None:
                 return None
             if count == 0:
@@ -139,7 +139,7 @@ class TlsStream:
             self._incoming.write(view[:count])
 
     def _end_of_wire(self) -> int:
-        """Return 0 after a goodbye; what ended without one is an error."""
+        """Return 0 after a goodbye; an end without one is an error."""
         try:
             self._incoming.write_eof()
             self._tls.read(1)
@@ -201,7 +201,7 @@ class TlsStream:
 
     def _encrypt_unsent(self) -> None:
         if self._unsent:
-            self._tls.write(self._unsent)  # into memory: all of it is taken
+            self._tls.write(self._unsent)  # into memory, which takes all of it
             self._unsent.clear()
 
     def _shake(self, patience: Patience) -> None:
@@ -220,7 +220,7 @@ class TlsStream:
             self._incoming.write(self._buffer[:count])
         else:
             self._incoming.write_eof()
-        if count == self._buffer.nbytes < CHUNK:  # much is coming: one who only says hello never costs that room
+        if count == self._buffer.nbytes < CHUNK:  # much is coming; a caller that only says hello never costs that room
             self._buffer = memoryview(bytearray(CHUNK))
 
     def _failure(self, error: ssl.SSLError) -> LinkClosed | LinkRefused:
@@ -231,7 +231,7 @@ class TlsStream:
 
 
 def refusal_from(error: ssl.SSLError, address: str) -> LinkRefused | LinkClosed:
-    """Return what a failed handshake means, in our words."""
+    """Translate a failed handshake into our own error."""
     reason = error.reason or ""
     if isinstance(error, ssl.SSLEOFError):
         return LinkClosed("the connection ended during the handshake", clean=False, address=address)
