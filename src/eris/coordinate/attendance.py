@@ -1,4 +1,4 @@
-"""Who is there: every peer that joined, where it can be dialled, and whether it still speaks to the coordinator."""
+"""Attendance: every peer that joined, where it can be dialled, and whether it still speaks to the coordinator."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Present:
     address: tuple[str, int] | None
     certificate: bytes
     request: JoinRequest
-    relays: tuple[tuple[str, int], ...] = ()  # at which it waits to be called
+    relays: tuple[tuple[str, int], ...] = ()  # where it waits to be called
     mask_key: ShownKey | None = None
     joined: float = field(default_factory=time.monotonic)
-    calls: int = 0  # for news, that it waits in; the next may come before the end of the last is noticed
+    calls: int = 0  # calls for news it waits in; the next may come before the end of the last is noticed
     heard: float = field(default_factory=time.monotonic)
-    lost: float | None = None  # since when its connection is broken
-    edition: int = 0  # of the address book that first had this record
+    lost: float | None = None  # when its connection broke
+    edition: int = 0  # the address book's edition that first had this record
 
     def silent(self, now: float, patience: float) -> bool:
         """Whether it hung up and did not dial again, or asked for no news in `patience` s (frozen, or cut off)."""
@@ -57,16 +57,16 @@ class Present:
 
     @property
     def shown(self) -> tuple[bytes, tuple[tuple[str, int], ...], ShownKey | None]:
-        """What others must hear anew if it changes: certificate, relays, and mask key."""
+        """What others must be told again if it changes: certificate, relays and mask key."""
         return self.certificate, self.relays, self.mask_key
 
     def record_bytes(self) -> int:
-        """Return how long its record is at most."""
+        """Return the largest size of its record."""
         return len(self.certificate) + len(self.entry.name.encode()) + 300 * (1 + len(self.relays))
 
     @property
     def reached(self) -> str:
-        """How others reach it, for people; empty if it only dials out."""
+        """How others reach it, in words; empty if it only dials out."""
         ways = [*(("direct",) if self.address else ()), *(f"relay {address_text(at)}" for at in self.relays)]
         return ", ".join(ways)
 
@@ -74,19 +74,19 @@ class Present:
 class Attendance:
     """The peers that are here; every call is made under the coordinator's lock.
 
-    A peer that asks for no news for `patience` seconds is taken for gone: as long as the federation gives itself to
-    reach somebody, for a machine that is short of time dials late and asks late alike.
+    A peer that asks for no news for `patience` seconds counts as gone. That is as long as the federation allows for
+    reaching somebody, since a machine short of time both dials and asks late.
     """
 
     def __init__(self, credentials: Credentials, *, patience: float) -> None:
         self._credentials, self._patience = credentials, patience
         self.present: dict[int, Present] = {}
         self.edition = 0  # of the address book
-        self._certificates: dict[int, bytes] = {}  # also of peers that left: their last manifests are still to come
+        self._certificates: dict[int, bytes] = {}  # includes peers that left: their last manifests are still to come
         self._known_revocations = 0
 
     def enter(self, present: Present) -> bool:
-        """Note a peer that has come, or come back; return whether it is where nobody looks for it yet."""
+        """Note a peer that came or came back; return whether it is at a place that others do not know yet."""
         number, known = present.entry.peer, self.present.get(present.entry.peer)
         moved = known is None or (known.address, known.relays) != (
             present.address,
@@ -100,17 +100,17 @@ class Attendance:
         return moved
 
     def ways(self) -> tuple[str, ...]:
-        """Return how others reach those who are here: each way once, and no more than fit into what is told of them."""
+        """Return how others reach those who are here: each way once, and no more than fit into an overview."""
         return tuple(sorted({present.reached for present in self.present.values()} - {""})[:_MOST_WAYS])
 
     def show_key(self, number: int, shown: ShownKey) -> None:
-        """Take a peer's next mask key into the book; one that is not newer than the last is refused.
+        """Put a peer's next mask key into the book; refuse one that is not newer than the last.
 
         A peer shows its next key until a plan has it, so the last one may come again.
         """
         present = self.present.get(number)
         known = present.mask_key if present is not None else None
-        if known is not None and (known.key, known.counter) == (shown.key, shown.counter):  # signed anew, perhaps
+        if known is not None and (known.key, known.counter) == (shown.key, shown.counter):  # perhaps signed anew
             return
         if present is None or known is None or shown.counter <= known.counter:
             raise Refused(Reason.DUPLICATE, "this mask key is not newer than the last one", peer=number)
@@ -118,7 +118,7 @@ class Attendance:
         present.mask_key, present.edition = shown, self.edition
 
     def leave(self, number: int) -> None:
-        """Strike a peer off."""
+        """Remove a peer from those who are here."""
         self.present.pop(number, None)
 
     def book(self, board: str, edition: int) -> BookAnswer:
@@ -130,16 +130,16 @@ class Attendance:
         return BookAnswer(board, reached, tuple(p.record() for p in page), tuple(sorted(self.present)), more)
 
     def find(self, caller: PeerIdentity) -> Present | None:
-        """Return who calls, if it joined."""
+        """Return the caller, if it joined."""
         return next((present for present in self.present.values() if present.entry.name == caller.name), None)
 
     def heard(self, caller: PeerIdentity, *, waits: bool) -> Present | None:
-        """Note that a peer asks for news; return it if it waits for them now."""
+        """Note that a peer asks for news; return it if it now waits for them."""
         present = self.find(caller)
         if present is None:
             return None
         present.calls, present.heard = max(0, present.calls + (1 if waits else -1)), time.monotonic()
-        if caller.fingerprint == present.entry.fingerprint:  # renewed with the same key, perhaps
+        if caller.fingerprint == present.entry.fingerprint:  # perhaps renewed with the same key
             present.certificate = self._certificates[present.entry.peer] = caller.certificate
         if not waits:
             return None
@@ -156,7 +156,7 @@ class Attendance:
             present.lost = time.monotonic()
 
     def forgive(self, seconds: float) -> None:
-        """Hold a time in which we heard nobody against nobody."""
+        """Do not hold against anybody a time in which we could hear nobody."""
         for present in self.present.values():
             present.heard += seconds
             present.lost = None if present.lost is None else present.lost + seconds
@@ -168,7 +168,7 @@ class Attendance:
         return (present for present in list(self.present.values()) if present.silent(now, self._patience))
 
     def unwelcome(self) -> Iterator[tuple[int, str]]:
-        """Return peers, here or gone, whose certificate was revoked or has expired, and which of it."""
+        """Return peers, here or gone, whose certificate was revoked or has expired, and which of the two."""
         for number, certificate in self._certificates.items():
             refusal = self._credentials.refusal(self._credentials.identify(certificate))
             if refusal is not None:
@@ -184,7 +184,7 @@ class Attendance:
         return certificate is not None and verify_message(certificate, MANIFEST_PURPOSE, message, signed)
 
     def certificate(self, peer: int) -> bytes:
-        """Return the certificate (DER) of a peer that was ever here; none of another."""
+        """Return the certificate (DER) of a peer that was ever here; empty for any other."""
         return self._certificates.get(peer, b"")
 
     def _give_up_revoked(self) -> None:
@@ -201,7 +201,7 @@ class Attendance:
 def can_be_reached(
     name: str, address: tuple[str, int] | None, relays: Sequence[tuple[str, int]], credentials: Credentials
 ) -> bool:
-    """Return whether somebody answers there or waits at a relay; who it is, links will find out."""
+    """Return whether somebody answers at the address or waits at a relay; links will find out who it is."""
     for way in ways_to(address, relays, name, credentials).values():
         with contextlib.suppress(LinkError):
             way(_DIAL_SECONDS).shut()

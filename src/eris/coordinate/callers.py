@@ -1,4 +1,4 @@
-"""Who calls the coordinator, and what it may have: which calls, which entry of the roster, to be dialled where."""
+"""What each caller of the coordinator is entitled to: which calls, which roster entry, and being dialled where."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Callers:
     def require_allowed(self, caller: PeerIdentity, call: str) -> None:
         """Refuse a caller that may not make this call, however good its certificate is."""
         listed, operators = caller.name in self._federation.peers, self._federation.settings.operators
-        if call == "Stop" and operators:  # who names operators leaves ending the run to them
+        if call == "Stop" and operators:  # a file that names operators leaves ending the run to them
             listed = False
         if listed or (caller.name in operators and call in _OPERATORS_CALLS):
             return
@@ -58,7 +58,7 @@ class Callers:
             ) from None
 
     def entry(self, number: int, caller: PeerIdentity, request: JoinRequest) -> RosterEntry:
-        """Return the entry that a peer asks for; refuse what was not agreed, or what it did not sign itself."""
+        """Return the entry that a peer asks for; refuse anything not agreed, or not signed by the peer itself."""
         uniform, most = self._federation.config.server.weights == "uniform", self._federation.settings.max_weight
         if request.weight > most or (uniform and request.weight != 1):
             raise Refused(
@@ -92,7 +92,7 @@ class Callers:
         return replace(entry, can_aggregate=self._may_aggregate(caller.name, request))
 
     def dial(self, caller: PeerIdentity, request: DialRequest) -> DialAnswer:
-        """Return whether a peer can be dialled where it says that it listens; nobody else's address is dialled."""
+        """Return whether a peer can be dialled where it says it listens; nobody else's address is dialled."""
         address = request.address
         if address is not None and not _is_at(address[0], caller.address):
             raise Refused(
@@ -123,7 +123,7 @@ class Callers:
 
 
 def _is_at(host: str, address: str) -> bool:
-    """Whether a host, or a name of it, has this address."""
+    """Whether a host name or address resolves to this address."""
     try:
         found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):
@@ -132,7 +132,7 @@ def _is_at(host: str, address: str) -> bool:
 
 
 def _plain(address: str) -> str:
-    """Return an address as one of its family; an IPv4 one may come dressed as IPv6."""
+    """Return an address in its own family's form; an IPv4 one may come mapped into IPv6."""
     try:
         known = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

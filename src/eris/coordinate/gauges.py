@@ -1,4 +1,4 @@
-"""Prometheus metrics of a coordinator, for who asks for them with --metrics."""
+"""Prometheus metrics of a coordinator, served on request (--metrics)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["CoordinatorGauges"]
 
 
 class CoordinatorGauges(ServedGauges):
-    """Reads a coordinator whenever somebody asks."""
+    """Reads a coordinator's state whenever it is scraped."""
 
     def __init__(self, node: CoordinatorService, port: int, host: str = LOOPBACK) -> None:
         super().__init__(port, host, {"federation": node.federation.name})

@@ -1,8 +1,9 @@
-"""The course of a run, as the coordinator conducts it: take members in, begin, announce, decide, end.
+"""The course of a run as the coordinator conducts it: take members in, begin, announce, decide, end.
 
-It speaks in bulletins that everybody reads in order. The run begins when all listed peers are there, or as many as were
-asked for; one that comes later, or comes back, is on the roster of the next plan. A round that could publish nothing is
-not played: the run waits. After the last verdict it stays until every member has the model, or the time for that is up.
+It speaks through bulletins that everybody reads in order. The run begins when all listed peers are there, or as many as
+were asked for; one that comes later, or comes back, is on the roster of the next plan. A round that could publish
+nothing is not played: the run waits. After the last verdict it stays until every member has the model, or the time for
+that is up.
 """
 
 from __future__ import annotations
@@ -64,11 +65,11 @@ from eris.wire.schema import encode
 __all__ = ["CoordinatorRun"]
 
 _LOG = logging.getLogger(__name__)
-_NAMED = 20  # of those who are waited for
+_NAMED = 20  # how many of the awaited peers are named
 _LONGEST_END = 4000  # characters: everybody must be able to read it
-_SHORT_ROUNDS = 3  # in a row with a lost shard: one or two cost what a restart costs
+_SHORT_ROUNDS = 3  # in a row with a lost shard; one or two are what a restart costs
 _MOMENT = 3.0  # seconds
-_LOOK = 0.1  # seconds between two looks for who is silent
+_LOOK = 0.1  # seconds between two checks for silent peers
 _MOST_STANDSTILLS = 3  # in a round that gets more time for them: nobody may draw it out for ever by keeping us busy
 
 
@@ -91,9 +92,11 @@ class CoordinatorRun:
     ) -> None:
         """Wait for `begin_with` peers (0: all), for at most `wait` seconds.
 
-        In the middle of the run members who are needed are waited for `patience` seconds (None: a round's time), and
-        after its last round those who lack the model for `linger`. The run ends when `lost_rounds` in a row committed
-        nothing (0: never). `listeners` hear of plans, verdicts and the course, with the lock held: they must be quick.
+        Args:
+            patience: seconds to wait, in the middle of the run, for members that are needed; None: a round's time.
+            linger: seconds to wait, after the last round, for members that lack the model.
+            lost_rounds: rounds in a row that may commit nothing before the run ends; 0: any number.
+            listeners: hear of plans, verdicts and the course, with the lock held: they must be quick.
         """
         self.federation, self._credentials, self._journal = federation, credentials, journal
         self._fault_points, self._emit = fault_points or FaultPoints(), EventStream(listeners).aside
@@ -106,36 +109,36 @@ class CoordinatorRun:
         self._begin_with = begin_with or len(federation.peers)
         self._patience = federation.settings.round if patience is None else patience
         self._linger, self._lost_rounds = linger, lost_rounds
-        self._waits, self._waits_until = "", time.monotonic() + wait  # why there is no round any more, and how long
+        self._waits, self._waits_until = "", time.monotonic() + wait  # why there is no round, until when to wait
         self._held = False  # the next round is not announced, because it could publish nothing
         self._stays_until, self._have_model = math.inf, set[int]()  # after the last round
         self._stays_since = math.inf
-        self._said = "", ""  # how the run goes, as all have heard it: its state, and whom it waits for
+        self._said = "", ""  # the run's course as last announced: its state, and whom it waits for
         self._since = time.monotonic()
         self._planned = math.inf  # when the last plan was announced
-        self._stood_still = 0  # times in the round in flight
-        self._looked = -math.inf  # when it was last seen who is silent
-        self._idle: set[tuple[str, int]] = set()  # the plan in flight, and who sends nothing under it
-        self._told = 0  # number of the list of revocations everybody has heard of
+        self._stood_still = 0  # how often, in the round in flight
+        self._looked = -math.inf  # when silent peers were last checked for
+        self._idle: set[tuple[str, int]] = set()  # (plan in flight, peer) of those that send nothing under it
+        self._told = 0  # number of the revocation list that everybody has heard of
         self._figures = shared_figures(federation.config)
-        self.unsettled: Verdict | None = None  # written, and not yet on enough disks to be followed
+        self.unsettled: Verdict | None = None  # written, but not yet on enough disks to be followed
         self._kept_by: set[int] = set()
         mandates = journal.mandates()
         self.term = mandates[-1].term if mandates else 0  # of this coordinator: how often another took over before
-        self._rounds_kept: int | None = None  # as the journal says, while there is no coordinator
+        self._rounds_kept: int | None = None  # according to the journal, while there is no coordinator
 
     # ── members come and go ──────────────────────────────────────────────────────────────────────────────────────
 
     def join(self, present: Present) -> tuple[bool, RoundPlan | None, str]:
         """Take a peer in, or back.
 
-        Returns whether its reference still holds, the round it came into the middle of, and which board to read.
+        Returns whether its reference is still valid, the round under way, and which board to read.
         """
         entry, request = present.entry, present.request
         if self.coordinator is not None:
             self.coordinator.require_honest(entry.peer)
         elif self.spec is None or not (self.composition or self.attendance.present):
-            self.spec = request.spec  # who was here first, with another model, has left
+            self.spec = request.spec  # whoever was here first, with another model, has left
         assert self.spec is not None
         self.spec.require_same(request.spec.digest, where=f"peer {entry.name}", base=request.spec.base)
         moved = self.attendance.enter(present)
@@ -145,12 +148,12 @@ class CoordinatorRun:
             self._excuse(entry.peer, moved=moved, contributes=intact)
         if self._stays:
             self._stays_until = max(self._stays_until, time.monotonic() + self._linger)
-            if not self._note_model(entry.peer, request) or moved:  # whom it may be had from is news, too
+            if not self._note_model(entry.peer, request) or moved:  # who has the model is news, too
                 self._tell_of_last_round()
         return intact, under_way, board
 
     def _take_in(self, entry: RosterEntry, request: JoinRequest) -> bool:
-        """Bring a peer onto the roster; begin the run when the last one is there. Whether its reference still holds."""
+        """Put a peer on the roster and begin the run with the last one; return whether its reference is valid."""
         if self.coordinator is None:
             members, present = {known.peer for known in self._journal.roster()}, self.attendance.present.keys()
             enough = members <= present if members else len(present) >= self._begin_with
@@ -167,7 +170,7 @@ class CoordinatorRun:
         )
 
     def _note_heard(self, request: JoinRequest) -> None:
-        """Go on behind the last plan that a member has heard: it is ours by our own signature, or does not count."""
+        """Continue after the last plan that a member has heard, which only counts if we signed it ourselves."""
         if request.heard is not None and self.coordinator is not None:
             run = self.composition.run if self.composition else ""
             seal, names = request.heard.seal, self.federation.coordinators
@@ -176,7 +179,7 @@ class CoordinatorRun:
                 self.coordinator.overtaken(seal.name)
 
     def leave(self, peer: int, leave: SignedLeave | None = None) -> None:
-        """Let a peer go: for good, if it signed that, or because the run is over for it."""
+        """Let a peer go: for good if it signed that, or because the run is over for it."""
         self.attendance.leave(peer)
         if self.coordinator is None or self.ended:
             return
@@ -186,7 +189,7 @@ class CoordinatorRun:
             self._gone(self.coordinator, peer)
 
     def sit_out(self, peer: int, plan: str) -> None:
-        """Tell all, once, not to wait for a member that sends nothing in this round, however often it says so."""
+        """Tell everybody, once, not to wait for a member that sends nothing in this round, however often it says so."""
         said, in_flight = (plan, peer), self.running.in_flight
         if said in self._idle or in_flight is None or in_flight.digest != plan:
             return
@@ -194,14 +197,14 @@ class CoordinatorRun:
         self._excuse(peer, moved=False, contributes=False)
 
     def _gone(self, coordinator: Coordinator, peer: int) -> None:
-        """Let everybody know that nobody waits for a peer any more."""
+        """Tell everybody to stop waiting for a peer."""
         coordinator.gone(peer)
         self._post(PeerGone(peer))
 
     def _excuse(self, peer: int, *, moved: bool, contributes: bool) -> None:
-        """Tell all not to wait in this round for a peer that came back in the middle of it, before it was missed.
+        """Tell everybody not to wait in this round for a peer that came back in the middle of it before it was missed.
 
-        Who has moved cannot be dialled before the next plan; who lost its reference sends nothing.
+        A peer that moved cannot be dialled before the next plan, and one that lost its reference sends nothing.
         """
         if moved:
             self._post(PeerGone(peer))
@@ -212,7 +215,7 @@ class CoordinatorRun:
 
     @property
     def running(self) -> Coordinator:
-        """The role that decides; before the run has begun there is none to ask."""
+        """The role that decides; refuses before the run has begun."""
         if self.coordinator is None:
             raise Refused(Reason.WRONG_ROUND, "the run has not begun")
         return self.coordinator
@@ -265,9 +268,9 @@ class CoordinatorRun:
             self._kept_by.add(peer)
 
     def _settle(self, coordinator: Coordinator, verdict: Verdict) -> None:
-        """Let a verdict be followed when more than half of the listed peers have it on disk; wait while they are fewer.
+        """Announce a verdict as settled once more than half of the listed peers have it on disk; wait until then.
 
-        If too few are here for that, all begin again when they are back: whoever joins keeps it first.
+        If too few are here for that, all begin again when they are back: whoever joins keeps the verdict first.
         """
         if len(self._kept_by) >= self.federation.majority:
             self.unsettled = None
@@ -291,7 +294,7 @@ class CoordinatorRun:
 
     @property
     def course(self) -> RunCourse:
-        """How the run goes, in a word and a sentence."""
+        """The state of the run, in a word and a sentence."""
         if self.ended:
             return RunCourse(RunEnded(0, self.ended == "finished", "", 0.0, self.ended).state, self.ended)
         if self.waiting or self.coordinator is None:
@@ -304,10 +307,10 @@ class CoordinatorRun:
         return RunCourse(RunState.TRAINING)
 
     def tell_course(self) -> None:
-        """Let everybody hear how the run goes when that has changed."""
+        """Announce the state of the run if it has changed."""
         course, waiting = self.course, self.waiting if self._held else ""
         if self._stays and time.monotonic() < self._stays_since + _MOMENT:
-            return  # mostly all have the model in a moment, and the run is over
+            return  # usually all have the model in a moment, and the run is over
         if not self.ended and (course.state, waiting) != self._said:
             _LOG.info("the run is %s%s", course.state, course.why and f": {course.why}")
             self._said = course.state, waiting
@@ -327,14 +330,14 @@ class CoordinatorRun:
         return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} others" if len(names) > _NAMED else "")
 
     def forgive(self, seconds: float) -> None:
-        """Count a time in which this process stood still (frozen, or starved) for nobody: we could not have heard."""
+        """Do not hold against anybody the time in which this process stood still (frozen or starved)."""
         self.attendance.forgive(seconds)
         self._stood_still += 1
         if self.coordinator is not None and self._stood_still <= _MOST_STANDSTILLS:
             self.coordinator.postpone(seconds)
 
     def end(self, how: str) -> None:
-        """End the run, once, and say how."""
+        """End the run, once, and announce how."""
         with self.lock:
             if not self.ended:
                 self.ended = how[:_LONGEST_END]
@@ -350,12 +353,12 @@ class CoordinatorRun:
 
     @property
     def _stays(self) -> bool:
-        """Whether all rounds have a verdict, and the run is still there for who lacks some."""
+        """Whether all rounds have a verdict and the run only stays for peers that lack some."""
         return self._stays_until < math.inf
 
     @property
     def _rounds(self) -> int:
-        """How many rounds the run has: what was agreed, or fewer once the members' figures have ended it."""
+        """How many rounds the run has: as agreed, or fewer once the members' figures have ended it."""
         agreed, figures = self.federation.config.rounds, self._figures
         if figures is None or not figures.patience:
             return agreed
@@ -371,11 +374,11 @@ class CoordinatorRun:
         return pairs[-1][1].digest if pairs else ""
 
     def _has_model(self, request: JoinRequest, last: str) -> bool:
-        """Whether a peer stands behind the last verdict."""
+        """Whether a peer has followed the last verdict."""
         return bool(last) and request.chain == last and request.private_round >= self._rounds
 
     def _stay(self, coordinator: Coordinator) -> None:
-        """Keep everybody who has the model until all have it: it is nowhere else."""
+        """Keep everybody who has the model here until all have it: it exists nowhere else."""
         self._stays_since = time.monotonic()
         self._stays_until, self._have_model = self._stays_since + self._linger, set()
         for peer, present in self.attendance.present.items():
@@ -384,13 +387,13 @@ class CoordinatorRun:
         self._end_when_all_have_the_model(coordinator)
 
     def _note_model(self, peer: int, request: JoinRequest) -> bool:
-        """Note who has the model, and has it on its disk: it may be gone again before all others have it."""
+        """Note that a peer has the model on its disk, as it may be gone again before all others have it."""
         if self._has_model(request, self._last_verdict()):
             self._have_model.add(peer)
         return peer in self._have_model
 
     def _tell_of_last_round(self) -> None:
-        """Say that all rounds are done: to all, and again when somebody comes without the model, or with it."""
+        """Announce that all rounds are done, and again when somebody comes without the model, or with it."""
         plan, _ = self._journal.since(self._rounds - 1)[-1]
         self._post(RoundsDone(plan, self._edition, self.sealed(plan)))
 
@@ -443,7 +446,7 @@ class CoordinatorRun:
         self._emit(RunStarted(composition.run, composition.method.name, *sizes, recipe.describe()))
 
     def _goes_on_with_this_model(self, coordinator: Coordinator) -> bool:
-        """Take back a first round that was planned for another model and never concluded; False, and the end, later."""
+        """Take back an unconcluded first round that was for another model; in a later round, end and return False."""
         plan, spec = coordinator.in_flight, coordinator.recipe.spec.digest
         if plan is None or (plan.run, plan.spec) == (coordinator.rules.run, spec):
             return True
@@ -454,7 +457,7 @@ class CoordinatorRun:
         return False
 
     def _go_back(self, coordinator: Coordinator, requests: Mapping[int, JoinRequest]) -> None:
-        """Go on from a round that the members have, under a plan that none of them can contradict itself under."""
+        """Continue from a round that the members have, under a plan under which none of them can contradict itself."""
         if any(self._has_model(request, self._last_verdict()) for request in requests.values()):
             return  # the others get it from there
         resumption = Resumption(self._journal, requests, coordinator.round)
@@ -466,9 +469,9 @@ class CoordinatorRun:
             coordinator.rewind(coordinator.round)
 
     def _homes(self, roster: list[RosterEntry], shards: int) -> tuple[int, ...] | None:
-        """Return who aggregates each shard when all are here; None, and the end, if too few ever could.
+        """Return each shard's aggregator when all are here; None, and the end of the run, if too few ever could be.
 
-        Shards whose home has left, is yet to come, or cannot be dialled after a restart, are given to others.
+        Shards whose home has left, is yet to come, or cannot be dialled after a restart are given to others.
         """
         able = [entry.peer for entry in roster if entry.can_aggregate][:shards]
         if len(able) < shards and len(roster) == len(self.federation.peers) and not self._journal.roster():
@@ -478,7 +481,7 @@ class CoordinatorRun:
         return tuple(sorted([*able, *islice(others, shards - len(able))]))
 
     def _begin_again(self) -> None:
-        """Go on, after a restart, with a quorum of the members if the others do not come back in time."""
+        """Continue after a restart with a quorum of the members, if the others do not come back in time."""
         members, present = len(self._journal.roster()), self.attendance.present
         waited = time.monotonic() - min((peer.joined for peer in present.values()), default=math.inf)
         if members and len(present) >= self._quorum(members) and waited > self.federation.settings.connect:
@@ -487,9 +490,9 @@ class CoordinatorRun:
             self.end(f"not enough members came in time: {self.waiting}")
 
     def _await_members(self, why: str) -> None:
-        """Begin anew, as after a restart of this process, when the members are back; they have a round's time for it.
+        """Begin anew when the members are back, as after a restart of this process; they have a round's time for it.
 
-        Who is still here joins again, because the board is another one.
+        Members still here join again, because the board is a new one.
         """
         _LOG.warning("%s; waiting for members for %g s", why, self._patience)
         self._waits, self._waits_until = why, time.monotonic() + self._patience
@@ -499,7 +502,7 @@ class CoordinatorRun:
         self.attendance.present.clear()
 
     def _roster(self) -> list[RosterEntry]:
-        """Return the members that the journal knows, as they present themselves now, and those that are new."""
+        """Return the members that the journal knows, with their current entries, and the new ones."""
         known = {entry.peer: entry for entry in self._journal.roster()}
         known |= {number: present.entry for number, present in self.attendance.present.items()}
         return [known[number] for number in sorted(known)]
@@ -549,14 +552,14 @@ class CoordinatorRun:
         self._post(PlanBulletin(plan, self._initial(plan), absent, self._edition, seal))
 
     def sealed(self, document: RoundPlan | Verdict) -> Seal:
-        """Sign a plan or a verdict that is in the journal; of an earlier term, show what its coordinator signed."""
+        """Sign a plan or a verdict that is in the journal; for an earlier term, return its own coordinator's seal."""
         if term_of(document.epoch) < self.term and (kept := self._journal.seal_of(document.digest)) is not None:
             return kept.seal
         seal = Seal.of(document, self._journal.superseded(document.epoch))
         return replace(seal, signature=self._credentials.sign(SEAL_PURPOSE, seal.signed_bytes).hex())
 
     def proofs(self, peers: Collection[int]) -> tuple[LieProof, ...]:
-        """Return why these peers are excluded, for whoever wants to check it."""
+        """Return the proofs against these excluded peers, for anyone to check."""
         excluded = self.coordinator.excluded if self.coordinator is not None else {}
         return tuple(self._proof(excluded[peer]) for peer in peers if peer in excluded)
 
@@ -574,7 +577,7 @@ class CoordinatorRun:
         return f"{self.board.identity}-{self.attendance.edition}"  # another start counts from the beginning
 
     def _hold(self, coordinator: Coordinator) -> bool:
-        """Wait with the next round, as long as patience lasts, while it could publish nothing."""
+        """Hold the next round back while it could publish nothing, as long as patience lasts."""
         lacking, now = coordinator.lacking, time.monotonic()
         if not lacking:
             self._held, self._waits, self._waits_until = False, "", math.inf
@@ -590,7 +593,7 @@ class CoordinatorRun:
         return True
 
     def _initial(self, plan: RoundPlan) -> str:
-        """Return the digest of x⁰ most peers computed, in the first round."""
+        """Return the digest of the x⁰ that most peers computed, in the first round."""
         if plan.round:
             return ""
         digests = [present.request.initial for present in self.attendance.present.values()]
@@ -607,7 +610,7 @@ class CoordinatorRun:
 
     def _give_up_silent(self, coordinator: Coordinator) -> None:
         """Go on without peers whose connection stays broken: nobody waits for their contribution or their shard."""
-        if (now := time.monotonic()) < self._looked + _LOOK:  # not with every report: of a thousand there are many
+        if (now := time.monotonic()) < self._looked + _LOOK:  # not with every report: a thousand peers send many
             return
         self._looked = now
         for present in self.attendance.silent():
@@ -616,13 +619,13 @@ class CoordinatorRun:
                 self._gone(coordinator, present.entry.peer)
 
     def _nobody_is_in_the_round(self, coordinator: Coordinator) -> bool:
-        """Whether all who were in it are gone: nobody is here, or only who came after its plan and would sit it out."""
+        """Whether everyone who was in the round is gone: nobody is here, or only peers that came after its plan."""
         here = [present for number, present in self.attendance.present.items() if number not in coordinator.absent]
         came = (p.joined > self._planned and p.request.private_round <= coordinator.round for p in here)
         return coordinator.in_flight is not None and all(came)
 
     def _take_back(self, coordinator: Coordinator) -> None:
-        """Strike out the plan in flight, as nobody could hold what it brings: the round is played when all are back."""
+        """Strike out the plan in flight, as nobody could hold what it publishes; it is played when all are back."""
         coordinator.rewind(coordinator.round)
         if coordinator.has_quorum:
             self._await_members(f"all who are here came back in the middle of round {coordinator.round}")
@@ -630,7 +633,7 @@ class CoordinatorRun:
             self._announce_plan(coordinator)
 
     def _drop_unwelcome(self, coordinator: Coordinator) -> None:
-        """Take peers whose certificate was revoked or has expired off the roster, and pass on what the CA revoked."""
+        """Take peers whose certificate was revoked or has expired off the roster, and pass on the CA's list."""
         self._credentials.refresh()
         for number, refusal in self.attendance.unwelcome():
             if number in coordinator.roster:
@@ -643,7 +646,7 @@ class CoordinatorRun:
 
 
 def _rounds_in(journal: Iterable[Entry], figures: Figures, agreed: int) -> int:
-    """Return after how many rounds a run ended by its members' figures; as many as were agreed if it has not."""
+    """Return after how many rounds the members' figures ended a run; the agreed number if they have not."""
     best, done = BestRound(), 0
     for entry in in_force(list(journal)):
         if isinstance(entry, Verdict):

@@ -1,6 +1,6 @@
 """The coordinator as a process: what peers call, and the clock that decides when nobody calls.
 
-It takes members in, keeps the clock, writes verdicts (`run`). It never sees an update or a model.
+It takes members in, keeps the clock and writes verdicts (`run`). It never sees an update or a model.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ __all__ = ["CoordinatorService"]
 
 _LOG = logging.getLogger(__name__)
 _TICK = 0.2  # seconds
-_FINDINGS = 1000  # disagreements that are told, the last ones
+_FINDINGS = 1000  # disagreements that are reported, the latest ones
 _STANDSTILL = 1.0  # seconds by which the clock may tick late
 
 
@@ -123,7 +123,7 @@ class CoordinatorService:
         except ErisError:
             self._journal.close()
             raise
-        self._gave_way = ""  # to whom
+        self._gave_way = ""  # the coordinator we gave way to
         self._run = CoordinatorRun(
             federation,
             credentials,
@@ -137,7 +137,7 @@ class CoordinatorService:
             listeners=listeners,
         )
         self._lock, self._attendance, self._closed = self._run.lock, self._run.attendance, False
-        calls = max(512, 2 * peers)  # everybody waits for news, and half of them say something
+        calls = max(512, 2 * peers)  # everybody waits for news, and half of them report
         try:
             self._server = ControlServer(
                 credentials,
@@ -160,12 +160,12 @@ class CoordinatorService:
 
     @property
     def name(self) -> str:
-        """Who coordinates."""
+        """The name of this coordinator."""
         return self._credentials.name
 
     @property
     def board(self) -> Board:
-        """Where bulletins are put up."""
+        """The board that carries its bulletins."""
         return self._run.board
 
     @property
@@ -187,7 +187,7 @@ class CoordinatorService:
             self._lock.wait_for(lambda: all(peer.lost for peer in self._attendance.present.values()), seconds)
 
     def close(self) -> None:
-        """End server and clock; a run that is not over goes on when a coordinator starts again in this folder."""
+        """End server and clock; an unfinished run goes on when a coordinator starts again in this folder."""
         with self._lock:
             self._closed = True
             self._lock.notify_all()
@@ -197,7 +197,7 @@ class CoordinatorService:
         self._claim.release()
 
     def overview(self) -> Overview:
-        """Return who is there and how far the run is, for whoever asks on this machine."""
+        """Return who is there and how far the run has got, for callers on this machine."""
         with self._lock:
             coordinator, composition, course = self._run.coordinator, self._run.composition, self._run.course
             ways = self._attendance.ways()
@@ -249,7 +249,7 @@ class CoordinatorService:
         )
 
     def report(self, caller: PeerIdentity, request: ReportRequest) -> Wanted:
-        """Take what a peer signed, holds, withholds or sits out, or its next mask key; return what else is wanted."""
+        """Take a manifest, a report, a notice or the next mask key from a peer; return what else is wanted."""
         number = self._callers.number(caller)
         if isinstance(request, Mandate):
             self._give_way(request)
@@ -287,7 +287,7 @@ class CoordinatorService:
         return wanted
 
     def fetch(self, caller: PeerIdentity, request: FetchRequest) -> FetchAnswer:
-        """Return addresses, a roster, the rounds a peer missed, or whether a peer can be dialled where it listens."""
+        """Return addresses, a roster, missed rounds, or whether a peer can be dialled where it listens."""
         match request:
             case DialRequest():
                 return self._callers.dial(caller, request)
@@ -316,7 +316,7 @@ class CoordinatorService:
                 return RoundsAnswer(a_page(rounds, lambda played: len(played.plan) + len(played.verdict)))
 
     def _roster(self, digest: str, base: str) -> RosterAnswer:
-        """Return a roster: as the difference from one that the caller knows, where that is shorter."""
+        """Return a roster, as the difference from one that the caller knows where that is shorter."""
         roster = self._journal.find_roster(digest)
         with contextlib.suppress(Refused):
             change = self._journal.find_roster(base).change_to(roster)
@@ -325,7 +325,7 @@ class CoordinatorService:
         return RosterAnswer(None, roster.encoded)
 
     def status(self, caller: PeerIdentity, request: StatusRequest) -> Overview:
-        """Return who is there and how far the run is."""
+        """Return who is there and how far the run has got."""
         del caller, request
         return self.overview()
 
@@ -339,7 +339,7 @@ class CoordinatorService:
         return Done()
 
     def stop(self, caller: PeerIdentity, request: StopRequest) -> Done:
-        """End the run after the round in flight; recorded with the name of who asked, as it signed that."""
+        """End the run after the round in flight, and record who asked, as signed."""
         claim, now = request.claim, self.overview()
         if (claim.run, claim.epoch) != (now.run, now.epoch):
             raise Refused(
@@ -386,7 +386,7 @@ class CoordinatorService:
                 self._lock.wait(_TICK)
 
     def _forgive_standstill(self, before: float) -> float:
-        """Give peers and round the time in which this process was frozen, or starved; return the time of this tick."""
+        """Give peers and round the time in which this process was frozen or starved; return the time of this tick."""
         now = time.monotonic()
         if (late := now - before - _TICK) > _STANDSTILL:
             _LOG.warning("this process stood still for %.1f s: the round gets as much more time", late)
@@ -394,7 +394,7 @@ class CoordinatorService:
         return now
 
     def _give_up(self, error: Exception) -> None:
-        """End the run for everybody: this process cannot keep what it would have to announce."""
+        """End the run for everybody: this process cannot store what it would have to announce."""
         _LOG.exception("the coordinator cannot go on")
         if isinstance(error, ErisError):
             self.failure = error
@@ -402,7 +402,7 @@ class CoordinatorService:
 
     @contextmanager
     def _deciding(self) -> Iterator[None]:
-        """Hold the lock; whoever waits hears of what changed, and of a disk that is full."""
+        """Hold the lock; afterwards wake those who wait for changes, and end the run if the disk is full."""
         with self._lock:
             try:
                 yield
@@ -413,7 +413,7 @@ class CoordinatorService:
                 self._lock.notify_all()
 
     def _give_way(self, mandate: Mandate) -> None:
-        """Go away when somebody shows that another coordinator was voted in for a later term; the run goes on there."""
+        """End when somebody shows that another coordinator was voted in for a later term; the run goes on there."""
         if self._mandates.learn(mandate) and mandate.term > self._run.term:
             votes = ", ".join(vote.voter for vote in mandate.votes)
             with self._lock:

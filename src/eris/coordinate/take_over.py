@@ -1,9 +1,9 @@
-"""Take over from a coordinator that is lost: ask the listed peers for votes, and assemble the run from what they keep.
+"""Takes over from a lost coordinator: asks the listed peers for votes and rebuilds the run from what they keep.
 
     ask for a term → votes of more than half → the log that goes furthest among them → a journal → coordinate
 
-Nothing of the old coordinator is needed, not even its disk. While votes are few, this waits; it has no say in which
-verdict the run goes on from.
+Nothing of the old coordinator is needed, not even its disk. While there are too few votes, this waits; it has no say in
+which verdict the run continues from.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ __all__ = ["JOURNAL", "TakeOver", "require_not_taken_over", "take_over"]
 _LOG = logging.getLogger(__name__)
 JOURNAL = "coordinator.sqlite"  # in a coordinator's folder
 _TICK = 0.2  # seconds
-_CALL = 3.0  # seconds for an answer
-_WORDS = 5.0  # seconds between two lines in the log
+_CALL = 3.0  # seconds to wait for an answer
+_WORDS = 5.0  # seconds between two log lines
 
 
 def take_over(
@@ -71,9 +71,15 @@ def take_over(
     wait: float = 86_400.0,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Mandate:
-    """Have ourselves voted in, and write the journal that a coordinator goes on from; then start one in the folder.
+    """Get voted in, and write the journal that a coordinator then started in this folder continues from.
 
-    Whoever holds the mandate of its journal's last term already need not ask again.
+    If we already hold the mandate of the journal's last term, nobody is asked again.
+
+    Args:
+        folder: where the journal is written.
+        listen: host and port at which peers find us.
+        wait: seconds to wait for votes and rounds.
+        stopped: says whether to give up waiting.
     """
     folder.mkdir(parents=True, exist_ok=True)
     claim, log = FolderClaim(folder), KeptLog(folder / JOURNAL)
@@ -102,7 +108,7 @@ def take_over(
 
 
 def require_not_taken_over(federation: FederationFile, credentials: Credentials) -> None:
-    """Ask the others who may coordinate whether they were voted in, before we begin to wait for peers in vain."""
+    """Refuse to start if another possible coordinator was voted in, rather than wait for peers in vain."""
     mandates = Mandates(federation, credentials)
     _learn_from_others(mandates, credentials)
     if (last := mandates.last) is not None and not mandates.is_ours:
@@ -114,7 +120,7 @@ def require_not_taken_over(federation: FederationFile, credentials: Credentials)
 
 
 def _learn_from_others(mandates: Mandates, credentials: Credentials) -> None:
-    """Ask everybody else who may coordinate which mandates they know; who is not there is not waited for."""
+    """Ask all other possible coordinators which mandates they know; those that are down are not waited for."""
     for name, place in mandates.federation.coordinators.items():
         if name == credentials.name:
             continue
@@ -124,7 +130,7 @@ def _learn_from_others(mandates: Mandates, credentials: Credentials) -> None:
 
 
 class TakeOver:
-    """A candidate behind a gRPC server: it answers where it stands, and collects votes and rounds."""
+    """A candidate behind a gRPC server: answers where it stands, and collects votes and rounds."""
 
     def __init__(self, federation: FederationFile, credentials: Credentials, known: tuple[Mandate, ...] = ()) -> None:
         self.federation, self._credentials = federation, credentials
@@ -132,12 +138,12 @@ class TakeOver:
         self._lock = threading.Condition()
         self._votes: dict[str, Vote] = {}
         self._rounds: list[SealedRound] = []
-        self._since: float | None = None  # when the votes were enough
-        self._mandate: Mandate | None = None  # counted: later votes do not change what we go on from
+        self._since: float | None = None  # when there were enough votes
+        self._mandate: Mandate | None = None  # counted: later votes do not change what we continue from
         self._candidacy = self._ask_for(1 + (self.mandates.last.term if self.mandates.last is not None else 0))
 
     def wait(self, seconds: float, stopped: Callable[[], bool] = lambda: False) -> tuple[Mandate, list[SealedRound]]:
-        """Wait for votes of more than half, then for the others a little, then for the rounds of the base."""
+        """Wait for votes of more than half, then a little for the others, then for the rounds of the base."""
         until, said = time.monotonic() + seconds, 0.0
         with self._lock:
             while not self._is_complete:
@@ -197,13 +203,13 @@ class TakeOver:
     # ── what peers call ──────────────────────────────────────────────────────────────────────────────────────────
 
     def require_allowed(self, caller: PeerIdentity, call: str) -> None:
-        """Refuse everybody but listed peers, operators and others who may coordinate."""
+        """Refuse everybody but listed peers, operators and other possible coordinators."""
         known = (*self.federation.peers, *self.federation.settings.operators, *self.federation.coordinators)
         if caller.name not in known:
             raise Refused(Reason.NOT_A_MEMBER, f"{caller.name} may not call {call}: it is not listed")
 
     def fetch(self, caller: PeerIdentity, request: FetchRequest) -> FetchAnswer:
-        """Say where we stand, and what we want of the caller; a term that is promised to another is given up."""
+        """Say where we stand and what we want from the caller; give up a term that was promised to another."""
         if not isinstance(request, StandingRequest):
             self._refuse()
         with self._lock:
@@ -237,7 +243,7 @@ class TakeOver:
         return Wanted()
 
     def _learn(self, mandate: Mandate) -> None:
-        """Take note of who was voted in before; a term that is not below ours is lost to us."""
+        """Note who was voted in before; a term that is not below ours is lost to us."""
         if self.mandates.learn(mandate) and mandate.term >= self._candidacy.term and self._mandate is None:
             self._candidacy, self._since = self._ask_for(mandate.term + 1), None
             self._votes.clear()
@@ -246,7 +252,7 @@ class TakeOver:
         assert self._mandate is not None
         plan, verdict = played.plan, played.verdict
         if plan.round != len(self._rounds):
-            return  # two sent the same
+            return  # two peers sent the same
         links = (plan.chain, verdict.previous, verdict.plan) == (self._chain, self._chain, plan.digest)
         if not links or plan.round >= self._mandate.base.rounds:
             raise Refused(Reason.WRONG_CHAIN, "a kept round does not follow the one before it", round=plan.round)
@@ -260,12 +266,12 @@ class TakeOver:
         )
 
     def join(self, caller: PeerIdentity, request: JoinRequest) -> JoinAnswer:
-        """Take nobody in yet."""
+        """Refuse: nobody is taken in yet."""
         del caller, request
         self._refuse()
 
     def status(self, caller: PeerIdentity, request: StatusRequest) -> Overview:
-        """Say who has voted."""
+        """Return who has voted."""
         del caller, request
         with self._lock:
             so_far = f"{self._credentials.name} is taking over: {self._so_far}"
@@ -291,20 +297,20 @@ class TakeOver:
         )
 
     def leave(self, caller: PeerIdentity, request: LeaveRequest) -> Done:
-        """Let nobody go who is not here."""
+        """Refuse: nobody is here who could leave."""
         del caller, request
         self._refuse()
 
     def stop(self, caller: PeerIdentity, request: StopRequest) -> Done:
-        """End nothing that has not begun."""
+        """Refuse: nothing has begun that could be ended."""
         del caller, request
         self._refuse()
 
     def heard(self, caller: PeerIdentity, *, waits: bool) -> None:
-        """Have no news for anybody."""
+        """Ignore it: there is no news yet."""
 
     def lost(self, caller: PeerIdentity) -> None:
-        """Miss nobody."""
+        """Ignore it: nobody is missed yet."""
 
     def healthy(self) -> bool:
         """Return whether we can be asked."""
