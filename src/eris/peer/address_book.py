@@ -1,9 +1,9 @@
-"""Who is where: names, addresses and certificates of the other peers, as the coordinator knows them.
+"""The address book: names, addresses and certificates of the other peers, as the coordinator knows them.
 
-The coordinator is not believed: a certificate counts only if the federation's CA signed it for the name that the peer's
-number has in FEDERATION.toml, and its key is the one the roster pins. Else the coordinator could put a friend in
-somebody's place, who would then receive what was meant for that peer. And an address counts only if its peer signed it:
-a link to another one would tell its owner who talks to whom and when, though never what.
+The coordinator is not believed. A certificate counts only if the federation's CA signed it for the name that the peer's
+number has in FEDERATION.toml, and its key is the one the roster pins; otherwise the coordinator could put a friend in
+somebody's place, who would then receive what was meant for that peer. An address counts only if its peer signed it: a
+link to another one would tell its owner who talks to whom and when, though never what.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ MASK_PURPOSE = "mask-key"
 
 
 class AddressBook:
-    """What this peer knows of the others; safe to use from many threads."""
+    """What this peer knows about the others; safe to use from many threads."""
 
     def __init__(self, credentials: Credentials, run: str = "", *, peers: Sequence[str], federation: str = "") -> None:
         """`peers` are all names, by number, as FEDERATION.toml has them; `federation` is that file's digest."""
         self._federation = federation
-        self._placed: dict[int, tuple[PeerRecord, int]] = {}  # records whose place was signed, and its counter
+        self._placed: dict[int, tuple[PeerRecord, int]] = {}  # records with a signed place, and its counter
         self._credentials, self.run, self._peers = credentials, run, tuple(peers)
-        self._keys: set[tuple[int, bytes]] = set()  # mask keys that were signed by whose they are
+        self._keys: set[tuple[int, bytes]] = set()  # mask keys that were signed by their owners
         self._lock = threading.Lock()
         self.begun = threading.Event()  # set with the first roster
         self._records: dict[int, PeerRecord] = {}
-        self._certificates: dict[str, bytes] = {}  # by fingerprint, also of who has gone since
-        self._edition = "", 0  # of which board, and up to where
+        self._certificates: dict[str, bytes] = {}  # by fingerprint, including peers that have gone since
+        self._edition = "", 0  # the board it was read from, and how far
         self._roster: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
-        self._followed: tuple[RosterEntry, ...] = ()  # that these two are of
+        self._followed: tuple[RosterEntry, ...] = ()  # the roster that these two belong to
         self._complete: tuple[dict[int, PeerRecord], tuple[RosterEntry, ...]] = {}, ()  # records that lack nobody of it
 
     def learn(self, fetch: Callable[[BookRequest], BookAnswer]) -> None:
-        """Fetch what is newer than what we have; records whose certificate is not good are left out."""
+        """Fetch what is newer than what we have, leaving out records whose certificate is not good."""
         more = True
         while more:
             answer = fetch(BookRequest(*self._edition))
@@ -60,7 +60,7 @@ class AddressBook:
                 known = self._records if answer.board == self._edition[0] else {}
                 records = known | {record.peer: record for record in good}
                 self._records = {peer: record for peer, record in records.items() if peer in answer.present}
-                if len(good) == len(answer.records):  # else the same are asked for again next time
+                if len(good) == len(answer.records):  # otherwise the same records are requested again next time
                     self._edition = answer.board, answer.edition
             more = answer.more and len(good) == len(answer.records)
 
@@ -71,13 +71,13 @@ class AddressBook:
         return self._credentials.vouches_for(record.certificate, record.name)
 
     def knows_key(self, peer: int, key: bytes) -> bool:
-        """Return whether a peer, under the certificate that we have of it, signed this mask key as its own."""
+        """Return whether a peer signed this mask key as its own, under the certificate that we have of it."""
         with self._lock:
             if (peer, key) in self._keys:
                 return True
             record = self._records.get(peer)
             known = record is not None and (shown := record.mask_key) is not None and self._signed(record, shown, key)
-            self._keys |= {(peer, key)} if known else set()  # what was signed once stays signed: others may restart
+            self._keys |= {(peer, key)} if known else set()  # a signature stays good when its peer restarts
             return known
 
     def _signed(self, record: PeerRecord, shown: ShownKey, key: bytes) -> bool:
@@ -94,11 +94,11 @@ class AddressBook:
         return ShownKey(key.public.hex(), key.counter, signature)
 
     def lacks_keys(self, plan: RoundPlan) -> bool:
-        """Whether the plan shows a mask key that nobody signed, as far as this book knows."""
+        """Whether the plan shows a mask key that, as far as this book knows, nobody signed."""
         return not all(self.knows_key(peer, key) for peer, key in plan.keys.items())
 
     def follow(self, plan: RoundPlan) -> None:
-        """Take the roster of a round: whose links are welcome, and under which key."""
+        """Take over a round's roster: whose links are welcome, and under which key."""
         with self._lock:
             if plan.roster is self._followed:
                 return
@@ -113,9 +113,9 @@ class AddressBook:
             return self._records.get(peer)
 
     def place(self, peer: int) -> PeerRecord | None:
-        """Return where a peer can be dialled; refuse what it did not sign, or has replaced since.
+        """Return where a peer can be dialled; refuse a place that it did not sign or has since replaced.
 
-        Looked at when somebody is dialled, not when the book is learned: of a thousand peers most never are.
+        This is checked when a peer is dialled, not when the book is learned: of a thousand peers most never are.
         """
         with self._lock:
             record, (known, counter) = self._records.get(peer), self._placed.get(peer, (None, 0))
@@ -141,10 +141,10 @@ class AddressBook:
             return self._certificates.get(fingerprint)
 
     def lacks(self, plan: RoundPlan) -> bool:
-        """Whether somebody on the roster is not in the book, or is there with another key."""
+        """Whether some roster member is missing from the book, or is there with another key."""
         with self._lock:
             records = self._records
-        if self._complete[0] is records and self._complete[1] is plan.roster:  # looked at with the last plan
+        if self._complete[0] is records and self._complete[1] is plan.roster:  # already checked with the last plan
             return False
         known = {r.name: self._credentials.identify(r.certificate).fingerprint for r in records.values()}
         lacking = any(known.get(entry.name) != entry.fingerprint for entry in plan.roster)
@@ -153,7 +153,7 @@ class AddressBook:
         return lacking
 
     def roster(self) -> dict[str, str]:
-        """Return names and fingerprints of the members, which nobody may change."""
+        """Return names and fingerprints of the members; callers must not change it."""
         return self._roster  # replaced as a whole
 
     def number(self, name: str) -> int | None:

@@ -1,4 +1,4 @@
-"""How a peer comes into a run, comes back into it, and leaves."""
+"""Joining a run, coming back into it, and leaving."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Admission:
-    """Asks the coordinator to be taken in, and does what its answer says."""
+    """Asks the coordinator to take this peer in, and acts on its answer."""
 
     def __init__(
         self,
@@ -47,20 +47,26 @@ class Admission:
         initial: str,
         key: ShownKey | None = None,
     ) -> None:
-        """`weight` is what this peer asks for, `initial` the digest of its x⁰, `key` its mask key as others see it."""
+        """Prepare to join.
+
+        Args:
+            weight: the weight this peer asks for.
+            initial: digest of its x⁰.
+            key: its mask key as others see it; None where nothing is masked.
+        """
         self.key = key
         self._federation, self._settings, self._member = federation, settings, member
         self._line, self._links, self._client, self._inbox = line, links, line.control, line.inbox
         self._credentials, self._signed = credentials, ("", 0, "")  # key, counter and signature of our entry
-        self._place: tuple[object, int, str] = None, 0, ""  # where we are, counter and signature of what we say of it
+        self._place: tuple[object, int, str] = None, 0, ""  # our place, and counter and signature of the claim to it
         self._reporter, self._catch_up, self._weight, self._initial = reporter, catch_up, weight, initial
         self._stopped = threading.Event()
         self.port: int | None = None  # where we listen, if we do
         self.joined, self.ended = False, ""
-        self._forgotten = NO_REFERENCE, 0  # reference epoch that we were told to forget, and the round we stood at
+        self._forgotten = NO_REFERENCE, 0  # the reference epoch we were told to forget, and our round then
 
     def join_patiently(self) -> None:
-        """Join; a coordinator that is not there yet is waited for, one that refuses us is not."""
+        """Join, waiting for a coordinator that is not there yet, but not for one that refuses us."""
         until = time.monotonic() + self._settings.wait
         while not self.joined and not self._stopped.is_set():
             try:
@@ -73,7 +79,7 @@ class Admission:
                 time.sleep(0.2)
 
     def join(self) -> None:
-        """Join, or say again where we stand: after a restart of the coordinator, or when our reference is lost."""
+        """Join, or state again where we stand: after a restart of the coordinator, or when our reference is lost."""
         own, witness = self._line.allegiance, self._line.witness
         if own is not None and own.waits:
             term = own.promise.term
@@ -100,14 +106,14 @@ class Admission:
         self.ended = answer.ended or self.ended
 
     def ask_for_reference(self) -> None:
-        """Join without a reference: an epoch begins with the next plan. Who is not heard asks again in every round."""
+        """Join without a reference, so that the next plan begins an epoch; if unheard, ask again every round."""
         try:
             self.join()
         except (LinkClosed, LinkTimeout) as error:
             _LOG.warning("the coordinator could not be told that this peer has no reference: %s", error)
 
     def say_where_we_stand(self) -> None:
-        """Join again, however often that fails, until the coordinator has heard it or the run is over."""
+        """Keep trying to join again until the coordinator has heard us or the run is over."""
         while not self._inbox.has_end():
             try:
                 self.join()
@@ -121,11 +127,11 @@ class Admission:
                 self._inbox.closed.wait(0.5)
 
     def stop(self) -> None:
-        """Wait no longer for the coordinator."""
+        """Stop waiting for the coordinator."""
         self._stopped.set()
 
     def leave(self) -> None:
-        """Say goodbye, if we were in."""
+        """Leave the run, if we were in it."""
         if not self.joined:
             return
         try:
@@ -134,18 +140,18 @@ class Admission:
             _LOG.info("the coordinator could not be told that this peer leaves: %s", error)
 
     def _remember_reference(self) -> None:
-        """Stand by our reference again if we stand where we were told to forget it: the run may have gone back."""
+        """Take our reference back if we are where we were told to forget it: the run may have gone back."""
         epoch, round = self._forgotten
         if self._member.lost_reference and not self._plays and self._member.round == round:
             self._member.reference_epoch = epoch
 
     @property
     def _plays(self) -> bool:
-        """Whether we take part in the open round; one that we only follow changes nothing of our own."""
+        """Whether we take part in the open round; a round we merely follow changes nothing of our own."""
         return self._member.plan is not None and not self._catch_up.following
 
     def _claim(self) -> tuple[int, str]:
-        """Sign our own entry, once: a later signature would be another entry."""
+        """Sign our own roster entry, only once: a later signature would make another entry."""
         key = self._credentials.identity.fingerprint
         if self._signed[0] != key:
             counter = int(time.time())
@@ -191,7 +197,7 @@ class Admission:
         return self._signed_place(request)
 
     def _sit_out(self, plan: RoundPlan) -> None:
-        """Publish nothing in a round we came into the middle of: what we published before is forgotten."""
+        """Publish nothing in a round that we joined midway: we no longer know what we published before."""
         aggregator, unmasker = self._links.aggregator, self._links.unmasker
         if aggregator.plan is None or plan.when > aggregator.plan.when:
             if unmasker is not None:

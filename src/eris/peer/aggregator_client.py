@@ -1,8 +1,8 @@
-"""The dialling side of a peer: one kept link for each aggregator.
+"""The dialling side of a peer: one lasting link for each aggregator.
 
-A client carries this member's parts to one aggregator, waits for what it publishes, and brings that back. Short parts
-leave from the peer's loop of links, which also hears the answers; long or masked ones, and whoever has to be dialled,
-take a thread. It also fetches shards by hash and snapshots, from any peer that can be dialled.
+A client carries this member's parts to one aggregator, waits for what that publishes, and brings it back. Short parts
+leave from the peer's link loop, which also receives the answers; long or masked parts, and dialling, take a thread. It
+also fetches snapshots, and shards by hash, from any peer that can be dialled.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ __all__ = ["AggregatorClient", "AggregatorClients", "Delivery", "ShardResult", "
 
 _LOG = logging.getLogger(__name__)
 Unmask = Callable[[Cut, float], Unmasking]
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries to reach a peer
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between two attempts to reach a peer
 _DIALS = 4  # at a time
 _SHORTEST_ANSWERS = 2 * (SHORT + HEADER_BYTES)
-_MANY = 16  # results that are worth waking somebody for
-_MOST_TOLD = 64  # peers that one peer shows a proof to
+_MANY = 16  # results that are worth waking the player for
+_MOST_TOLD = 64  # peers to which one peer shows a proof
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a client does for one round."""
+    """What a client has to carry in one round."""
 
     plan: RoundPlan
     uploads: tuple[Upload, ...]  # empty for a member that does not train in this round
@@ -62,21 +62,21 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """What came of one shard: published, or the reason why not."""
+    """The outcome of one shard: what was published, or why nothing was."""
 
     plan: str
     shard: int
     peer: int  # who aggregates it
     published: Published | None = None
-    manifest: Manifest | None = None  # alone, from the second aggregator of a shard
-    reason: Reason | None = None  # the aggregator's word; None if the link failed
+    manifest: Manifest | None = None  # alone, from a shard's second aggregator
+    reason: Reason | None = None  # given by the aggregator; None if the link failed
     refused_upload: Reason | None = None
     arrived: bool = False  # our part has its receipt
     receipt: Receipt | None = None
 
     @property
     def answered(self) -> bool:
-        """Whether the aggregator said anything at all: then it can be reached, whatever became of the shard."""
+        """Whether the aggregator answered at all; if so it can be reached, however the shard ended."""
         said = (self.published, self.manifest, self.reason, self.refused_upload)
         return self.arrived or any(word is not None for word in said)
 
@@ -86,21 +86,21 @@ class _Errand:
     """A delivery under way."""
 
     delivery: Delivery
-    open_shards: dict[int, None]  # of which nothing has come yet
+    open_shards: dict[int, None]  # shards whose outcome is not known yet
     arrived: set[int] = field(default_factory=set)  # shards whose part has its receipt
     pause: float = _FIRST_PAUSE
-    said: dict[int, Reason | Receipt] = field(default_factory=dict)  # of this try: what was said to our parts
-    parts: deque[Upload] = field(default_factory=deque)  # of this try, to which nothing was said yet
-    asked: deque[int] = field(default_factory=deque)  # shards of this try that were asked for
+    said: dict[int, Reason | Receipt] = field(default_factory=dict)  # this attempt: the answers to our parts
+    parts: deque[Upload] = field(default_factory=deque)  # this attempt: parts without an answer yet
+    asked: deque[int] = field(default_factory=deque)  # this attempt: shards asked for
 
     @property
     def plan(self) -> RoundPlan:
-        """The round it is for."""
+        """The round it belongs to."""
         return self.delivery.plan
 
 
 class AggregatorClient:
-    """Talks to one peer: in the loop's thread, or in one that has the link in the meantime."""
+    """Talks to one peer: from the loop's thread, or from one that has been lent the link."""
 
     def __init__(
         self,
@@ -119,9 +119,20 @@ class AggregatorClient:
         loop: LinkLoop | None = None,
         dials: DialTurns | None = None,
     ) -> None:
-        """`compare` is shown the seals of those who refuse us because they have another plan."""
+        """Prepare to talk to `peer`; nothing is dialled yet.
+
+        Args:
+            limits: sizes and times of the links.
+            deliver: receives every shard's result.
+            under_way: told when parts have arrived.
+            proxy: the HTTP proxy to dial through, if any.
+            compare: shown the seals of peers that refuse us because they have another plan.
+            unmask: answers cuts, where this peer is an unmasker.
+            loop: where links rest.
+            dials: limits how many peers are dialled at a time.
+        """
         self._compare, self._unmask = compare, unmask
-        self._proxy, self._way = proxy, ""  # that led there last
+        self._proxy, self._way = proxy, ""  # the one that led there last
         self.peer, self._book, self._security, self._recipe = peer, book, security, recipe
         self._limits, self._deliver, self._fault_points = limits, deliver, fault_points or FaultPoints()
         self._pool, self._under_way = pool or BufferPool(), under_way or UnderWay()
@@ -129,24 +140,24 @@ class AggregatorClient:
         self._dials = dials or DialTurns(self._loop)
         self._link: StreamLink | None = None
         self._past = LinkAccount(str(peer))
-        self._turn = threading.Lock()  # of who uses the link: an errand from its beginning to its end, or who fetches
+        self._turn = threading.Lock()  # held by whoever uses the link: an errand from start to end, or a fetch
         self._waiting: deque[Delivery] = deque()
         self._errand: _Errand | None = None
         self._alarm, self._closed = math.inf, False
 
     def go(self, delivery: Delivery) -> None:
-        """Carry this; results come through `deliver`."""
+        """Start a delivery; its results come through `deliver`."""
         self._waiting.append(delivery)
         self._loop.post(self._set_out)
 
     def fetch(self, digest: str, round: int, deadline: float) -> Published:
-        """Return a published shard of a round by its hash."""
+        """Fetch a published shard of a round by its hash."""
         with _Borrowed(self) as link:
             framing.ask(link, HashQuestion(digest), deadline)
             return framing.receive_published(link, self._recipe, deadline, round=round, pool=self._pool)
 
     def snapshot(self, sizes: dict[str, int], deadline: float) -> Snapshot:
-        """Return where the other peer stands."""
+        """Fetch the other peer's current state."""
         with _Borrowed(self) as link:
             framing.ask(link, SnapshotQuestion(), deadline)
             return framing.receive_snapshot(link, sizes, deadline, pool=self._pool)
@@ -159,7 +170,7 @@ class AggregatorClient:
 
     @property
     def account(self) -> LinkAccount:
-        """What has gone over this client's links."""
+        """Totals of this client's links."""
         return self._past.plus(self._link)
 
     @property
@@ -182,7 +193,7 @@ class AggregatorClient:
     # ── an errand, in the loop ──
 
     def _set_out(self) -> None:
-        """Begin the next delivery, unless the link is in use: who uses it calls this in the end."""
+        """Begin the next delivery, unless the link is in use; whoever uses it calls this afterwards."""
         if not self._waiting or self._closed or not self._turn.acquire(blocking=False):
             return
         delivery = self._waiting.popleft()
@@ -190,7 +201,7 @@ class AggregatorClient:
         self._try()
 
     def _try(self) -> None:
-        """Go once; a link that breaks is dialled anew, and what has arrived before is not sent twice in vain."""
+        """Make one attempt; a broken link is dialled again, and what has already arrived is not sent twice."""
         errand = self._errand
         if errand is None or self._closed:
             self._give_up()
@@ -202,11 +213,11 @@ class AggregatorClient:
             self._carry_now(link, errand)
 
     def _carry_now(self, link: StreamLink, errand: _Errand) -> None:
-        """Send short parts, and let the loop hear what is said to them."""
+        """Send short parts, and let the loop receive the answers."""
         try:
             link.cork()
             self._send(link, errand)
-            if not link.uncork():  # it does not read: a thread waits until it does, and hears the rest
+            if not link.uncork():  # it does not read: a thread waits until it does, and reads the answers
                 self._hand_over(self._hear_in_thread)
                 return
             self._loop.watch(link, self._listen)
@@ -215,7 +226,7 @@ class AggregatorClient:
             self._fail(error)
 
     def _listen(self) -> None:
-        """Hear what has come, as far as it is whole."""
+        """Handle the answers that have arrived whole."""
         errand, link = self._errand, self._link
         if errand is None or link is None:
             return
@@ -237,7 +248,7 @@ class AggregatorClient:
             self._fail(error)
 
     def _is_whole(self, link: StreamLink, errand: _Errand, ready: int) -> bool | None:
-        """Whether the next answer is here; None if the loop should not wait for it."""
+        """Whether the next answer has arrived whole; None if the loop should not wait for it."""
         if ready < HEADER_BYTES:
             return False
         frame = Header.decode(link.peek(0, HEADER_BYTES))
@@ -255,7 +266,7 @@ class AggregatorClient:
         return ready >= first + HEADER_BYTES + behind.length
 
     def _set_alarm(self, deadline: float) -> None:
-        """Look when time is up; one alarm at a time, or a long run of short rounds would leave thousands behind."""
+        """Check back at the deadline; one alarm at a time, or many short rounds would leave thousands behind."""
         if deadline < self._alarm:
             self._alarm = deadline
             self._loop.at(deadline, self._ring)
@@ -270,7 +281,7 @@ class AggregatorClient:
             self._fail(LinkTimeout("deadline", "nothing was published in time", peer=self.peer))
 
     def _fail(self, error: Exception) -> None:
-        """Drop the link; try again unless the next round, or the end of this one, is there."""
+        """Drop the link and try again, unless the next round, or the end of this one, has come."""
         errand, link = self._errand, self._link
         if link is not None:
             self._loop.forget(link)
@@ -302,14 +313,14 @@ class AggregatorClient:
         self._end()
 
     def _end(self) -> None:
-        """Have done: the parts are as long as our update, and the next round wants that memory."""
+        """Finish the errand and release its parts: they are as long as our update, and its room is needed next."""
         if self._errand is not None:
             self._errand = None
             self._turn.release()
         self._set_out()
 
     def _drop_unused(self) -> None:
-        """Let go of the link if nobody uses it; who does lets go of it in the end."""
+        """Drop the link if nobody uses it; otherwise its user drops it when done."""
         if self._link is not None:
             self._loop.forget(self._link)
         if self._errand is not None:
@@ -335,7 +346,7 @@ class AggregatorClient:
             self._loop.post(self._end)
 
     def _dial_in_thread(self) -> None:
-        """Dial, and let the loop go on."""
+        """Dial, then let the loop carry on."""
         try:
             self._connected()
         except Exception as error:  # noqa: BLE001 - sorted out in the loop
@@ -364,14 +375,14 @@ class AggregatorClient:
     # ── either way ──
 
     def _is_short(self, errand: _Errand) -> bool:
-        """Whether everything fits into what the loop does itself; a cut that comes is given to a thread."""
+        """Whether everything is short enough for the loop itself; a cut that arrives is given to a thread."""
         recipe, round = self._recipe, errand.plan.round
         sent = [upload.part.symbols.nbytes for upload in errand.delivery.uploads]
         published = [recipe.words.payload(*recipe.published_sizes(round, shard)) for shard in errand.open_shards]
         return max([*sent, *published], default=0) <= SHORT
 
     def _send(self, link: StreamLink, errand: _Errand) -> None:
-        """Send parts, and ask for what will be published."""
+        """Send our parts, and ask for what will be published."""
         delivery = errand.delivery
         errand.said = {}
         errand.parts = deque(upload for upload in delivery.uploads if upload.shard in errand.open_shards)
@@ -380,14 +391,14 @@ class AggregatorClient:
             self._under_way.arrived(delivery.plan.digest, self.peer)
         for upload in errand.parts:
             framing.send_upload(link, upload, self._recipe, delivery.deadline, self._fault_points, more=True)
-        # Asked at once: the answer leaves the moment it is known, with no word between. Not so for masked shards, of
-        # which we may be asked something ourselves before the next answer.
+        # Asked at once, so that the answer leaves the moment it is known, with nothing in between. Not for masked
+        # shards, of which we may be asked something ourselves before the next answer.
         at_once = list(errand.asked)[: 1 if delivery.plan.unmaskers else None]
         for shard in at_once:
             self._ask(link, delivery, shard, more=shard != at_once[-1])
 
     def _hear_next(self, link: StreamLink, errand: _Errand) -> None:
-        """Hear what is said to one of our parts, or what became of one shard."""
+        """Receive the answer to one of our parts, or the outcome of one shard."""
         delivery = errand.delivery
         if errand.parts:
             upload = errand.parts.popleft()
@@ -410,7 +421,7 @@ class AggregatorClient:
         plan = delivery.plan
         if plan.assignment[shard] == self.peer:
             framing.ask_for_shard(link, plan, shard, delivery.deadline, more=more)
-        else:  # it only witnesses: its manifest, without values
+        else:  # a witness: its manifest alone, without values
             question = ManifestQuestion(plan.digest, plan.epoch, plan.round, shard)
             framing.ask(link, question, delivery.deadline, more=more)
 
@@ -448,7 +459,7 @@ class AggregatorClient:
             self._compare(refusal.seal)
 
     def _answer_cut(self, link: StreamLink, delivery: Delivery, cut: Cut) -> None:
-        """Take off the pads that we know, or say why not."""
+        """Answer a cut with the sum of the pads that we know, or say why not."""
         try:
             if self._unmask is None or cut.aggregator != self.peer:
                 raise Refused(Reason.WRONG_SHARD, "this peer unmasks nothing", shard=cut.shard)
@@ -458,7 +469,7 @@ class AggregatorClient:
             framing.send_refusal(link, refusal, delivery.deadline)
 
     def _kept(self) -> StreamLink | None:
-        """Return the link that is there, if it is still good."""
+        """Return the existing link, if it is still good."""
         link = self._link
         good = link is not None and not link.closed and not link.worn and self._is_welcome(link.peer)
         return link if good else None
@@ -503,7 +514,7 @@ class AggregatorClient:
 
 
 class _Borrowed:
-    """The link of a client, for a thread that has a question; after an error it is of no more use."""
+    """A client's link, lent to a thread that has a question; an error makes the link unusable."""
 
     def __init__(self, client: AggregatorClient) -> None:
         self._client = client
@@ -526,7 +537,7 @@ class _Borrowed:
 
 
 class DialTurns:
-    """Lets a peer dial a few others at a time, so that a thousand who hear of a round do not dial everybody at once."""
+    """Lets a peer dial a few others at a time, so that a thousand peers do not all dial at once when a round begins."""
 
     def __init__(self, loop: LinkLoop) -> None:
         self._loop, self._under_way = loop, 0
@@ -554,14 +565,14 @@ class DialTurns:
 
 
 class Results:
-    """What the clients bring, for the thread that plays: it is woken when there is enough to do, not for each."""
+    """Results from the clients, for the thread that plays: it is woken when there is enough to do, not for each."""
 
     def __init__(self) -> None:
         self._waiting: deque[ShardResult] = deque()
         self._changed, self._enough, self._stirred = threading.Condition(), 1, False
 
     def put(self, result: ShardResult) -> None:
-        """Bring one; a long one is looked at while others are on their way."""
+        """Add a result; a long one is looked at while others are on their way."""
         long = result.published is not None and result.published.values.nbytes > SHORT
         with self._changed:
             self._waiting.append(result)
@@ -569,12 +580,12 @@ class Results:
                 self._stir()
 
     def stir(self) -> None:
-        """Let whoever waits look around: something else has happened."""
+        """Make whoever waits look again, because something else has happened."""
         with self._changed:
             self._stir()
 
     def take(self, wanted: int, seconds: float) -> list[ShardResult]:
-        """Wait until as many as are wanted, or many, are here, but no longer than that; return what is."""
+        """Wait up to `seconds` until as many results as wanted, or many, are here; return what there is."""
         with self._changed:
             self._enough = min(wanted, _MANY)
             if len(self._waiting) < self._enough:
@@ -589,7 +600,7 @@ class Results:
 
 
 class AggregatorClients:
-    """All clients of a peer, opened as they are needed; what they bring is in `results`."""
+    """All clients of a peer, created as they are needed; their results are in `results`."""
 
     def __init__(
         self,
@@ -634,8 +645,8 @@ class AggregatorClients:
         return self._clients[peer]
 
     def accuse(self, proof: Contradiction, but: int, seconds: float) -> None:
-        """Show a proof to all who can be dialled, at once and once; who has it passes it on."""
-        self.close()  # a client may be in the middle of a round that nobody will end
+        """Show a proof to all who can be dialled, all at once and only once; whoever gets it passes it on."""
+        self.close()  # a client may be in the middle of a round that will never end
         self._clients = {}
         peers = self.book.dialable(but=but)
         chosen = random.sample(peers, min(len(peers), _MOST_TOLD))
@@ -655,7 +666,7 @@ class AggregatorClients:
             self._clients[peer].close()
 
     def accounts(self, names: Sequence[str]) -> list[LinkAccount]:
-        """Return what went over links this peer dialled, for each aggregator."""
+        """Return the totals of the links this peer dialled, for each aggregator."""
         return [replace(client.account, peer=names[number]) for number, client in sorted(self._clients.items())]
 
     def carried(self) -> RoleBytes:
@@ -670,10 +681,10 @@ class AggregatorClients:
 
 
 class UnderWay:
-    """Knows to whom parts of this round have not arrived yet: our own contributions go before what we publish.
+    """Knows which peers still lack our parts of this round: our own contributions go out before what we publish.
 
-    An aggregator whose shard is complete early would otherwise fill its way out with nine copies of the mean, while its
-    own part for another aggregator, for whom everybody waits, gets a tenth of it.
+    Otherwise an aggregator whose shard is complete early would fill its uplink with nine copies of the mean, while its
+    own part for another aggregator, for which everybody waits, gets a tenth of it.
     """
 
     def __init__(self) -> None:
@@ -687,7 +698,7 @@ class UnderWay:
             self._changed.notify_all()
 
     def arrived(self, plan: str, peer: int) -> None:
-        """Note that a peer has its part, or that it cannot be brought now."""
+        """Note that a peer has its part, or that it cannot be delivered now."""
         with self._changed:
             if plan == self._plan and peer in self._waiting:
                 self._waiting.discard(peer)

@@ -1,9 +1,9 @@
-"""Which coordinator a peer follows, for federations that list standbys: what it promised, and what it keeps.
+"""Which coordinator a peer follows, in federations that list standbys: its promises, and the verdicts it keeps.
 
 promise.json    the highest term that this peer voted in or follows, and for whom; written before any vote is given
 kept.sqlite     every verdict that it followed, with its plan and seals, and the mandates that it accepted
 
-A vote binds for ever: whoever coordinated in an earlier term is not answered any more, whatever is restarted.
+A vote binds for ever: the coordinator of an earlier term is no longer answered, whatever is restarted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PROMISE = "promise.json"  # in a peer's folder
 
 
 class Allegiance:
-    """Safe to use from many threads."""
+    """A peer's promise and its log of verdicts; safe to use from many threads."""
 
     def __init__(self, federation: FederationFile, credentials: Credentials, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -49,13 +49,13 @@ class Allegiance:
 
     @property
     def waits(self) -> bool:
-        """Whether this peer voted for somebody who is not known to have been voted in: it follows nobody meanwhile."""
+        """Whether this peer voted for somebody not yet known to have won; meanwhile it follows nobody."""
         return self.promise.term > self.term
 
     # ── whom ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def vote(self, candidacy: Candidacy) -> Vote:
-        """Promise to follow nobody of an earlier term, durably; then say where our log ends. Refuse if we promised."""
+        """Durably promise to follow nobody of an earlier term, then vote, with our log's end; refuse if bound."""
         self.mandates.require_candidacy(candidacy)
         with self._lock:
             self._promise(candidacy.term, candidacy.digest, candidacy.name)
@@ -70,7 +70,7 @@ class Allegiance:
         return replace(vote, signature=self._credentials.sign(VOTE_PURPOSE, vote.signed_bytes).hex())
 
     def accept(self, mandates: Sequence[Mandate]) -> Mandate | None:
-        """Check mandates, in the order of their terms; return the last one if it is to be followed from now on."""
+        """Check mandates in the order of their terms; return the last one if it is to be followed from now on."""
         with self._lock:
             for mandate in mandates:
                 self._require_own_votes(mandate)
@@ -95,7 +95,7 @@ class Allegiance:
             self._write(Promise(term, candidacy), self._adopted)
 
     def _require_own_votes(self, mandate: Mandate) -> None:
-        """Refuse a mandate of an earlier run of the same file: our vote in it has another seat."""
+        """Refuse a mandate from an earlier run of the same file: our vote in it has another seat."""
         own = (vote for vote in mandate.votes if vote.voter == self._credentials.name)
         if any(vote.seat != self._seat for vote in own):
             raise Refused(
@@ -108,7 +108,7 @@ class Allegiance:
     # ── what is kept ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def hears(self, document: RoundPlan | Verdict) -> bool:
-        """Whether a plan or a verdict that is announced is of a term that this peer may still follow."""
+        """Whether an announced plan or verdict belongs to a term that this peer may still follow."""
         term = term_of(document.epoch)
         if term < self.promise.term:
             _LOG.warning(
@@ -120,7 +120,7 @@ class Allegiance:
         return term >= self.promise.term
 
     def require_base(self, plan: RoundPlan) -> None:
-        """Refuse a term's first plan if it does not go on from the log that goes furthest among the votes."""
+        """Refuse a term's first plan if it does not continue the log that goes furthest among the votes."""
         mandate = self.mandates.of(term_of(plan.epoch))
         if mandate is None or plan.epoch != first_epoch(mandate.term):
             return
@@ -134,7 +134,7 @@ class Allegiance:
             )
 
     def note(self, document: RoundPlan | Verdict, certified: CertifiedSeal) -> None:
-        """Keep a verdict that was announced, with its plan, before anything is done by it."""
+        """Keep an announced verdict with its plan, before anything is done by it."""
         with self._lock:
             if isinstance(document, RoundPlan):
                 self._planned = document, certified
@@ -143,12 +143,12 @@ class Allegiance:
                 self.log.keep(SealedRound(plan, document, seal, certified))
 
     def align(self, since: Callable[[int], Sequence[SealedRound]]) -> None:
-        """Hold what the coordinator that we follow says was decided; only then our log counts as one of its term."""
+        """Bring our log to the history of the coordinator that we follow; only then it counts as one of its term."""
         term = self.term
         with self._lock:
             self.log.align(since)
             if term != self.term:
-                return  # somebody else's history, by now
+                return  # this is somebody else's history by now
             mandate = self.mandates.of(term)
             if mandate is not None and not self.log.holds(mandate.base):
                 raise Refused(

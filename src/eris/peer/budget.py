@@ -1,7 +1,8 @@
-"""What a member has let go over all runs it took part in: ε and exposure, kept on its own disk and told to nobody.
+"""What a member has spent over all its runs, in ε and exposure; kept on its own disk and told to nobody.
 
-A folder for each member (its name), with a file for each run. A run that is going on, or was killed, counts with all
-its rounds: what it may have sent. One that came to its end counts with the rounds in which this member had a part.
+There is a folder for each member (by name), with a file for each run. A run that is going on, or was killed, counts
+with all its rounds, for which it may have sent something. One that came to its end counts with the rounds in which this
+member took part.
 
 >>> import tempfile
 >>> budget = MemberBudget(Path(tempfile.mkdtemp()), "amber")
@@ -33,12 +34,12 @@ from eris.privacy.ring_noise import RingNoise
 
 __all__ = ["MemberBudget", "RunBudget", "RunSpent", "TotalSpent", "budget_folder"]
 
-_EVERY = 1.0  # seconds between two notes of a run that goes on
+_EVERY = 1.0  # seconds between two notes of a running run
 VARIABLE = "ERIS_BUDGET"
 
 
 def budget_folder() -> Path:
-    """Return where budgets are kept: what $ERIS_BUDGET says, or the state folder of this user."""
+    """Return where budgets are kept: $ERIS_BUDGET if set, else this user's state folder."""
     if named := os.environ.get(VARIABLE):
         return Path(named)
     state = os.environ.get("XDG_STATE_HOME")
@@ -47,19 +48,19 @@ def budget_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class RunSpent:
-    """One run: how much of this member's data it has, or may have, cost."""
+    """One run: how much it has, or may have, revealed of this member's data."""
 
     federation: str
     rounds: int  # of the run
-    sent: int  # in which this member had a part; a round that is played again counts again
-    largest_share: float  # of one update that any other peer was to receive
-    multiplier: float = 0.0  # of the noise; 0 if there was none that counts
-    alone: float = 0.0  # the same for whoever sees this member's own share of noise; 0: it is not less
+    sent: int  # in which this member took part; a round that is played again counts again
+    largest_share: float  # largest share of one update that any other peer was to receive
+    multiplier: float = 0.0  # of the noise; 0 if none counts
+    alone: float = 0.0  # the same against an observer of this member's own share of noise; 0: not less
     steps: int = 1  # noisy releases in a round
     unit: Unit = "member"
     adjacency: Adjacency = "replacement"
     delta: float = 1e-5
-    closed: bool = True  # it came to its end, and `sent` is all
+    closed: bool = True  # it came to its end, and `sent` is final
     began: float = 0.0  # seconds since 1970
 
     def __post_init__(self) -> None:
@@ -68,12 +69,12 @@ class RunSpent:
 
     @property
     def counts(self) -> int:
-        """The rounds that count: all of them while nobody can say that they were fewer."""
+        """The rounds that count: all of them, unless they are known to have been fewer."""
         return self.sent if self.closed else max(self.sent, self.rounds)
 
     @property
     def release(self) -> Release | None:
-        """What the accountant is told; None if nothing bounds what a round says."""
+        """What the accountant is told; None if nothing bounds what a round reveals."""
         return Release(self.multiplier, self.counts * self.steps) if self.multiplier > 0 else None
 
     @property
@@ -90,22 +91,22 @@ class TotalSpent:
 
     @property
     def rounds(self) -> int:
-        """Rounds in which the member had a part, or may have had."""
+        """Rounds in which the member took part, or may have."""
         return sum(run.counts for run in self.runs)
 
     @property
     def largest_share(self) -> float:
-        """The most of one update that any other peer was to receive, in any run."""
+        """The largest share of one update that any other peer was to receive, in any run."""
         return max((run.largest_share for run in self.runs if run.counts), default=0.0)
 
     @property
     def updates_shown(self) -> float:
-        """Whole updates that what the best placed peer received adds up to, at most."""
+        """How many whole updates the best placed peer has received at most, all shares added up."""
         return sum(run.counts * run.largest_share for run in self.runs)
 
     @property
     def without_noise(self) -> int:
-        """Runs that nothing bounds: no noise, or noise that others could reproduce."""
+        """Runs without a bound: no noise, or noise that others could reproduce."""
         return sum(run.release is None and run.counts > 0 for run in self.runs)
 
     @property
@@ -155,21 +156,21 @@ class TotalSpent:
 
 
 class MemberBudget:
-    """A member's files, a run each."""
+    """A member's files, one for each run."""
 
     def __init__(self, folder: Path, member: str) -> None:
         self.path, self.member = folder / member, member
 
     def runs(self) -> dict[str, RunSpent]:
-        """Return what every run has cost; a file that cannot be read is no reason to count nothing."""
+        """Return what every run has cost; an unreadable file is no reason to count nothing."""
         return {path.stem: _read(path) for path in sorted(self.path.glob("*.json"))}
 
     def total(self, without: str = "") -> TotalSpent:
-        """Add up all runs, but for one."""
+        """Add up all runs, except one if named."""
         return TotalSpent(tuple(run for key, run in self.runs().items() if key != without))
 
     def write(self, key: str, spent: RunSpent) -> None:
-        """Keep what a run has cost."""
+        """Record what a run has cost."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path / f"{key}.json", (json.dumps(asdict(spent)) + "\n").encode(), mode=0o600)
@@ -180,12 +181,12 @@ class MemberBudget:
 
 
 class RunBudget:
-    """Listens to one peer's run and keeps what it costs."""
+    """Listens to one peer's run and records what it costs."""
 
     hears = (RoundStarted, RoundEnded, RunEnded)
 
     def __init__(self, budget: MemberBudget, node: Node, *, most: float = 0.0) -> None:
-        """Note that the run begins; refuse it if all runs together might spend more than ε = `most` (0: no limit)."""
+        """Record that the run begins; refuse it if all runs together might spend more than ε = `most` (0: no limit)."""
         self._budget, self._number, self._written = budget, node.number, 0.0
         self._key = f"{node.federation.name}-{node.federation.digest[:16]}"
         known, noise, config = budget.runs().get(self._key), node.composition.noise, node.federation.config
@@ -225,7 +226,7 @@ class RunBudget:
 
     @property
     def total(self) -> TotalSpent:
-        """All runs together, this one as far as it has come."""
+        """All runs together, including this one so far."""
         return TotalSpent((*self._before.runs, replace(self.spent, closed=True)))
 
     def _require_within(self, most: float) -> None:

@@ -1,4 +1,4 @@
-"""How a peer moves on verdicts: the one of its round, those it missed, or past them by somebody's snapshot."""
+"""Moves a peer along by verdicts: that of its round, those it missed, or past them with another peer's snapshot."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from eris.transport.link import LinkError
 __all__ = ["CatchUp", "Checkpoints", "NoCheckpoints", "model_digest"]
 
 _LOG = logging.getLogger(__name__)
-_PAUSE = 0.5  # seconds between two tries to come up to date
-_LAST_WAIT = 1.0  # seconds that a peer goes on asking when the run has ended
+_PAUSE = 0.5  # seconds between two attempts to get up to date
+_LAST_WAIT = 1.0  # seconds for which a peer goes on asking after the run has ended
 
 
 class Checkpoints(Protocol):
@@ -41,34 +41,36 @@ class Checkpoints(Protocol):
         ...
 
     def restore(self, member: Member, training: Training, round: int | None = None) -> bool:
-        """Stand at the beginning of one of them (the newest, if none is named); return whether it was there."""
+        """Restore one of them (the newest, if none is named); return whether it was there."""
         ...
 
     def save(self, member: Member, training: Training) -> None:
-        """Keep where this peer stands."""
+        """Save this peer's current state."""
         ...
 
 
 class NoCheckpoints:
-    """Of a peer without a folder."""
+    """The checkpoints of a peer without a folder: none."""
 
     def rounds(self) -> list[int]:
-        """Return none."""
+        """Return no rounds."""
         return []
 
     def restore(self, member: Member, training: Training, round: int | None = None) -> bool:
-        """Find nothing."""
+        """Return False: there is nothing to restore."""
         del member, training, round
         return False
 
     def save(self, member: Member, training: Training) -> None:
-        """Keep nothing."""
+        """Save nothing."""
         del member, training
 
 
 class CatchUp:
-    """Brings one member from verdict to verdict. `stepping` is held whenever the replica moves: nobody is shown a half
-    step, and `following` says that the open round is one we took no part in.
+    """Brings one member from verdict to verdict.
+
+    `stepping` is held whenever the replica moves, so that nobody is shown half a step; `following` says that we took no
+    part in the open round.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class CatchUp:
         self.stepping, self.following = threading.Lock(), False
 
     def snapshot(self) -> Snapshot:
-        """Return where this peer stands, for another one: never in the middle of a step."""
+        """Return this peer's state for another one; never in the middle of a step."""
         with self.stepping:
             try:
                 return self._member.snapshot()
@@ -100,7 +102,7 @@ class CatchUp:
                 raise Refused(Reason.NO_ROOM, error.what, fix=error.fix, **error.where) from error
 
     def keeps_up_to(self, chain: str) -> bool:
-        """Whether all verdicts before a plan are on our disk, where that is asked for; we fetch what lacks."""
+        """Whether all verdicts before a plan are on our disk, where that is required; missing ones are fetched."""
         own = self._allegiance
         if own is None or own.keeps_up_to(chain):
             return True
@@ -108,14 +110,14 @@ class CatchUp:
         return own.keeps_up_to(chain)
 
     def keep_up(self) -> None:
-        """Hold on our disk what the coordinator that we follow says was decided; needed only with standbys."""
+        """Bring our log on disk up to the coordinator that we follow; needed only with standbys."""
         if self._allegiance is not None:
             self._allegiance.align(self._history.sealed_since)
 
     # ── one verdict ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def conclude(self, verdict: Verdict, deadline: float, *, stated: str = "") -> None:
-        """Step, once every committed shard is here; `stated` is what we said of our replica in this round."""
+        """Take the step once every committed shard is here; `stated` is the replica digest that we reported."""
         if verdict.state and stated not in ("", verdict.state):
             raise CheckpointError(
                 "this peer's model is not the one that most others hold",
@@ -133,7 +135,7 @@ class CatchUp:
                 raise RunStopped("no peer can supply a committed shard", round=verdict.round)
 
     def _fetch_missing(self, missing: Missing, verdict: Verdict, deadline: float) -> None:
-        """Ask one peer after another: who stays silent uses up its own time, and none of the others'."""
+        """Ask one peer after another; one that stays silent uses up its own time and none of the others'."""
         gone, others = self._inbox.gone, self._clients.book.dialable(but=self._member.peer)
         for shard, digest in missing.hashes.items():
             aggregator = verdict.shards[shard].aggregator
@@ -152,14 +154,14 @@ class CatchUp:
                     _LOG.info("shard %d cannot be fetched from peer %d: %s", shard, peer, error)
 
     def verdict_of(self, plan: RoundPlan) -> Verdict | None:
-        """Return a round's verdict as the coordinator's journal has it; None if the run went another way."""
+        """Return a round's verdict from the coordinator's journal; None if the run went another way."""
         verdicts = (verdict for _, verdict in self._history.since(plan.round))
         return next((verdict for verdict in verdicts if verdict.plan == plan.digest), None)
 
     # ── verdicts that were missed ────────────────────────────────────────────────────────────────────────────────
 
     def catch_up(self) -> None:
-        """Follow the rounds that were missed by their verdicts, or take a snapshot of somebody further on."""
+        """Follow the missed rounds by their verdicts, or take a snapshot from a peer that is further on."""
         if self.strayed():
             self._go_back()
         until = time.monotonic() + self._federation.settings.connect
@@ -167,7 +169,7 @@ class CatchUp:
             if self._take_snapshot(pairs) or self._replay(*pairs[0]):
                 self._tell_of(pairs)
             elif time.monotonic() < until and self._inbox.failure is None:
-                if self._inbox.has_end():  # nobody comes back; but who is still at the last round's end may have more
+                if self._inbox.has_end():  # nobody comes back; but peers still ending the last round may have more
                     until = min(until, time.monotonic() + _LAST_WAIT)
                 time.sleep(_PAUSE)  # others may come back with more, or the run go back to what there is
             else:
@@ -179,7 +181,7 @@ class CatchUp:
                 )
 
     def catch_up_patiently(self) -> None:
-        """Come up to the last verdict, and keep it: who has the model may itself still be on the way here."""
+        """Follow up to the last verdict, and save that; peers that have the model may still be on their way here."""
         while True:
             try:
                 self.catch_up()
@@ -191,14 +193,14 @@ class CatchUp:
         self.checkpoints.save(self._member, self._training)
 
     def strayed(self) -> bool:
-        """Whether the run went back behind where we stand: all were down, and we had kept more than the others."""
+        """Whether the run went back behind our state: all were down, and we had kept more than the others."""
         if self._member.round == 0:
             return False
         pairs = self._history.since(self._member.round - 1)
         return not pairs or pairs[0][1].digest != self._member.chain
 
     def _go_back(self) -> None:
-        """Stand at the newest checkpoint that the run still knows, or at its beginning."""
+        """Restore the newest checkpoint that the run still knows, or its beginning."""
         for round in sorted(self.checkpoints.rounds(), reverse=True):
             with self.stepping:
                 found = self.checkpoints.restore(self._member, self._training, round)
@@ -222,7 +224,7 @@ class CatchUp:
                 self._emit(VerdictWritten(verdict.round, plan, verdict))
 
     def _replay(self, plan: RoundPlan, verdict: Verdict) -> bool:
-        """Follow a verdict; False if its shards are nowhere to be had, or it leads on from another state than ours."""
+        """Follow a verdict; False if nobody has its shards, or it continues from another state than ours."""
         if verdict.state and verdict.state != self._member.replica.digest():
             _LOG.info("round %d cannot be followed: most others began it with another model", plan.round)
             return False
@@ -256,11 +258,11 @@ class CatchUp:
     def fetch_initial(self, plan: RoundPlan, agreed: str) -> bool:
         """Take x⁰ from peers that have the agreed one: ours came out differently (another library version, say).
 
-        A model that somebody made for the purpose lays open what it is trained on. So the coordinator's word is not
-        enough: more than half of the roster must have it, each asked over its own link. Who has not heard of the round
-        yet does not know us and is asked again. False if the round is over before that.
+        A model crafted for the purpose exposes what it is trained on. So the coordinator's word is not enough: more
+        than half of the roster must have it, each asked over its own link. A peer that has not heard of the round yet
+        does not know us, and is asked again. False if the round is over before that.
         """
-        until, past = time.monotonic() + plan.deadlines.report, False  # whether anybody has the round behind it
+        until, past = time.monotonic() + plan.deadlines.report, False  # whether anybody is past the round
         waiting, have = list(self._clients.book.dialable(but=self._member.peer)), 0
         while waiting:
             for peer in tuple(waiting):
@@ -271,7 +273,7 @@ class CatchUp:
                     have += 1
                     if 2 * have > len(plan.roster):
                         with self.stepping:
-                            # All but the model is ours already, and vouched for by nobody else.
+                            # All but the model is ours already, and no other peer vouches for it.
                             state = {**self._member.replica.state(), "model": model}
                             self._member.restore(Snapshot(0, GENESIS, state))
                         return True

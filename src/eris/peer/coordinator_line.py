@@ -1,4 +1,4 @@
-"""A peer's line to whoever coordinates: calls, what was heard over it, and whom the peer follows."""
+"""A peer's connection to the coordinator: calls, what was heard over it, and whom the peer follows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["CoordinatorLine"]
 
 
 class CoordinatorLine:
-    """Holds what speaks with the coordinator of one run.
+    """Holds everything that talks to the coordinator of one run.
 
-    `control` asks it, `inbox` has what it said last, `rosters` what its plans cite, `witness` what it signed. With
+    `control` calls it, `inbox` has what it said last, `rosters` what its plans cite, `witness` what it signed. With
     standbys, `allegiance` says which one is followed, and a thread looks for another when that one is silent.
     """
 
@@ -44,19 +44,19 @@ class CoordinatorLine:
             self._watch = CoordinatorWatch(federation, credentials, self.allegiance, *told)
 
     def start(self) -> None:
-        """Look for another coordinator from now on, where one may take over."""
+        """Start looking for another coordinator, where one may take over."""
         if self._watch is not None:
             self._watch.start()
 
     def close(self) -> None:
-        """Say and keep nothing more; the inbox is closed by whoever stops reading it."""
+        """Close everything but the inbox, which is closed by whoever stops reading it."""
         self.control.close()
         if self.allegiance is not None:
             self.allegiance.close()
 
 
 def _allegiance(federation: FederationFile, credentials: Credentials, settings: NodeSettings) -> Allegiance | None:
-    """Return what this peer promised and keeps, where another coordinator may take over; it must be on a disk."""
+    """Return this peer's promise and log, where another coordinator may take over; they must be on a disk."""
     if not federation.settings.standbys:
         return None
     if settings.folder is None:

@@ -1,7 +1,7 @@
-"""How a peer finds who coordinates, when the one that it follows is silent or waits for too many others.
+"""Finds out who coordinates when the coordinator that a peer follows is silent or waits for too many others.
 
-A thread of its own asks everybody else who may coordinate where they stand: one that was voted in is followed from then
-on, one that asks for a vote gets it. No restart, and no word from people, is needed.
+A thread asks all other possible coordinators where they stand: one that was voted in is followed from then on, and one
+that asks for a vote gets it. No restart, and no human, is needed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = ["CoordinatorWatch"]
 
 _LOG = logging.getLogger(__name__)
 _PAUSE = 1.0  # seconds between two rounds of questions
-_CALL = 3.0  # seconds for an answer
+_CALL = 3.0  # seconds to wait for an answer
 
 
 class CoordinatorWatch:
-    """Asks until the inbox is closed; `client` is turned to whoever coordinates."""
+    """Asks until the inbox is closed, and turns `client` to whoever coordinates."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class CoordinatorWatch:
         self._places, self._silence = federation.coordinators, federation.settings.connect
         self._credentials, self._allegiance, self._client = credentials, allegiance, client
         self._inbox, self._proxy = inbox, proxy
-        self._voted = ""  # for which candidacy
+        self._voted = ""  # the candidacy we voted for
         if allegiance.term:
             client.turn_to(self._followed, self._places[self._followed])
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start watching."""
         threading.Thread(target=self._watch, name="eris-standing", daemon=True).start()
 
     @property
@@ -70,12 +70,12 @@ class CoordinatorWatch:
             try:
                 for name in self._others():
                     self._ask(name)
-            except Exception as error:  # noqa: BLE001 - a full disk, for one: what was not promised must not be voted
+            except Exception as error:  # noqa: BLE001 - a full disk, for one: no vote without a stored promise
                 self._inbox.failure = error
                 return
 
     def _others(self) -> Iterator[str]:
-        """Name everybody who may coordinate but the one that is followed, as long as we doubt it."""
+        """Yield all possible coordinators but the followed one, as long as we doubt it."""
         for name in self._places:
             if self._doubts and (name != self._followed or self._allegiance.waits) and not self._inbox.closed.is_set():
                 yield name
@@ -99,7 +99,7 @@ class CoordinatorWatch:
         return ControlClient(self._credentials, self._places[name], name=name, proxy=self._proxy)
 
     def _turn_to(self, mandate: Mandate, former: str) -> None:
-        """Follow who was voted in; whoever was followed before is shown why, if it can be reached."""
+        """Follow the newly elected coordinator; show the former one why, if it can be reached."""
         votes = ", ".join(vote.voter for vote in mandate.votes)
         _LOG.warning("%s coordinates now, in term %d, with the votes of %s", mandate.name, mandate.term, votes)
         self._client.turn_to(mandate.name, self._places[mandate.name])
@@ -118,7 +118,7 @@ class CoordinatorWatch:
         return last is not None and all(known.term < last.term for known in answer.mandates)
 
     def _vote(self, other: ControlClient, answer: StandingAnswer) -> None:
-        """Vote, and show what we keep as far as it is wanted."""
+        """Vote, and send the rounds we keep as far as they are wanted."""
         candidacy = answer.candidacy
         assert candidacy is not None
         known = {mandate.term for mandate in answer.mandates}

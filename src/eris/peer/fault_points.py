@@ -1,5 +1,7 @@
-"""Named points of a round at which fault tests strike. For tests only: whoever wants to know how a run goes listens to
-its events (`eris.events`), which say what happened; a fault point says where in the code a process is.
+"""Named points of a round at which fault tests strike.
+
+For tests only: to learn how a run goes, listen to its events (`eris.events`), which say what happened; a fault point
+says where in the code a process is.
 
 plan        a member has accepted a round plan              chunk      one chunk of a part has left (j of m)
 receipt     a part has arrived and was staged               cut        an aggregator has closed a shard
@@ -23,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class FaultPoints:
-    """Calls one listener, in the thread and at the very point at which the code passes.
+    """Calls one listener in the running thread, at the very point the code passes.
 
     >>> points = FaultPoints()
     >>> points.listener = lambda point, facts: print(point, facts)
@@ -35,7 +37,7 @@ class FaultPoints:
         self.listener: Callable[[str, dict[str, Any]], None] | None = None
 
     def __call__(self, point: str, /, **facts: Any) -> None:
-        """Pass a point."""
+        """Report that a point is passed."""
         _LOG.debug("%s %s", point, facts)
         if self.listener is not None:
             self.listener(point, facts)

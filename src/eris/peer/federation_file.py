@@ -1,4 +1,4 @@
-"""FEDERATION.toml: what all peers of a real run share. A run's configuration, and where and with whom it happens.
+"""FEDERATION.toml, which all peers of a real run share: a run's configuration, and where and with whom it happens.
 
     [federation]
     name = "hospitals"                    # the CA's federation
@@ -6,7 +6,7 @@
     peers = ["amber", "birch", "cedar"]   # names on certificates; the order gives each its number
     …                                     # then everything `eris run` understands, for one method
 
-The file's digest is what a member accepts: two peers with the same digest mean the same run.
+Members accept the file by its digest: two peers with the same digest mean the same run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from eris.wire.frame import LONGEST_CHUNK
 
 __all__ = ["FederationFile", "load_federation", "parse_address"]
 
-_UNREACHED_ROUNDS = 2  # one round may be a link that broke; a second one is a closed port
+_UNREACHED_ROUNDS = 2  # one round may be a broken link; a second one is a closed port
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -120,7 +120,7 @@ class FederationFile:
         self.config = with_defaults(config, config.methods[0])
 
     def _check_names(self) -> None:
-        """Refuse names that no certificate can carry: they become parts of paths, and lines in logs."""
+        """Refuse names that no certificate can carry: they become parts of paths and log lines."""
         settings = self.settings
         lists = {"name": (settings.name,), "peers": settings.peers, "operators": settings.operators}
         lists["standbys"] = tuple(settings.standbys)
@@ -164,7 +164,7 @@ class FederationFile:
 
     @property
     def organisations(self) -> dict[int, str]:
-        """Peer's number → organisation, as agreed; empty if each says so itself."""
+        """Peer number → organisation, as agreed; empty if each peer states its own."""
         return {
             self.number(name): organisation
             for organisation, names in self.settings.organisations.items()
@@ -178,30 +178,30 @@ class FederationFile:
 
     @property
     def coordinators(self) -> dict[str, tuple[str, int]]:
-        """Everybody who may coordinate, by name, with host and port: the first one, then the standbys."""
+        """All possible coordinators by name, with host and port: the first one, then the standbys."""
         standbys = self.settings.standbys.items()
         places = {name: parse_address(place, key=f"federation.standbys.{name}") for name, place in standbys}
         return {COORDINATOR: self.coordinator, **places}
 
     @property
     def majority(self) -> int:
-        """How many listed peers must report for a verdict; 0 where nobody can take over, and no other is to fear."""
+        """How many listed peers must report for a verdict; 0 where nobody can take over."""
         return majority_of(len(self.peers)) if self.settings.standbys else 0
 
     @property
     def deadlines(self) -> Deadlines:
-        """An aggregator cuts after three quarters of the round's time; the rest is for publishing."""
+        """The deadlines of a round: aggregators cut after three quarters of its time; the rest is for publishing."""
         return Deadlines(contribute=0.75 * self.settings.round, report=self.settings.round)
 
     @property
     def link_limits(self) -> LinkLimits:
-        """What both ends of every link hold to."""
+        """The limits that both ends of every link enforce."""
         connect, idle = self.settings.connect, self.settings.idle
-        handshake = max(10.0, connect)  # where to connect takes long, so do greetings
+        handshake = max(10.0, connect)  # where connecting is slow, greetings are too
         return LinkLimits(HEADER_BYTES, LONGEST_CHUNK, connect=connect, handshake=handshake, idle=idle)
 
     def rules(self, run: str, aggregators: tuple[int, ...]) -> Rules:
-        """Return what the coordinator decides by, if these peers aggregate the shards when all are here."""
+        """Return the coordinator's rules, if these peers aggregate the shards when all are here."""
         config, settings = self.config, self.settings
         return Rules(
             run=run,
@@ -219,14 +219,21 @@ class FederationFile:
 
     @property
     def floor(self) -> Floor:
-        """What a member insists on that names no floor of its own."""
+        """The floor of a member that names none of its own."""
         least = self.settings.min_aggregators or min(2, self.config.aggregators)
         return Floor(least, self.settings.max_share, min_contributors=self.config.server.min_contributors)
 
     def floor_of(
         self, *, min_aggregators: int | None, max_share: float | None, may_be_weaker: bool, **others: Any
     ) -> Floor:
-        """Return the floor of a member that asked for these; weaker than the federation's only if it said so."""
+        """Return the floor of a member that asked for these values; weaker than the federation's only if it said so.
+
+        Args:
+            min_aggregators: None: as the federation says.
+            max_share: None: as the federation says.
+            may_be_weaker: whether this member accepts less than the federation's floor.
+            others: further fields of `Floor`.
+        """
         agreed, shards = self.floor, self.config.shards
         load = min(1.0, shards.replicas / self.config.aggregators)
         usual = 2 * load if 2 * load < 1 else load
@@ -268,10 +275,10 @@ class FederationFile:
 
     @property
     def digest(self) -> str:
-        """What members accept: the file without where things are."""
+        """The digest that members accept: of the file without addresses."""
         shared = self.settings.model_dump(exclude={"coordinator", "standbys"}) | {"config": self.config.digest}
         if self.settings.standbys:
-            shared["standbys"] = sorted(self.settings.standbys)  # who may take over is agreed, where it is may change
+            shared["standbys"] = sorted(self.settings.standbys)  # who may take over is agreed; where it is may change
         return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 
     def number(self, name: str) -> int:

@@ -1,4 +1,4 @@
-"""One process a folder: a second one would write between the lines of the first, and speak with its name."""
+"""Allows one process per folder: a second one would write between the first one's lines, and speak in its name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["FolderClaim"]
 
 
 class FolderClaim:
-    """A folder that is ours until `release`, or until this process ends, however it ends.
+    """Claims a folder until `release`, or until this process ends, however it ends.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -33,7 +33,7 @@ class FolderClaim:
             )
 
     def release(self) -> None:
-        """Let another process have it."""
+        """Let another process claim the folder."""
         self._file.close()
 
 

@@ -1,7 +1,7 @@
-"""What a peer keeps on disk and in memory while it plays, known before it begins.
+"""How much disk and memory a peer needs while it plays, known before it begins.
 
-Whatever is longer than a bound lies in mapped files (`eris.storage`): the model, what the server optimizer and
-the transforms remember, and those copies of it that the configuration cannot do without. Checkpoints come on top.
+Anything longer than a bound lies in mapped files (`eris.storage`): the model, the state of the server optimizer and the
+transforms, and those copies that the configuration cannot do without. Checkpoints come on top.
 
 >>> from eris.compose import compose
 >>> from eris.config import load_config
@@ -30,11 +30,11 @@ from eris.storage.mapped import require_room
 __all__ = ["disk_need", "memory_need", "pool_for", "state_bytes", "state_vectors"]
 
 _LOG = logging.getLogger(__name__)
-Entry = tuple[str, int]  # what, and its bytes
+Entry = tuple[str, int]  # what it is, and its bytes
 
 
 def disk_need(recipe: Recipe, *, above: int, members: int, in_blocks: bool) -> dict[str, int]:
-    """Return the bytes of all that lies in files because it is longer than `above`, by what it is.
+    """Return the bytes of everything that lies in files because it is longer than `above`, by what it is.
 
     `in_blocks`: the task gives its update in blocks.
     """
@@ -50,7 +50,7 @@ def disk_need(recipe: Recipe, *, above: int, members: int, in_blocks: bool) -> d
 def memory_need(recipe: Recipe, *, above: int, members: int, in_blocks: bool) -> dict[str, int]:
     """Return the bytes of all vectors that stay in memory because they are no longer than `above`, by what they are.
 
-    At most: messages are counted as if nothing were compressed. What the task itself needs comes on top.
+    This is an upper bound: messages are counted as if uncompressed. What the task itself needs comes on top.
     """
     vector, shards = 4 * recipe.spec.n, recipe.policy.shards
     whole = 1 if recipe.encoding is None else 2  # floats, and the whole numbers made of them
@@ -64,7 +64,7 @@ def memory_need(recipe: Recipe, *, above: int, members: int, in_blocks: bool) ->
 
 
 def pool_for(recipe: Recipe, settings: NodeSettings, *, members: int, in_blocks: bool) -> BufferPool:
-    """Return where a peer's vectors lie; refuse beforehand if those that lie in files have no room."""
+    """Return the pool that holds a peer's vectors; refuse beforehand if those in files have no room."""
     need = disk_need(recipe, above=settings.spill_above, members=members, in_blocks=in_blocks)
     if need:
         what = f"a model of {recipe.spec.n:,} values, with vectors longer than {settings.spill_above:,} bytes in files,"
@@ -76,7 +76,7 @@ def pool_for(recipe: Recipe, settings: NodeSettings, *, members: int, in_blocks:
 
 
 def state_bytes(recipe: Recipe) -> int:
-    """Return the bytes of all that is kept from round to round: what a checkpoint holds."""
+    """Return the bytes of everything kept from round to round, which is what a checkpoint holds."""
     return sum(size for _, size in state_vectors(recipe))
 
 
@@ -103,7 +103,7 @@ def _training(recipe: Recipe, in_blocks: bool) -> Iterator[Entry]:
 
 
 def _messages(recipe: Recipe, above: int) -> Iterator[Entry]:
-    """Yield what is sent, and what is received of this round and held of the last."""
+    """Yield what is sent, what is received in this round, and what is held from the last."""
     if 4 * recipe.spec.n_trainable <= above:  # no message is longer than the model
         return
     if not recipe.compressor.sparse:
@@ -125,7 +125,7 @@ def _staged(recipe: Recipe, above: int, members: int) -> int:
 
 
 def _published(recipe: Recipe) -> list[int]:
-    """Return how many bytes each published shard has in the first round: about as many as in every other."""
+    """Return each published shard's bytes in the first round; other rounds are about the same."""
     sizes = recipe.layout(0).trainable.sizes.tolist()
     supports = [recipe.published_support(0, shard) for shard in range(len(sizes))]
     return [4 * (size if kept is None else kept.size) for size, kept in zip(sizes, supports, strict=True)]

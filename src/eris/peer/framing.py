@@ -1,21 +1,21 @@
-"""Protocol messages ⇄ frames on a link.
+"""Turns protocol messages into frames on a link, and back.
 
-The member asks, the aggregator answers, one question after another. A member may ask the next one before it has heard
-the answer to the last, if what it asks is short and it goes on to read them all:
+The member asks and the aggregator answers, one question after another. A member may ask the next one before it has the
+answer to the last, if what it asks is short and it goes on to read all the answers:
 
     CONTRIBUTION (in chunks)                  → RECEIPT or REFUSAL
     FETCH, all it asks in the header          → MANIFEST + PUBLISHED, or REFUSAL once it is known that nothing will come
-    FETCH ManifestQuestion                    → MANIFEST, for who only compares
+    FETCH ManifestQuestion                    → MANIFEST, for a member that only compares
     FETCH HashQuestion                        → MANIFEST + PUBLISHED, or REFUSAL
     FETCH SnapshotQuestion                    → SNAPSHOT (a document, then each vector), or REFUSAL
     FETCH Contradiction                       → RECEIPT, or REFUSAL
 
-The unmasker of a masked shard is asked something itself before it is answered, over the link on which it waits:
+The unmasker of a masked shard is itself asked something before it is answered, over the link on which it waits:
 
     FETCH of the shard                        → CUT
     UNMASKING + the sum of pads, or REFUSAL   → MANIFEST + PUBLISHED, or REFUSAL
 
-What is said in every round by everybody (receipts, the usual question) stands in the header alone.
+What everybody says in every round (receipts, the usual question) is in the header alone.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _OTHER_PLAN = {Reason.WRONG_EPOCH, Reason.WRONG_ROUND, Reason.WRONG_CHAIN, Reaso
 
 @dataclass(frozen=True, slots=True)
 class ShardQuestion:
-    """Asks for a published shard of a round: stands in the header alone."""
+    """Asks for a published shard of a round; it is in the header alone."""
 
     plan: Digest
     epoch: Number
@@ -86,13 +86,13 @@ class ShardQuestion:
 @document(96)
 @dataclass(frozen=True, slots=True)
 class ManifestQuestion(ShardQuestion):
-    """Asks for the manifest of a shard, without its values."""
+    """Asks for a shard's manifest, without the values."""
 
 
 @document(97)
 @dataclass(frozen=True, slots=True)
 class HashQuestion:
-    """Asks for a published shard by its hash, of whoever holds it."""
+    """Asks for a published shard by its hash, from any peer that holds it."""
 
     hash: Digest
 
@@ -100,33 +100,33 @@ class HashQuestion:
 @document(98)
 @dataclass(frozen=True, slots=True)
 class SnapshotQuestion:
-    """Asks for where a member stands."""
+    """Asks for a member's current state."""
 
 
 @document(99)
 @dataclass(frozen=True, slots=True)
 class _SnapshotHead:
-    """What stands before the vectors of a snapshot."""
+    """What precedes the vectors of a snapshot."""
 
     round: Number
     chain: Digest
-    sizes: dict[str, int]  # of the vectors, by name, in order
+    sizes: dict[str, int]  # name → length of each vector, in order
 
 
 @document(100)
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """No, and why."""
+    """A refusal and its reason."""
 
     reason: Reason
     what: Text
-    seal: CertifiedSeal | None = None  # of the plan that is in force here, if what came was of another one
+    seal: CertifiedSeal | None = None  # of the plan in force here, if the message was for another one
 
 
 @document(101)
 @dataclass(frozen=True, slots=True)
 class _UnmaskingHead:
-    """What stands before the sums of pads."""
+    """What precedes the sums of pads."""
 
     cut: Digest
     unmasker: Number
@@ -134,7 +134,7 @@ class _UnmaskingHead:
 
 
 class RefusedUnderPlan(Refused):
-    """A refusal by who works under another plan, with the seal that its plan has."""
+    """A refusal by a peer that works under another plan, with that plan's seal."""
 
     def __init__(self, reason: Reason, what: str, seal: CertifiedSeal, peer: str) -> None:
         super().__init__(reason, what, peer=peer)
@@ -155,7 +155,12 @@ def send_upload(
     *,
     more: bool = False,
 ) -> None:
-    """Send one contribution in chunks; values leave from the array they are in."""
+    """Send one contribution in chunks, straight from its array.
+
+    Args:
+        passed: called after every chunk, for fault tests.
+        more: something else follows at once.
+    """
     header = upload.header()
     frame = Header(
         kind=Kind.CONTRIBUTION,
@@ -181,7 +186,7 @@ def send_upload(
 
 
 def upload_header(frame: Header, plan: RoundPlan | None) -> UploadHeader:
-    """Return what a contribution's frame says, in the protocol's words."""
+    """Translate a contribution's frame header into the protocol's."""
     known = plan is not None and frame.run == run_tag(plan.run)
     return UploadHeader(
         run=plan.run if plan is not None and known else frame.run.hex(),
@@ -206,12 +211,12 @@ def receive_header(link: Link, deadline: float) -> Header:
 
 
 def ask(link: Link, question: Question, deadline: float, *, more: bool = False) -> None:
-    """Send a FETCH that needs words."""
+    """Send a FETCH with a document."""
     _send_document(link, Kind.FETCH, encode(question), deadline, more=more)
 
 
 def ask_for_shard(link: Link, plan: RoundPlan, shard: int, deadline: float, *, more: bool = False) -> None:
-    """Send the usual FETCH: a published shard of the round."""
+    """Send the usual FETCH, for a published shard of the round."""
     digest = bytes.fromhex(plan.digest)
     frame = Header(kind=Kind.FETCH, epoch=plan.epoch, round=plan.round, shard=shard, plan=digest)
     link.send(frame.encode(), deadline=deadline, more=more)
@@ -226,7 +231,7 @@ def send_receipt(link: Link, receipt: Receipt, deadline: float) -> None:
 
 
 def send_refusal(link: Link, refusal: Refused, deadline: float, seal: CertifiedSeal | None = None) -> None:
-    """Say no, and why; if what came was of another plan than ours, with the seal of ours."""
+    """Send a refusal; if the message was for another plan than ours, with the seal of ours."""
     said = _Refusal(
         refusal.reason,
         refusal.what.partition(": ")[2][:_LONGEST_WHAT],
@@ -236,7 +241,7 @@ def send_refusal(link: Link, refusal: Refused, deadline: float, seal: CertifiedS
 
 
 def receive_receipt(link: Link, deadline: float, aggregator: int = 0) -> Receipt:
-    """Return the receipt for what was sent first and has none yet; a refusal becomes the error it is."""
+    """Return the receipt for the earliest part still without one; a refusal is raised as an error."""
     frame = _expect(link, Kind.RECEIPT, deadline)
     if frame.total > _LONGEST_SIGNATURE:
         raise Refused(Reason.MALFORMED, f"a receipt has {frame.total} bytes, which is too long", peer=link.peer.name)
@@ -245,18 +250,18 @@ def receive_receipt(link: Link, deadline: float, aggregator: int = 0) -> Receipt
 
 
 def send_manifest(link: Link, published: Published, deadline: float, *, more: bool = False) -> None:
-    """Send what an aggregator signed."""
+    """Send an aggregator's signed manifest."""
     _send_document(link, Kind.MANIFEST, published.manifest.encoded, deadline, more=more)
 
 
 def receive_manifest(link: Link, deadline: float, *, round: int, on_cut: OnCut | None = None) -> Manifest:
-    """Return what an aggregator signed in a round; a cut that it shows us before is answered by `on_cut`."""
+    """Return an aggregator's manifest for a round; a cut that it shows us first is answered by `on_cut`."""
     frame = receive_header(link, deadline)
     while frame.kind is Kind.CUT and on_cut is not None:
         on_cut(decode(Cut, _receive_document(link, frame, deadline)))
         frame = receive_header(link, deadline)
     manifest = Manifest.decode(_receive_document(link, _expected(link, frame, Kind.MANIFEST, deadline), deadline))
-    if manifest.round != round:  # the other side does not choose which layout we spend time on
+    if manifest.round != round:  # the other side must not choose which layout we spend time on
         raise Refused(
             Reason.WRONG_ROUND, f"the shard was published in round {manifest.round}, not {round}", peer=link.peer.name
         )
@@ -264,7 +269,7 @@ def receive_manifest(link: Link, deadline: float, *, round: int, on_cut: OnCut |
 
 
 def send_published(link: Link, published: Published, deadline: float) -> None:
-    """Send a manifest, then the values from the one buffer all members are served from."""
+    """Send a manifest, then the values from the one buffer that serves all members."""
     send_manifest(link, published, deadline, more=True)
     payload = encode_published(published.values, published.buffers)
     frame = Header(kind=Kind.PUBLISHED, shard=published.manifest.shard, symbols=published.values.size)
@@ -281,7 +286,12 @@ def receive_published(
     pool: BufferPool | None = None,
     on_cut: OnCut | None = None,
 ) -> Published:
-    """Return a published shard of a round, received straight into the array it stays in."""
+    """Return a published shard of a round, received straight into the array where it stays.
+
+    Args:
+        pool: where that array is allocated.
+        on_cut: answers a cut that the aggregator shows us first.
+    """
     manifest = receive_manifest(link, deadline, round=round, on_cut=on_cut)
     count, buffers = _published_size(manifest, recipe)
     payload = (pool or BufferPool()).take(recipe.words.payload(count, buffers))
@@ -290,7 +300,7 @@ def receive_published(
 
 
 def send_snapshot(link: Link, snapshot: Snapshot, deadline: float) -> None:
-    """Send where a member stands: a document, then every vector by name."""
+    """Send a member's state: a document, then every vector by name."""
     sizes = {name: int(value.size) for name, value in sorted(snapshot.state.items())}
     first = _SnapshotHead(snapshot.round, snapshot.chain, sizes)
     _send_document(link, Kind.SNAPSHOT, encode(first), deadline)
@@ -303,7 +313,7 @@ def send_snapshot(link: Link, snapshot: Snapshot, deadline: float) -> None:
 def receive_snapshot(
     link: Link, expected: dict[str, int], deadline: float, *, pool: BufferPool | None = None
 ) -> Snapshot:
-    """Return a snapshot whose vectors have the expected names and sizes."""
+    """Receive a snapshot whose vectors have the expected names and sizes."""
     head = decode(_SnapshotHead, _receive_document(link, _expect(link, Kind.SNAPSHOT, deadline), deadline))
     if head.sizes != expected:
         raise Refused(Reason.WRONG_SPEC, "the snapshot is of a different model", peer=link.peer.name)
@@ -329,7 +339,7 @@ def send_cut(link: Link, cut: Cut, deadline: float) -> None:
 
 
 def send_unmasking(link: Link, answer: Unmasking, deadline: float) -> None:
-    """Answer a cut: what was signed, then the pads' sums."""
+    """Answer a cut: the signed part, then the sums of pads."""
     head = _UnmaskingHead(answer.cut, answer.unmasker, answer.signature)
     _send_document(link, Kind.UNMASKING, encode(head), deadline, more=True)
     payload = [array.view(np.uint8).data for array in answer.pads if array.size]
@@ -340,7 +350,7 @@ def send_unmasking(link: Link, answer: Unmasking, deadline: float) -> None:
 def receive_unmasking(
     link: Link, recipe: Recipe, cut: Cut, round: int, deadline: float, pool: BufferPool | None = None
 ) -> Unmasking:
-    """Return the answer to a cut; a refusal becomes the error it is."""
+    """Return the answer to a cut; a refusal is raised as an error."""
     frame = _expect(link, Kind.UNMASKING, deadline)
     head = decode(_UnmaskingHead, _receive_document(link, frame, deadline))
     count, buffers = recipe.published_sizes(round, cut.shard)
@@ -369,7 +379,7 @@ def _expected(link: Link, frame: Header, kind: Kind, deadline: float) -> Header:
 
 
 def _receive_payload(link: Link, kind: Kind, payload: Bytes, deadline: float) -> None:
-    """Receive a message exactly as long as `payload` into it, chunk by chunk in order."""
+    """Receive a message of exactly the length of `payload` into it, chunk by chunk in order."""
     total, start = payload.size, 0
     while start < total or total == 0:
         frame = _expect(link, kind, deadline)
@@ -396,7 +406,7 @@ def _receive_document(link: Link, frame: Header, deadline: float) -> bytes:
 
 
 def receive_question(link: Link, frame: Header, deadline: float) -> Question:
-    """Return what a FETCH asks for."""
+    """Decode the question of a FETCH."""
     if not frame.total:
         return ShardQuestion(frame.plan.hex(), frame.epoch, frame.round, frame.shard)
     kinds = ManifestQuestion | HashQuestion | SnapshotQuestion | Contradiction

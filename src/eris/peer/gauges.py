@@ -1,4 +1,4 @@
-"""Prometheus metrics of a peer, for who asks for them with --metrics."""
+"""Prometheus metrics of a peer, served on request (--metrics)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from eris.events import Event, RoundEnded, RunCourseChanged, RunEnded, RunState
 __all__ = ["EXPIRY", "EXPIRY_ABOUT", "LOOPBACK", "PeerGauges", "ServedGauges"]
 
 EXPIRY, EXPIRY_ABOUT = "eris_certificate_expiry_timestamp_seconds", "When this process's certificate expires."
-LOOPBACK = "127.0.0.1"  # numbers of a run are nobody else's business, unless somebody says so
+LOOPBACK = "127.0.0.1"  # a run's numbers stay on this machine unless somebody asks otherwise
 
 
 class ServedGauges:
-    """A registry behind a port: of a peer, or of a coordinator (`eris.coordinate.gauges`)."""
+    """A metrics registry behind a port, for a peer or for a coordinator (`eris.coordinate.gauges`)."""
 
     def __init__(self, port: int, host: str, labels: dict[str, str]) -> None:
         self._prometheus, self._labels = _prometheus(), labels
@@ -29,11 +29,11 @@ class ServedGauges:
 
     @property
     def port(self) -> int:
-        """Where it is served."""
+        """The port it is served on."""
         return int(self._server.server_port)
 
     def close(self) -> None:
-        """Serve no longer."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -54,7 +54,7 @@ class ServedGauges:
 
 
 class PeerGauges(ServedGauges):
-    """Listens to a peer, and serves what it hears at http://HOST:port/metrics."""
+    """Listens to a peer's events and serves metrics at http://HOST:port/metrics."""
 
     hears = (RoundEnded, RunCourseChanged, RunEnded)
 
@@ -74,7 +74,7 @@ class PeerGauges(ServedGauges):
         self._states(RunState.WAITING)
 
     def __call__(self, event: Event) -> None:
-        """Count what happened."""
+        """Update the metrics for an event."""
         if isinstance(event, RunCourseChanged | RunEnded):
             self._states(event.state)
         if not isinstance(event, RoundEnded):

@@ -1,6 +1,6 @@
-"""The coordinator's memory: plans, verdicts, membership and proofs in one SQLite file, in order, durable.
+"""The coordinator's journal: plans, verdicts, membership and proofs in one SQLite file, in order and durable.
 
-And from where a run goes on after its coordinator was away: what the members say they have, against the journal.
+Also decides where a run continues after its coordinator was away: what the members say they have, against the journal.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _KINDS: dict[type, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SealedRound:
-    """A round that was concluded: plan and verdict, with the seals of whoever coordinated it."""
+    """A concluded round: plan and verdict, with the seals of whoever coordinated it."""
 
     plan: RoundPlan
     verdict: Verdict
@@ -55,18 +55,18 @@ class SealedRound:
 
 
 class SqliteJournal:
-    """Append only; `append` returns when the entry is on disk."""
+    """An append-only journal; `append` returns when the entry is on disk."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, threading.Lock()
         self._known: dict[str, Roster] = {}
-        self._epochs: dict[int, PlanName] | None = None  # what each goes on from
+        self._epochs: dict[int, PlanName] | None = None  # epoch → the plan it follows
         with self._explained():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=FULL")
-            self._database.execute("PRAGMA cache_size=-128")  # KiB: what is only appended to needs no pages at hand
+            self._database.execute("PRAGMA cache_size=-128")  # KiB: what is only appended to needs no cache
             self._database.execute(
                 "CREATE TABLE IF NOT EXISTS entries "
                 "(number INTEGER PRIMARY KEY, kind TEXT, round INTEGER, document BLOB)"
@@ -75,7 +75,7 @@ class SqliteJournal:
             self._database.execute("CREATE TABLE IF NOT EXISTS seals (digest TEXT PRIMARY KEY, document TEXT)")
 
     def append(self, entry: Entry, /) -> None:
-        """Keep an entry for good; a roster that plans cite is kept once."""
+        """Keep an entry for good; a roster that plans cite is stored once."""
         with self._lock, self._explained():
             self._database.execute("BEGIN")
             self._insert(entry)
@@ -84,7 +84,7 @@ class SqliteJournal:
                 self._epochs[entry.epoch] = entry.supersedes
 
     def append_round(self, played: SealedRound) -> None:
-        """Keep a round that somebody else coordinated, with the seals that vouch for it: all of it, or nothing."""
+        """Keep a round that somebody else coordinated, with the seals that vouch for it; all of it or nothing."""
         seals = {played.plan.digest: played.plan_seal, played.verdict.digest: played.verdict_seal}
         rows = [(digest, json.dumps(plain(seal))) for digest, seal in seals.items()]
         with self._lock, self._explained():
@@ -103,13 +103,13 @@ class SqliteJournal:
         self._database.execute("INSERT INTO entries (kind, round, document) VALUES (?, ?, ?)", row)
 
     def seal_of(self, digest: str) -> CertifiedSeal | None:
-        """Return the seal of a plan or verdict that somebody else coordinated; None of our own, which we sign anew."""
+        """Return the seal of a plan or verdict that somebody else coordinated; None for our own, which we sign anew."""
         with self._lock:
             row = self._database.execute("SELECT document FROM seals WHERE digest = ?", (digest,)).fetchone()
         return read_plain(CertifiedSeal, json.loads(row[0])) if row else None
 
     def mandates(self) -> tuple[Mandate, ...]:
-        """Return who was voted in, in the order in which it was written down."""
+        """Return the mandates in the order in which they were recorded."""
         with self._lock:
             rows = self._database.execute("SELECT document FROM entries WHERE kind = 'mandate' ORDER BY number")
             return tuple(decode(Mandate, document) for (document,) in rows.fetchall())
@@ -140,7 +140,7 @@ class SqliteJournal:
         return pairs
 
     def superseded(self, epoch: int) -> PlanName | None:
-        """Return the plan that an epoch goes on from; None for the first one."""
+        """Return the plan that an epoch follows; None for the first one."""
         with self._lock:
             if self._epochs is None:
                 rows = self._database.execute("SELECT document FROM entries WHERE kind = 'epoch' ORDER BY number")
@@ -158,14 +158,14 @@ class SqliteJournal:
         return RoundPlan.decode(found, self.find_roster)
 
     def leaves(self, peers: Collection[int]) -> tuple[SignedLeave, ...]:
-        """Return what these members signed when they left, each the last time."""
+        """Return these members' signed leaves, the latest of each."""
         with self._lock:
             rows = self._database.execute("SELECT document FROM entries WHERE kind = 'departure' ORDER BY number")
             left = [decode(Departure, document) for (document,) in rows.fetchall()]
         return tuple({entry.peer: entry.leave for entry in left if entry.peer in peers}.values())
 
     def unknown(self, chains: set[str]) -> set[str]:
-        """Return which of these are no verdict that was ever written here, in force or taken back."""
+        """Return which of these were never written here as a verdict, in force or taken back."""
         query = "SELECT document FROM entries WHERE kind = 'verdict' ORDER BY number DESC"
         with self._lock:
             rows = self._database.execute(query).fetchall()
@@ -177,7 +177,7 @@ class SqliteJournal:
         return left
 
     def roster(self) -> tuple[RosterEntry, ...]:
-        """Return who was a member when the last entry was made; nobody before the first plan."""
+        """Return the members as of the last entry; nobody before the first plan."""
         query = "SELECT document FROM entries WHERE kind IN ('plan', 'membership') ORDER BY number DESC LIMIT 1"
         with self._lock:
             row = self._database.execute(query).fetchone()
@@ -201,7 +201,7 @@ class SqliteJournal:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Let a disk that is full, or a file that is no journal, end in a sentence."""
+        """Turn a full disk, or a file that is not a journal, into a readable error."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
@@ -218,17 +218,17 @@ class SqliteJournal:
 
 
 class Resumption:
-    """Members that are back, by number, with what they said; a journal; and the round that it stands at."""
+    """Where to resume a run, given the members that are back, what they said, a journal and its round."""
 
     def __init__(self, journal: SqliteJournal, requests: Mapping[int, JoinRequest], round: int) -> None:
         self._journal, self._requests, self._round = journal, requests, round
 
     def goes_back_to(self, quorum: int) -> int | None:
-        """Return the newest round that is durable at all, if all were down or none has what came after it; else None.
+        """Return the newest durable round, if all were down or nobody has what came after it; otherwise None.
 
-        Where only the very beginning is (one came late and kept nothing yet), the newest that a quorum has: the others
-        take a snapshot of it. One that is a round ahead of others because it kept more goes back with them, or they
-        would lose what they have of their own.
+        If only the very beginning is durable (one came late and has kept nothing yet), it is the newest round that a
+        quorum has: the others take a snapshot of it. A member that is a round ahead because it kept more goes back with
+        the others, or they would lose what they have of their own.
         """
         requests = self._requests.values()
         if any(self._knows(request) for request in requests if not request.fresh):
@@ -242,15 +242,15 @@ class Resumption:
         return target
 
     def aggregator_forgot(self, plan: RoundPlan | None) -> bool:
-        """Whether an aggregator of the round in flight was restarted too, while others are still in it.
+        """Whether an aggregator of the round in flight was restarted too, while others are still in the round.
 
-        They may hold what it published before. Publishing under the same plan again it would contradict itself.
+        They may hold what it published before; publishing again under the same plan, it would contradict itself.
         """
         inside = {number for number, request in self._requests.items() if request.private_round > self._round}
         return plan is not None and bool(inside) and bool(plan.aggregators & self._requests.keys() - inside)
 
     def _knows(self, request: JoinRequest) -> bool:
-        """Whether a peer stands at this round, or is still in the one before: of this course, not of one taken back."""
+        """Whether a peer is at this round or still in the one before, and on this course, not on one taken back."""
         return request.private_round >= self._round and request.chain in self._last_chains
 
     @cached_property
@@ -260,7 +260,7 @@ class Resumption:
 
 
 def is_older(journal: SqliteJournal, requests: Mapping[int, JoinRequest]) -> bool:
-    """Return whether most members have followed verdicts that were never written to this journal: it is an old copy."""
+    """Return whether most members have followed verdicts that this journal never had: it is an old copy."""
     chains = [request.chain for request in requests.values()]
     unknown = journal.unknown(set(chains))
     return 2 * sum(chain in unknown for chain in chains) > len(chains)

@@ -1,7 +1,7 @@
-"""The verdicts of a run as somebody besides its coordinator keeps them, sealed and in order: a peer, or who takes over.
+"""A log of sealed verdicts, in order, kept by a peer or a standby besides the coordinator.
 
-A log follows one coordinator at a time. Where that one's history differs from what is kept, the log goes back to what
-they have in common, by an entry of its own.
+A log follows one coordinator at a time. Where that coordinator's history differs from what is kept, the log goes back
+to what they have in common, and records that as an entry.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PAGE = 16  # rounds at a time
 
 
 class KeptLog:
-    """A log on disk; every call returns when what it changed is durable."""
+    """A log on disk; every call returns once its changes are durable."""
 
     def __init__(self, path: Path) -> None:
         self.journal = SqliteJournal(path)
@@ -43,7 +43,7 @@ class KeptLog:
         return self._ends[-1][1] if self._ends else GENESIS
 
     def end(self, term: int) -> LogEnd:
-        """Return where the log ends, if it follows the coordinator of this term."""
+        """Return where the log ends, given that it follows the coordinator of this term."""
         epoch = self._ends[-1][0] if self._ends else 0
         return LogEnd(term, epoch, self.rounds, self.chain)
 
@@ -56,7 +56,7 @@ class KeptLog:
         return self.rounds >= end.rounds and (not end.rounds or self._ends[end.rounds - 1][1] == end.verdict)
 
     def keep(self, played: SealedRound) -> bool:
-        """Add a round; False, and nothing is changed, if it does not follow the last one."""
+        """Add a round; if it does not follow the last one, change nothing and return False."""
         plan, verdict = played.plan, played.verdict
         follows = (plan.round, plan.chain, verdict.plan) == (self.rounds, self.chain, plan.digest)
         if not follows or (verdict.round, verdict.previous) != (plan.round, plan.chain):
@@ -66,7 +66,7 @@ class KeptLog:
         return True
 
     def align(self, since: Callable[[int], Sequence[SealedRound]]) -> None:
-        """Hold what a coordinator's history says, and nothing else; `since` returns its rounds from one on."""
+        """Bring the log to exactly a coordinator's history; `since` returns its rounds from a given one on."""
         common = self.rounds
         while common and not self._agrees(since(common - 1), common - 1):
             common -= 1
@@ -85,7 +85,7 @@ class KeptLog:
         return bool(page) and page[0].verdict.digest == self._ends[round][1]
 
     def go_back(self, round: int) -> None:
-        """Forget the rounds from one on; their entries stay, behind a line that takes them back."""
+        """Forget the rounds from a given one on; their entries stay, followed by one that takes them back."""
         if round < self.rounds:
             self.journal.append(Rewind(round))
             del self._ends[round:]
@@ -98,7 +98,7 @@ class KeptLog:
                 self.journal.append(mandate)
 
     def since(self, round: int) -> list[SealedRound]:
-        """Return rounds from one on, a page of them."""
+        """Return a page of rounds, from a given one on."""
         found = []
         for plan, verdict in self.journal.since(round)[:_PAGE]:
             seals = self.journal.seal_of(plan.digest), self.journal.seal_of(verdict.digest)
@@ -120,7 +120,7 @@ def pack_round(played: SealedRound) -> KeptRound:
 
 
 def unpack_round(kept: KeptRound, is_sealed: Callable[[CertifiedSeal], bool]) -> SealedRound:
-    """Read a round that somebody kept; refuse it unless whoever coordinated in its term signed both documents."""
+    """Decode a kept round; refuse it unless the coordinator of its term signed both documents."""
     roster = Roster.decode(kept.roster)
 
     def find(digest: str) -> Roster:

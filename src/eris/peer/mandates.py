@@ -1,4 +1,4 @@
-"""Who has coordinated this run, term after term: mandates that were checked, and whose seal counts in which term."""
+"""Who has coordinated this run, term by term: checked mandates, and whose seal counts in which term."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ __all__ = ["Mandates"]
 
 
 class Mandates:
-    """The mandates that are known here, by term; nothing is taken in that does not prove itself."""
+    """The mandates known here, by term; only those that prove themselves are accepted."""
 
     def __init__(self, federation: FederationFile, credentials: Credentials, known: Iterable[Mandate] = ()) -> None:
-        """`known` are mandates that were checked before they were kept."""
+        """Start from `known`, mandates that were checked before they were kept."""
         self.federation, self._credentials = federation, credentials
         self._by_term = {mandate.term: mandate for mandate in known}
 
     @property
     def all(self) -> tuple[Mandate, ...]:
-        """All of them, in the order of their terms; terms that nobody won are left out."""
+        """All mandates in the order of their terms; terms that nobody won are left out."""
         return tuple(self._by_term[term] for term in sorted(self._by_term))
 
     @property
     def last(self) -> Mandate | None:
-        """The one of the highest term; None while the first coordinator's word holds."""
+        """The mandate of the highest term; None while the first coordinator is in office."""
         return self.all[-1] if self._by_term else None
 
     def of(self, term: int) -> Mandate | None:
@@ -40,7 +40,7 @@ class Mandates:
         return self._by_term.get(term)
 
     def learn(self, mandate: Mandate) -> bool:
-        """Check a mandate and keep it in mind; return whether it is new. What is none is refused."""
+        """Check a mandate and remember it; return whether it is new. An invalid one is refused."""
         if (known := self._by_term.get(mandate.term)) is not None:
             if known.candidacy.digest != mandate.candidacy.digest:
                 raise Refused(
@@ -61,7 +61,7 @@ class Mandates:
         return True
 
     def require_candidacy(self, candidacy: Candidacy) -> None:
-        """Refuse a candidacy of somebody who may not coordinate, or whose certificate does not hold any more."""
+        """Refuse a candidacy by somebody who may not coordinate, or whose certificate is no longer valid."""
         require_candidacy(
             candidacy,
             federation=self.federation.digest,
@@ -77,13 +77,13 @@ class Mandates:
         require_vote(vote, candidacy, listed=listed, is_signed=self.is_signed, is_sealed=self.is_sealed)
 
     def is_signed(self, name: str, certificate: bytes, purpose: str, message: bytes, signature: str) -> bool:
-        """Return whether our CA gave a certificate to a name, now or before, and its key signed this."""
+        """Return whether our CA gave a certificate to a name, now or earlier, and its key signed this message."""
         if not self._credentials.issued(name, certificate):
             return False
         return verify_message(certificate, purpose, message, bytes.fromhex(signature))
 
     def is_sealed(self, certified: CertifiedSeal) -> bool:
-        """Return whether a seal is of whoever coordinates in its term: by name in term 0, by key in a later one."""
+        """Return whether a seal is by the coordinator of its term: checked by name in term 0, by key in later ones."""
         term = term_of(certified.seal.epoch)
         if term == 0:
             return is_sealed(certified, self._credentials.issued)
@@ -93,7 +93,7 @@ class Mandates:
         return _key(certified.certificate) == _key(mandate.candidacy.certificate)
 
     def certificate_of(self, term: int) -> bytes:
-        """Return the certificate (DER) of who coordinated in a term, as its mandate or later votes show; else none."""
+        """Return the certificate (DER) of a term's coordinator, as its mandate or later votes show; else empty."""
         if (mandate := self._by_term.get(term)) is not None:
             return mandate.candidacy.certificate
         seals = (vote.seal for mandate in self.all for vote in mandate.votes)
@@ -102,7 +102,7 @@ class Mandates:
 
     @property
     def is_ours(self) -> bool:
-        """Whether whoever's credentials these are was voted in for the last term."""
+        """Whether the owner of these credentials was voted in for the last term."""
         last = self.last
         return last is not None and _key(last.candidacy.certificate) == self._credentials.identity.fingerprint
 
