@@ -1,4 +1,4 @@
-"""All experiments: one for each file in `eris.paper.experiments` that defines some."""
+"""All experiments by name, collected from the files in `eris.paper.experiments`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["experiment_by_name", "experiments_by_name"]
 
 @cache
 def experiments_by_name() -> dict[str, Experiment]:
-    """Return every experiment, in the order of the paper: each file says its place."""
+    """Return every experiment by name, in the order of the paper, which each file's `PLACE` gives."""
     modules = [
         importlib.import_module(f"{experiments.__name__}.{found.name}")
         for found in pkgutil.iter_modules(experiments.__path__)

@@ -1,6 +1,6 @@
 """Do one cell of an experiment: an attacked training, a reconstruction, a test of Gaussianity, or a calculation.
 
-Each returns figures by name, `{"value": …}` with an interval and a chance level where there are such, as plain data.
+Each returns figures by name as plain data: `{"value": …}`, with an interval and a chance level where there are any.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ Figures = dict[str, Any]
 def do_cell(plain: Mapping[str, Any], path: Path, scratch: Path) -> dict[str, Any]:
     """Do a cell, write its result to its file atomically, and return it; a failure is a result too.
 
-    Work that was cut off goes on from `scratch`, which is removed at the end.
+    Args:
+        plain: the cell, as `Cell.plain` returns it.
+        path: the file for the result.
+        scratch: the folder for work in progress; interrupted work resumes from it, and it is removed at the end.
     """
     began, spent = time.perf_counter(), _processor_seconds()
     found: dict[str, Any] = {"cell": {key: plain[key] for key in ("kind", "settings", "options", "label")}}
@@ -44,7 +47,7 @@ def do_cell(plain: Mapping[str, Any], path: Path, scratch: Path) -> dict[str, An
 
 
 def _done(plain: Mapping[str, Any], scratch: Path) -> Figures:
-    """Continue interrupted work; what another version of eris left there is done again from the beginning."""
+    """Do the cell, resuming interrupted work; work left by another version of eris is started over."""
     asked = (plain["kind"], plain["settings"], plain["options"], scratch)
     if not scratch.exists():
         return figures_of(*asked)
@@ -56,7 +59,14 @@ def _done(plain: Mapping[str, Any], scratch: Path) -> Figures:
 
 
 def figures_of(kind: str, settings: Sequence[str], options: Options, scratch: Path) -> Figures:
-    """Return the figures of a cell."""
+    """Return the figures of a cell.
+
+    Args:
+        kind: what kind of cell it is.
+        settings: of the training or calculation, as `key=value`.
+        options: of the measurement.
+        scratch: the folder for work in progress.
+    """
     return _KINDS[kind](settings, options, scratch)
 
 
@@ -163,7 +173,7 @@ def _reconstruction(settings: Sequence[str], options: Options, scratch: Path) ->
         found["seen"] = {"value": result["share"]}
     for key in ("recovered", "identified", *_SIMILARITY):
         if key in found:
-            found.setdefault(f"aware/{key}", found[key])  # all was seen: both modes are the same
+            found.setdefault(f"aware/{key}", found[key])  # everything was seen, so both modes are the same
     return found
 
 

@@ -1,8 +1,9 @@
-"""The paper's headlines with a verdict each, by plain rules on results with intervals.
+"""A verdict on each of the paper's main claims, by plain rules on results with intervals.
 
-*holds*, *holds under …* (what it takes), *refuted*, or *not decided here*: cells are missing, or the intervals are too
-wide. A rule never looks at the printed value; it asks of ours what the sentence says of the paper's. Two rows are
-compared fold by fold (they share the partition, the initial model and the coins), and never on fewer than three folds.
+A verdict is *holds*, *holds under …* (the condition), *refuted*, or *not decided here*: cells are missing, or the
+intervals are too wide. A rule never looks at the printed value; it asks of our results what the sentence says of the
+paper's. Two rows are compared fold by fold (they share the partition, the initial model and the coins), and never on
+fewer than three folds.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from eris.simulate.spread import reach_of
 __all__ = ["CLAIMS", "Claim", "Results", "decide", "difference", "write_claims"]
 
 UNDECIDED = "not decided here"
-_NEAR = 3.0  # points of accuracy that "the same utility" may differ by
-_LEAKS = 0.05  # of AUC, that "the same leakage" may differ by
-_GUESSES = 5.0  # points of the paper's membership accuracy that it may differ by
+_NEAR = 3.0  # points of accuracy by which "the same utility" may differ
+_LEAKS = 0.05  # of AUC, by which "the same leakage" may differ
+_GUESSES = 5.0  # points of the paper's membership accuracy by which it may differ
 _FOLDS = 3  # fewer decide nothing: with two, Student's t is 12.7
-_FAILS = 0.25  # of pictures: reconstruction "fails" where at most so many come out, for sure
-_SOME = 0.1  # of pictures: it does not, where at least so many do
+_FAILS = 0.25  # of pictures: reconstruction "fails" if surely no more than this share is recovered
+_SOME = 0.1  # of pictures: it does not fail if surely at least this share is
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Claim:
 
 
 class Results:
-    """The results that rules need, each gathered once."""
+    """The results of experiments that rules need, each gathered once."""
 
     def __init__(self, folder: Path, size: Size, reading: Reading = PAPER) -> None:
         self._store, self.size, self._reading = CellStore(folder), size, reading
@@ -67,13 +68,21 @@ class Results:
         return self._known[name]
 
     def figure(self, name: str, panel: str, arm: str, point: float | str, key: str) -> Measured | None:
-        """Return one figure of a row whose folds are done, or None."""
+        """Return one figure of a row, or None if it failed or has no value.
+
+        Args:
+            name: of the experiment.
+            panel: of the experiment.
+            arm: of the panel.
+            point: on the axis.
+            key: of the metric.
+        """
         row = self.of(name).row(panel, arm, point)
         found = row.figures.get(key) if row is not None and not row.failed else None
         return found if found is not None and found.value is not None else None
 
     def digests(self, name: str, panel: str, arm: str, point: float | str) -> list[str]:
-        """Return the final models of a row, by fold, as digests."""
+        """Return the digest of a row's final model in each fold."""
         cells = [
             self._store.find(cell)
             for cell in experiment_by_name(name).cells(self.size, self._reading)
@@ -88,7 +97,7 @@ Difference = tuple[float, float, float]
 def difference(one: Measured | None, other: Measured | None) -> Difference | None:
     """Return the mean difference of two rows over the folds they share, with its 95 % t-interval.
 
-    Fewer than three folds have none.
+    With fewer than three folds there is none.
 
     >>> difference(Measured(2.0, values=(1.0, 3.0, 2.0)), Measured(1.9, values=(0.9, 2.9, 1.9)))
     (0.1, 0.1, 0.1)
@@ -104,7 +113,7 @@ def difference(one: Measured | None, other: Measured | None) -> Difference | Non
 
 @dataclass(frozen=True, slots=True)
 class _Attacker:
-    """An attack that a claim is tried with: the name of its figure, and by how much "the same" may differ."""
+    """An attack by which a claim is tested: the name of its figure, and by how much "the same" may differ."""
 
     name: str
     key: str
@@ -113,7 +122,7 @@ class _Attacker:
     unit: str = ""
 
     def fallen(self, away: Difference | None) -> str:
-        """Say what became of leakage: it "falls", it "stays" (it is no more than `same` lower), or that is "open"."""
+        """Return what leakage does: it "falls", "stays" (no more than `same` lower), or that is "open"."""
         if away is None:
             return ""
         return "falls" if away[2] < 0 else "stays" if away[1] > -self.same else "open"
@@ -150,7 +159,7 @@ def _shown(name: str, figure: Measured | None, digits: int = 1, unit: str = " %"
 
 def _about(results: Results, name: str, says: str, verdict: str, figure: str, **facts: str) -> Claim:
     result = results.of(name)
-    if verdict == UNDECIDED:  # what was not run needs no list
+    if verdict == UNDECIDED:  # no need to list what was not run
         parts = [part for part in figure.split("; ") if "not run" not in part]
         figure = "; ".join(parts) or "not run yet"
     return Claim(says, verdict, figure, size=result.size, command=command_of(result), when=result.when, **facts)
@@ -187,9 +196,9 @@ def _utility(results: Results) -> Claim:
 def _kept(
     results: Results, name: str, panel: Panel, arm: str, parts: list[str], shown: str
 ) -> tuple[list[float], list[float]]:
-    """Return up to where on the axis accuracy stays within three points of that at its beginning, and where it fell.
+    """Return at which points of the axis accuracy surely stays within three points of the first, and at which it fell.
 
-    What lies beyond the first point that is not surely kept does not count as kept.
+    Points beyond the first that is not surely kept do not count as kept.
     """
     places = [float(point.value) for point in panel.points]
     figures = {place: results.figure(name, panel.label, arm, place, "accuracy") for place in places}
@@ -202,7 +211,7 @@ def _kept(
 
 
 def _dsc(results: Results) -> Claim:
-    """Ask up to which ω the accuracy is not more than three points below that without compression."""
+    """Find up to which ω the accuracy is no more than three points below that without compression."""
     says, name = "DSC keeps utility", "figure-compression-utility"
     panel = results.of(name).experiment.sizes[results.size][0]
     limits, fallen, figures = list[str](), list[str](), list[str]()
@@ -217,7 +226,7 @@ def _dsc(results: Results) -> Claim:
 
 
 def _falls(results: Results, says: str, panel: str, arm: str, base: tuple[str, str, float | str]) -> Claim:
-    """Ask whether leakage falls along an axis: by the paper's attack, and by the adaptive one."""
+    """Test whether leakage falls along an axis, by the paper's attack and by the adaptive one."""
     name, last = "figure-aggregators-compression", _last(results, "figure-aggregators-compression", panel)
     verdicts, parts, chance = [], [], ""
     for attacker in _BOTH:
@@ -241,7 +250,7 @@ def _chance(attacker: _Attacker, figure: Measured | None) -> str:
 
 def _robust(name: str, says: str) -> Callable[[Results], Claim]:
     def rule(results: Results) -> Claim:
-        """Ask up to which rate of failures the accuracy is not more than three points below that without any."""
+        """Find up to which failure rate the accuracy is no more than three points below that without failures."""
         panel = results.of(name).experiment.sizes[results.size][0]
         limits, fallen, figures = list[str](), list[str](), list[str]()
         for arm in panel.arms:
@@ -259,7 +268,7 @@ def _robust(name: str, says: str) -> Callable[[Results], Claim]:
 
 
 def _collusion(results: Results) -> Claim:
-    """Ask whether a coalition finds more than one aggregator alone: else there is nothing that degrades."""
+    """Test whether a coalition finds more than one aggregator alone; if not, nothing can degrade."""
     says, name = "Collusion degrades gracefully", "figure-collusion"
     panel = results.of(name).experiment.sizes[results.size][0]
     sizes = [point.value for point in panel.points]
@@ -282,7 +291,7 @@ def _collusion(results: Results) -> Claim:
 
 
 def _reconstruction(results: Results) -> Claim:
-    """Ask how many pictures come out of half an update or less, with the rest taken for zero, and left open."""
+    """Test how many pictures are recovered from half an update or less, zero-filled and mask-aware."""
     from eris.audit.intervals import rate_interval
 
     says, name = "Reconstruction fails for A ≥ 2", "figure-reconstruction"
@@ -313,7 +322,7 @@ _RIVALS = ("LDP, ε = 10", "SoteriaFL, ε = 10", "PriPrune, p = 0.01", "Shatter"
 
 
 def _trade_off(results: Results) -> Claim:
-    """Ask of each baseline whether ERIS+DSC has more utility and does not leak more, by either attack."""
+    """Test against each baseline whether ERIS+DSC has more utility and does not leak more, by either attack."""
     says, at = "ERIS beats LDP, PriPrune, Shatter and SoteriaFL on the trade-off", _place(results, _TABLE, _DIGITS)
     keys = ("accuracy", *(attacker.key for attacker in _BOTH))
     ours = {key: results.figure(_TABLE, _DIGITS, "ERIS+DSC", at, key) for key in keys}
@@ -347,7 +356,7 @@ def _trade_off(results: Results) -> Claim:
 
 
 def _pareto(results: Results) -> Claim:
-    """Ask whether, at each strength of noise, ERIS+LDP leaks less than FedAvg+LDP at the same utility."""
+    """Test whether, at each noise strength, ERIS+LDP leaks less than FedAvg+LDP at the same utility."""
     says, name = "ERIS+LDP dominates FedAvg+LDP", "table-pareto"
     panel = results.of(name).experiment.sizes[results.size][0]
     at, parts = panel.points[0].value, list[str]()
@@ -374,7 +383,7 @@ def _pareto(results: Results) -> Claim:
 
 
 def _together(verdicts: Sequence[str]) -> str:
-    """Return what holds at all strengths; None if some were not run."""
+    """Return the verdict that all strengths share, else "open"; empty if some were not run."""
     if not all(verdicts):
         return ""
     return verdicts[0] if len(set(verdicts)) == 1 else "open"
@@ -400,7 +409,7 @@ def _distribution(results: Results) -> Claim:
 
 
 def _theorem_utility(results: Results) -> Claim:
-    """Test the corollary's Γ₂ on two gradients, +G and −G, of which one is drawn."""
+    """Test the corollary's Γ₂ on two gradients, +G and −G, one of which is drawn."""
     del results
     m, b, bound = 2, 1, 1.0
     said, true = (m - b) * bound**2 / (m * b), statistics.fmean([bound**2, bound**2])
@@ -410,7 +419,7 @@ def _theorem_utility(results: Results) -> Claim:
 
 
 def _theorem_leakage(results: Results) -> Claim:
-    """Test the sum over coordinates on two that tell nothing alone: D ⊕ N and N."""
+    """Test the sum over coordinates on two that reveal nothing alone: D ⊕ N and N."""
     single, joint = 0.0, math.log(2)
     name = "figure-gaussian"
     tested = [row for row in results.of(name).rows if "not_normal" in row.figures]
@@ -465,7 +474,7 @@ verdict says so. What was run at which size, and every number: [tables](paper/ta
 
 
 def write_claims(claims: Sequence[Claim], folder: Path, page: Path | None = None) -> Path:
-    """Write the page with all claims, and return where it is."""
+    """Write the page with all claims, and return its path."""
     lines = [
         f"| {claim.says} | **{claim.verdict}** | {claim.figure or '–'} | {claim.chance or '–'} "
         f"| {claim.attacker or '–'} | {claim.size or '–'}{f', {claim.when}' if claim.when else ''} |"

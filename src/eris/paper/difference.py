@@ -18,7 +18,7 @@ from eris.planner.traffic import traffic
 
 __all__ = ["Difference", "differences"]
 
-_TOLERANCE = 1e-3  # relative; smaller ones are rounding
+_TOLERANCE = 1e-3  # relative; smaller differences are rounding
 
 _WHY = {
     ("priprune", "upload"): "which values are withheld depends on the data, so their positions travel too",
@@ -48,7 +48,7 @@ _WHY_SPARSE = {
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One quantity with both values."""
+    """One quantity for which the honest form and the paper differ, with both values and the reason."""
 
     method: str
     quantity: str  # upload, download, total, node, time (table), formula (time by the text's formula)
@@ -58,7 +58,7 @@ class Difference:
 
 
 def differences(method: str, scenario: Scenario) -> list[Difference]:
-    """Return what differs for this round; nothing where the paper's rules do not apply (rates differ, some sit out)."""
+    """Return the differences for this round; none where the paper's rules do not apply (rates differ, some sit out)."""
     rate = scenario.fleet.rate
     if (
         method not in PRINTED

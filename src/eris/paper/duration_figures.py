@@ -1,7 +1,7 @@
 """The paper's figures on distribution time: against clients, model size and transmission rate.
 
-Eris is drawn in one hue, darker with more aggregators; the baselines in colours that remain apart for colour-blind
-readers, each with its own dash. Lines are named where they end.
+Eris is drawn in one hue, darker with more aggregators; the baselines are in colours that colour-blind readers can tell
+apart, each with its own dash. Each line has its name at its end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BASELINES = {
 
 @dataclass(frozen=True, slots=True)
 class FigureRequest:
-    """What is drawn: the fixed quantities, and whether by the honest forms or by the formulas of the paper's text."""
+    """What to draw: the fixed quantities, and whether by the honest forms or by the formulas of the paper's text."""
 
     n: int = 10_000_000
     members: int = 50
@@ -59,7 +59,7 @@ class DurationCurve:
 
     label: str
     method: str
-    aggregators: int | None  # None: as many as there are members, or not an eris curve
+    aggregators: int | None  # None: as many as members, or not an eris curve
     x: tuple[float, ...]
     seconds: tuple[float, ...]
 
@@ -119,7 +119,7 @@ _AXES = {
 
 
 def draw(path: str | Path, question: FigureRequest, *, kinds: Sequence[str] = ("clients", "size", "rate")) -> None:
-    """Draw the figures side by side into a file (PNG, SVG or PDF by its ending)."""
+    """Draw the figures side by side into a file: PNG, SVG or PDF, by its suffix."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -202,7 +202,7 @@ def _name_lines(axis: Axes, kind: str, found: list[DurationCurve]) -> None:
 
 
 def _spread(wanted: Sequence[float], step: float) -> list[float]:
-    """Return ascending places at least `step` apart, as near to the wanted ones as blocks of neighbours can be.
+    """Return ascending places at least `step` apart, keeping blocks of neighbours centred on the wanted ones.
 
     >>> _spread([0.0, 0.1, 5.0], 1.0)
     [-0.45, 0.55, 5.0]

@@ -1,8 +1,8 @@
-"""Estimate how long cells will take: work counted, times its cost on a known machine, times this machine's factor.
+"""Estimate how long cells will take: the amount of work, times its cost on a known machine, times this one's factor.
 
-All in processor seconds, which a busy machine stretches less than those on the clock. The costs were fitted to cells
-that were run; what the finished cells of a folder took (`processor_seconds` in their files) corrects what is said of
-the rest, kind by kind. The time left follows from it and from how much of the processors a run really gets.
+All in processor seconds, which a busy machine stretches less than wall-clock time. The costs were fitted to cells that
+were run; the time that a folder's finished cells took (`processor_seconds` in their files) corrects the estimate for
+the rest, kind by kind. The time left follows from that and from the share of the processors that a run really gets.
 
 >>> from eris.paper.experiment import Cell
 >>> planned = Cell("", "", "", "", 0, "planned", (), {})
@@ -24,8 +24,8 @@ from eris.paper.experiment import Cell
 
 __all__ = ["Remaining", "corrections", "estimated_seconds", "machine_factor"]
 
-_REFERENCE = 0.041  # seconds of `_bench` on the machine that the costs were taken on
-_START = 2.0  # reading data, building networks
+_REFERENCE = 0.041  # seconds of `_bench` on the machine where the costs were measured
+_START = 2.0  # for reading data and building networks
 _TRAINED = {
     "lenet5": 2e-4,
     "resnet9": 0.008,
@@ -33,7 +33,7 @@ _TRAINED = {
     "smollm2-135m": 1.0,
     "text-classifier": 0.15,
     "language-model": 10.0,
-}  # a sample, there and back
+}  # for a sample, forward and backward
 _SMALLEST = 3e-4
 _VECTOR = {
     "lenet5": 0.005,
@@ -42,30 +42,30 @@ _VECTOR = {
     "smollm2-135m": 3.0,
     "text-classifier": 1.5,
     "language-model": 30.0,
-}  # a member's round besides
-_PUBLIC = 0.4  # gradients of public samples, and what they explain, taken off: a round's, of a small network
+}  # for the rest of a member's round
+_PUBLIC = 0.4  # for a round of a small network: public samples' gradients, and removing what they explain
 _TOGETHER = 0.4  # of the work, where members train in one vectorised call
-_FORWARD = 0.35  # of there and back
-_PER_SAMPLE = 2.5  # noise on gradients of single samples
-_ENOUGH = 60.0  # processor seconds of work that say how far estimates are off
-_FROZEN = (0.4, 0.1)  # of a sample, and of a vector, where all layers but the last are frozen
+_FORWARD = 0.35  # of forward and backward
+_PER_SAMPLE = 2.5  # factor for noise on gradients of single samples
+_ENOUGH = 60.0  # processor seconds of work after which the estimate's error is known
+_FROZEN = (0.4, 0.1)  # of the cost of a sample, and of a vector, where all layers but the last are frozen
 _PICTURE = {"idlg": 12.0, "dlg": 14.0, "rog": 20.0, "boxed": 30.0, "ggl": 60.0, "inverting-gradients": 25.0}
 
 
 def estimated_seconds(cells: Sequence[Cell]) -> float:
-    """Return the processor seconds of different cells on this machine."""
+    """Return the processor seconds that cells will take on this machine; cells with the same key count once."""
     different = {cell.key: cell for cell in cells}
     return machine_factor() * sum(_seconds(cell) for cell in different.values())
 
 
 @cache
 def machine_factor() -> float:
-    """Return how much slower this machine is than the one of the costs, by a tenth of a second of work."""
+    """Return how much slower this machine is than the one where the costs were measured, by a short benchmark."""
     return max(0.2, min(_bench() for _ in range(3)) / _REFERENCE)
 
 
 def _bench() -> float:
-    """Return the seconds of some work that no library spreads over threads."""
+    """Return the seconds that some single-threaded work takes."""
     values = np.random.default_rng(1).random(200_000)
     began = time.thread_time()
     for _ in range(4):
@@ -115,7 +115,7 @@ def _seconds(cell: Cell) -> float:
 
 
 def _shorter(config: Config) -> float:
-    """Return how long texts are cut, by the lengths that the costs were taken at."""
+    """Return the length of texts relative to the length at which the costs were measured."""
     options = config.model.options
     if "article" in options:
         return (int(options["article"]) + int(options.get("summary", 128))) / 928
@@ -127,9 +127,9 @@ def _of_data(config: Config) -> float:
 
 
 def corrections(finished: Mapping[str, tuple[Cell, float]]) -> dict[str, float]:
-    """Return by how much finished cells took longer than was expected, for each kind of work of which enough is known.
+    """Return the factor by which finished cells took longer than expected, for each kind of work with enough of them.
 
-    `finished` has a cell and its processor seconds by the cell's key.
+    `finished` maps a cell's key to the cell and the processor seconds it took.
     """
     expected, took = dict[str, float](), dict[str, float]()
     for cell, seconds in finished.values():
@@ -140,7 +140,7 @@ def corrections(finished: Mapping[str, tuple[Cell, float]]) -> dict[str, float]:
 
 
 def _sort(cell: Cell) -> str:
-    """Return what kind of work a cell is: cells of one kind are wrong by about the same factor."""
+    """Return a cell's kind of work: estimates for cells of one kind are off by about the same factor."""
     if cell.kind == "planned":
         return cell.kind
     config = _config(cell.settings)
@@ -151,7 +151,13 @@ def _sort(cell: Cell) -> str:
 
 
 class Remaining:
-    """The time that is left of a run: of its cells, less what is done, by the share of the processors that it gets."""
+    """The time left of a run, from its unfinished cells and the share of the processors that it gets.
+
+    Args:
+        cells: the cells of the run.
+        workers: how many run at once.
+        corrected: the factors from `corrections`.
+    """
 
     def __init__(self, cells: Sequence[Cell], workers: int, corrected: Mapping[str, float] | None = None) -> None:
         factors = corrected or {}
@@ -166,14 +172,14 @@ class Remaining:
 
     @property
     def processor_seconds(self) -> float:
-        """Processor seconds that are still to come; a minute of work says how fast this machine really is."""
+        """The processor seconds left; after a minute of work the machine's real speed is known."""
         trust = min(1.0, self._ought / _ENOUGH)
         factor = 1.0 if not self._ought else trust * self._took / self._ought + 1 - trust
         return factor * sum(self._left.values())
 
     @property
     def seconds(self) -> float:
-        """Seconds until everything is done: on processors of its own at first, then at the rate so far."""
+        """The seconds left: at first as if the processors were free, then at the rate so far."""
         idle = self.processor_seconds / self._workers
         passed = time.monotonic() - self._began
         if self._took < _ENOUGH or passed <= 0:

@@ -1,7 +1,7 @@
 """The experiment: one table or figure of the paper as plain data, and the cells that it consists of.
 
-A panel (a data set, mostly) has arms (the rows), points of an axis (samples, aggregators, …) and folds. Each
-combination is a cell, which is nothing but settings and what to measure; so two tables that need the same training
+A panel (usually a data set) has arms (the rows), points of an axis (samples, aggregators, …) and folds. Each
+combination is a cell, which is nothing but settings and what to measure, so two tables that need the same training
 share it.
 
 >>> from eris.paper.reading import ERIS
@@ -51,23 +51,23 @@ SIZES: tuple[Size, ...] = ("smoke", "small", "paper")
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A figure that a cell comes to, and what it is called in the printed table."""
+    """A figure that a cell measures, and its name in the printed table."""
 
     key: str
     label: str
-    printed: str = ""  # the end of a printed column's name
-    unit: str = ""  # "%": shares are shown times 100; "MB": bytes by the million
+    printed: str = ""  # the end of the printed column's name
+    unit: str = ""  # "%": shares are shown times 100; "MB": bytes in millions
     digits: int = 1
-    chance: bool = False  # whether a chance level stands beside it
+    chance: bool = False  # whether a chance level is shown beside it
 
     @property
     def scale(self) -> float:
-        """What a value is multiplied with to be shown."""
+        """The factor by which a value is multiplied to be shown."""
         return {"%": 100.0, "MB": 1e-6}.get(self.unit, 1.0)
 
     @property
     def most(self) -> float:
-        """What no value can exceed: shares and AUCs have such a limit."""
+        """The largest value possible, which shares and AUCs have; infinite for others."""
         return self.scale if self.unit == "%" or self.key == "auc" else math.inf
 
 
@@ -81,29 +81,29 @@ LPIPS = Metric("lpips", "LPIPS", "lpips", digits=3)
 
 @dataclass(frozen=True, slots=True)
 class Treatment:
-    """A row: a defence, and what makes it. A setting may name a value of the point: `compression.keep={keep}`."""
+    """A row of a table: a defence and its settings, which may name a value of the point: `compression.keep={keep}`."""
 
     label: str
     settings: Settings
-    row: str = ""  # its name in the printed table, where it is another
-    options: Mapping[str, Any] = field(default_factory=dict)  # of what is measured
+    row: str = ""  # its name in the printed table, if different
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the measurement
     prefix: str = ""  # of its figures' names, where a cell has those of several rows
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A place on the axis."""
+    """A point on the axis of a panel, with the settings that it changes."""
 
     value: float | str = ""
     settings: Settings = ()
-    values: Mapping[str, Any] = field(default_factory=dict)  # what the arms' settings may name
-    options: Mapping[str, Any] = field(default_factory=dict)  # of what is measured
+    values: Mapping[str, Any] = field(default_factory=dict)  # values that the arms' settings may name
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the measurement
     prefix: str = ""  # of its figures' names, where a cell has those of several points
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What is done in a cell."""
+    """What to measure in a cell, and its options."""
 
     kind: Kind = "training"
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -120,14 +120,14 @@ class Panel:
     folds: int = 1
     measure: Measure = Measure()
     printed: str = ""  # the printed table
-    column: str = ""  # how its columns' names begin; {x} is the point
+    column: str = ""  # the start of its columns' names; {x} is the point
     rows: str = "{row}"  # how its rows are named
-    stand_in: str = ""  # what stands in here for what the paper used
+    stand_in: str = ""  # the substitute used here for what the paper used
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One thing to do, as plain data; cells with the same `key` do the same."""
+    """One training, attack or calculation, as plain data; cells with the same `key` do the same work."""
 
     experiment: str
     panel: str
@@ -140,13 +140,13 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """Its place in words."""
+        """The cell's place in the experiment, in words."""
         parts = (self.panel, self.arm, *([f"{self.point}"] if self.point != "" else []), f"fold {self.fold}")
         return " · ".join(parts)
 
     @property
     def key(self) -> str:
-        """A digest of what is done: cells of several experiments that do the same are one."""
+        """A digest of the work, so that experiments share cells that do the same."""
         plain = json.dumps([self.kind, self.settings, dict(self.options)], sort_keys=True)
         return sha256(plain.encode()).hexdigest()[:16]
 
@@ -157,7 +157,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One table or figure by name."""
+    """One table or figure of the paper, with its panels in each size."""
 
     name: str
     title: str
@@ -171,7 +171,7 @@ class Experiment:
     notes: tuple[str, ...] = ()
 
     def cells(self, size: Size, reading: Reading = PAPER) -> list[Cell]:
-        """Return every cell of a size, fold by fold, so that a run that is cut short has whole folds."""
+        """Return every cell of a size, fold by fold, so that an interrupted run has whole folds."""
         panels = self.sizes[size]
         return [
             _cell(self.name, panel, arm, point, fold, reading)
@@ -195,7 +195,7 @@ def _cell(experiment: str, panel: Panel, arm: Treatment, point: Point, fold: int
 
 
 class _Named(dict[str, Any]):
-    """Leaves braces alone that name nothing of a point: a TOML table, for instance."""
+    """A mapping for `format_map` that leaves unknown names in braces, such as those of a TOML table, unchanged."""
 
     def __missing__(self, key: str) -> str:
         return "{" + key + "}"

@@ -9,7 +9,7 @@ __all__ = ["FLAWS", "Flaw", "flaws_of"]
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """One known problem of a statement, and the numbers it touches."""
+    """One known problem of a statement, and the numbers that it affects."""
 
     about: tuple[str, ...]
     text: str
@@ -96,7 +96,7 @@ FLAWS = (
 
 
 def flaws_of(*numbers: str) -> list[str]:
-    """Return what is known against these numbers.
+    """Return the known flaws that affect these numbers.
 
     >>> len(flaws_of("gamma2"))
     1

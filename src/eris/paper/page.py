@@ -1,4 +1,4 @@
-"""An experiment's result in files: JSON, CSV, a figure, an HTML page; and one Markdown page for all of them."""
+"""Write an experiment's result to files (JSON, CSV, a figure, an HTML page), and one Markdown page for all of them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: 'self' f
 
 
 def command_of(result: ExperimentResult) -> str:
-    """Return the command that makes a result."""
+    """Return the command that reproduces a result."""
     reading = "" if result.reading.name == "paper" else f" --reading {result.reading.name}"
     return f"eris reproduce {result.experiment.name} --size {result.size}{reading}"
 
 
 def facts_of(result: ExperimentResult) -> list[str]:
-    """Return the facts that belong beside a table: what was done, how much of it, and what was substituted."""
+    """Return the notes that go with a table: what was done, how much of it, and what was substituted."""
     panels = result.experiment.sizes[result.size]
     unfinished = sum(bool(row.missing) for row in result.rows)
     failed = sum(bool(row.failed) for row in result.rows)
@@ -42,7 +42,7 @@ def facts_of(result: ExperimentResult) -> list[str]:
 
 
 def write_result(result: ExperimentResult, folder: Path) -> list[Path]:
-    """Write a result's files and return where they are."""
+    """Write a result's files and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     name = result.experiment.name
     data, table, page = (folder / f"{name}.{ending}" for ending in ("json", "csv", "html"))
@@ -96,7 +96,7 @@ def _table(result: ExperimentResult, panel: str) -> Markup:
 
 
 def write_overview(results: Sequence[ExperimentResult], folder: Path) -> Path:
-    """Write one page with every table and figure."""
+    """Write one Markdown page with every table and figure, and return its path."""
     size = results[0].size
     parts = [_ABOUT.format(size=size)]
     parts += [_section(result, folder) for result in results]

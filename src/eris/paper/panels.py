@@ -1,7 +1,7 @@
-"""The four settings of the paper's communication tables: what goes in, never what comes out.
+"""The four panels of the paper's communication tables: their inputs only, as the rows are computed.
 
 A panel is a model size, a number of clients (all of them aggregators), three pruning rates, two compressions and a
-degree for Shatter; `rows` computes its eleven lines.
+degree for Shatter; `rows` computes its eleven rows.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from eris.paper.table_rules import BaselineSettings, PrintedRow, share_text, siz
 
 __all__ = ["MAIN_TEXT", "PANELS", "RATE", "PrintedLine", "PrintedPanel", "main_text", "panel", "rows"]
 
-RATE = 20e6  # bytes a second, of every link
+RATE = 20e6  # bytes per second, of every link
 SOTERIA_KEEP = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class PrintedPanel:
-    """One data set and model of the tables."""
+    """The inputs of one panel: a data set with its model and the methods' settings."""
 
     name: str
     n: int
@@ -31,7 +31,7 @@ class PrintedPanel:
 
 @dataclass(frozen=True, slots=True)
 class PrintedLine:
-    """A row with its label."""
+    """A row of a panel with its label."""
 
     label: str
     row: PrintedRow
@@ -91,7 +91,8 @@ def rows(panel: PrintedPanel, *, rate: float = RATE, aggregators: int | None = N
 def main_text(*, rate: float = RATE) -> dict[str, list[PrintedLine]]:
     """Return the main text's table: upload and time of eight methods, for a large and a small model.
 
-    There the compression of ERIS counts that a client keeps its own shard, (A−1)/A; in the appendix it does not.
+    There the compression of ERIS takes into account that a client keeps its own shard, (A−1)/A; in the appendix it does
+    not.
     """
     chosen = ("FedAvg", "Shatter", "PriPrune", "SoteriaFL", "ERIS")
     return {name: [_kept_at_home(line, PANELS[name]) for line in rows(PANELS[name], rate=rate)

@@ -1,4 +1,4 @@
-"""An experiment's figure, in the shape of the paper's: what we found filled, what is printed hollow, chance dotted."""
+"""Draw an experiment's figure in the shape of the paper's: our values filled, printed ones hollow, chance dotted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["draw_result"]
 
 
 def draw_result(result: ExperimentResult, path: Path) -> bool:
-    """Draw a result into an SVG; nothing where there is nothing to draw."""
+    """Draw a result into an SVG file; return False, and draw nothing, if there is nothing to draw."""
     if result.experiment.shape == "planned" or not any(
         figure.value is not None for row in result.rows for figure in row.figures.values()
     ):
@@ -34,7 +34,7 @@ def draw_result(result: ExperimentResult, path: Path) -> bool:
 
 
 def _in_colour() -> None:
-    """Draw with the theme's light colours: this figure is a file of its own, not a part of a page."""
+    """Use the theme's light colours, as this figure is a file of its own and not part of a page."""
     import matplotlib as mpl
 
     inked: tuple[Any, ...] = ("text.color", "axes.labelcolor", "axes.titlecolor", "legend.labelcolor")
@@ -42,7 +42,7 @@ def _in_colour() -> None:
 
 
 def _panels(result: ExperimentResult) -> list[str]:
-    """Return the panels of which something was run."""
+    """Return the panels that have any measured value."""
     return list(dict.fromkeys(row.panel for row in result.rows if _measured(row)))
 
 
@@ -67,7 +67,7 @@ def _grid(rows: int, columns: int, width: float, height: float) -> tuple[Figure,
 
 
 def _bars(result: ExperimentResult) -> Figure:
-    """Draw a dot with its interval for each row; a column for each metric, a line of panels for each data set."""
+    """Draw a dot with its interval for each row, with a column for each metric and a line for each panel."""
     panels, metrics = _panels(result), _metrics(result)
     most = max(sum(row.panel == panel for row in result.rows) for panel in panels)
     figure, grid = _grid(len(panels), len(metrics), 4.4, 0.7 + 0.21 * most)
@@ -105,7 +105,7 @@ def _reach(figure: Measured) -> Any:
     return [[max(0.0, figure.value - figure.low)], [max(0.0, figure.high - figure.value)]]
 
 
-_FEW = 4  # curves whose intervals can be told apart
+_FEW = 4  # with more curves than this their intervals cannot be told apart
 
 
 def _lines(result: ExperimentResult) -> Figure:
@@ -195,7 +195,7 @@ def _family(axes: Axes, rows: Sequence[ResultRow], family: str, slot: int) -> No
 
 
 def _histograms(result: ExperimentResult) -> Figure:
-    """Draw how the weights are spread, round by round, with the bell curve behind."""
+    """Draw the distribution of the weights, round by round, with a Gaussian behind it."""
     cells = [cell for cell in result.extras if "rounds" in cell["figures"]]
     most = max(len(cell["figures"]["rounds"]) for cell in cells)
     figure, grid = _grid(len(cells), most, 2.5, 1.9)

@@ -12,7 +12,7 @@ __all__ = ["draw_planned", "planned_figures"]
 
 
 def planned_figures(settings: Mapping[str, str], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures of a calculation; `what` says which."""
+    """Return the figures of the calculation that the setting `what` names."""
     del options
     makers = {"communication": _communication, "speed-up": _speed_up, "rate": _rate}
     if settings.get("what") not in makers:
@@ -31,7 +31,7 @@ def _communication(settings: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _speed_up(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Return how many times faster ERIS+DSC distributes than others: by the text's formula, and with both roles."""
+    """Return the speed-up of ERIS+DSC's distribution over others, by the text's formula and with both roles counted."""
     from eris.paper.table_rules import formula_time
     from eris.planner.duration import distribution_time
     from eris.planner.fleet import Fleet
@@ -61,7 +61,7 @@ def _rate(settings: Mapping[str, str]) -> dict[str, Any]:
 
 
 def draw_planned(name: str, path: Path) -> bool:
-    """Draw the paper's figures on distribution time; other calculations have none."""
+    """Draw the paper's figures on distribution time; return False for other calculations, which have none."""
     from eris.paper.duration_figures import FigureRequest, draw
 
     kinds = {"figure-distribution-time": ("clients", "size"), "figure-rate": ("rate",)}

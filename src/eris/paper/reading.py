@@ -7,7 +7,7 @@
 | canaries | half of them in, exactly | an independent fair coin for each |
 | membership | the best round of the mean over views and members | the last round; AUC |
 
-What is lost on the way can be made up for or not (`server.normalisation`); the experiments on failures do both.
+Lost contributions can be compensated for or not (`server.normalisation`); the experiments on failures do both.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["ERIS", "PAPER", "READINGS", "Reading", "reading_by_name"]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Settings of all cells, and what changes from fold to fold."""
+    """One reading of the paper's text: settings for all cells, and what changes from fold to fold."""
 
     name: str
     about: str
     settings: tuple[str, ...] = ()
-    new_seed: bool = False  # whether a fold has an initial model and coins of its own
+    new_seed: bool = False  # whether each fold has its own initial model and coins
     canaries: str = "fair"
 
     def of_fold(self, fold: int) -> tuple[str, str]:
@@ -35,7 +35,7 @@ class Reading:
         return f"data.fold={fold}", f"seed={1 + fold if self.new_seed else 1}"
 
     def options(self, kind: str) -> dict[str, Any]:
-        """Return what a kind of measurement is told."""
+        """Return the options that this reading adds to a kind of measurement."""
         return {"coins": self.canaries} if kind == "training" and self.canaries != "fair" else {}
 
 

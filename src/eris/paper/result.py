@@ -1,7 +1,7 @@
 """The result of an experiment: our value with its interval beside the printed one, row by row.
 
-Over folds the interval is Student's t for 95 %; of a single fold it is that of the attack within its run, where there
-is one. Where the table shows means over an axis, they are taken fold by fold.
+Over several folds the interval is Student's t for 95 %; for a single fold it is that of the attack within its run, if
+there is one. Where the table shows means over an axis, they are computed fold by fold.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["ExperimentResult", "Measured", "ResultRow", "gather", "measured_over
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One figure of one row."""
+    """One figure of one row: our value with its interval and chance level, and the printed one."""
 
     value: float | None
     low: float | None = None
     high: float | None = None
     folds: int = 0
     chance: float | None = None
-    chance_high: float | None = None  # what chance stays below in 95 of 100 cases
+    chance_high: float | None = None  # chance stays below this in 95 of 100 cases
     values: tuple[float, ...] = ()
     note: str = ""  # which attack, for instance
     printed: float | None = None
@@ -40,13 +40,13 @@ class Measured:
 
     @property
     def deviation(self) -> float | None:
-        """Return ours less the printed value, in the printed unit."""
+        """Our value minus the printed one, in the printed unit."""
         return None if self.value is None or self.printed is None else self.value - self.printed
 
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """One row at one point: a figure for each metric, or why there is none."""
+    """One row at one point: a figure for each metric, or the reason why there is none."""
 
     panel: str
     arm: str
@@ -64,17 +64,17 @@ class ExperimentResult:
     size: Size
     reading: Reading
     rows: list[ResultRow]
-    extras: list[dict[str, Any]] = field(default_factory=list, repr=False)  # whole cells, for figures that need more
+    extras: list[dict[str, Any]] = field(default_factory=list, repr=False)  # whole cells, for plots that need more
     seconds: float = 0.0
     when: str = ""
 
     @property
     def done(self) -> int:
-        """How many rows are whole."""
+        """The number of complete rows."""
         return sum(not row.missing and not row.failed for row in self.rows)
 
     def row(self, panel: str, arm: str, point: float | str = "") -> ResultRow | None:
-        """Return a row by its place."""
+        """Return the row of this panel, arm and point, or None."""
         found = (row for row in self.rows if (row.panel, row.arm, row.point) == (panel, arm, point))
         return next(found, None)
 
@@ -96,7 +96,7 @@ class ExperimentResult:
 
 
 def gather(experiment: Experiment, size: Size, store: CellStore, reading: Reading = PAPER) -> ExperimentResult:
-    """Read the results of cells, and put them beside the printed values."""
+    """Read the results of an experiment's cells from a store, and return them beside the printed values."""
     found: dict[tuple[str, str, float | str], list[dict[str, Any] | None]] = {}
     for cell in experiment.cells(size, reading):
         found.setdefault((cell.panel, cell.arm, cell.point), []).append(store.find(cell))
@@ -135,7 +135,16 @@ def _row(
     points: Sequence[Sequence[dict[str, Any] | None]],
     prefix: str = "",
 ) -> ResultRow:
-    """Return a row; each of `points` has its folds."""
+    """Return one row of the result.
+
+    Args:
+        experiment: the experiment.
+        panel: the panel of the row.
+        arm: the arm of the row.
+        point: the point of the row; empty for a mean over points.
+        points: for each point the results of its folds; None where a cell is missing.
+        prefix: of the figures' names in a cell.
+    """
     folds = [[by_point[fold] for by_point in points] for fold in range(panel.folds)]
     whole = [[cell for cell in cells if cell] for cells in folds if all(cell and "figures" in cell for cell in cells)]
     failed = next((cell["failed"] for cells in folds for cell in cells if cell and "failed" in cell), "")
@@ -151,7 +160,7 @@ def _row(
 
 
 def _same(cell: Mapping[str, Any], metric: Metric) -> Any:
-    """Return a figure of the training itself, which is the same whoever looks at it."""
+    """Return a figure of the training itself, which is the same for every observer; None for other figures."""
     return cell["figures"].get(metric.key) if metric.key in ("accuracy", "best_round") else None
 
 
@@ -163,7 +172,7 @@ def _beside(measured: Measured, printed: Printed | None) -> Measured:
 
 
 def measured_over(folds: Sequence[Sequence[Mapping[str, Any] | None]], metric: Metric) -> Measured | None:
-    """Return a figure over folds, each with one or more cells to take the mean of; None where there is no number.
+    """Return a figure over folds, each the mean over one or more cells; None if there is no number.
 
     >>> of = lambda value: [{"value": value, "chance": 0.5}]
     >>> found = measured_over([of(0.8), of(0.9)], Metric("mia", "", unit="%"))
@@ -189,7 +198,7 @@ def measured_over(folds: Sequence[Sequence[Mapping[str, Any] | None]], metric: M
 
 
 def _over(values: Sequence[float], most: float) -> tuple[float, float]:
-    """Return Student's t interval, cut off where no value can be."""
+    """Return Student's t interval, cut off at the limits of possible values."""
     mean, reach = statistics.fmean(values), reach_of(values) or 0.0
     return mean - reach if math.isinf(most) else max(0.0, mean - reach), min(most, mean + reach)
 

@@ -1,7 +1,7 @@
-"""Do the cells of experiments, in worker processes or on Ray; what an earlier call finished is not done again.
+"""Run the cells of experiments, in worker processes or on Ray; what an earlier call finished is not repeated.
 
-A cell's file is written whole by whoever did it, so a run may be killed at any moment: the same call goes on. A worker
-that dies takes one cell with it, which is then a row with that reason; failed cells are tried again by the next call.
+A cell's file is written atomically, so a run may be killed at any moment and the same call resumes it. If a worker
+dies, its cell fails, and the row shows the reason; failed cells are tried again by the next call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["CellDone", "CellStore", "run_cells"]
 
 @dataclass(frozen=True, slots=True)
 class CellDone:
-    """Told when a cell is over."""
+    """Notice that a cell has finished or failed."""
 
     cell: Cell
     failed: str
@@ -40,21 +40,21 @@ Notice = Callable[[CellDone], None]
 
 
 class CellStore:
-    """The folder that cells are kept in, a small file each."""
+    """The folder in which results of cells are kept, one small file each."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def path(self, cell: Cell) -> Path:
-        """Return where a cell is kept."""
+        """Return the path of a cell's result."""
         return self.folder / "cells" / f"{cell.key}.json"
 
     def scratch(self, cell: Cell) -> Path:
-        """Return where a cell works until it is done."""
+        """Return the folder for a cell's work in progress."""
         return self.folder / "scratch" / cell.key
 
     def find(self, cell: Cell) -> dict[str, Any] | None:
-        """Return a cell's result, or None if it was not done."""
+        """Return a cell's result, or None if it has not been run."""
         try:
             found: dict[str, Any] = json.loads(self.path(cell).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -62,12 +62,12 @@ class CellStore:
         return found
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return the cells that are still to do, each once."""
+        """Return the cells that have no result yet, or failed, each once."""
         different = {cell.key: cell for cell in cells}
         return [cell for cell in different.values() if "figures" not in (self.find(cell) or {})]
 
     def finished(self, cells: Sequence[Cell]) -> dict[str, tuple[Cell, float]]:
-        """Return the cells that are done with the processor seconds they took, by key."""
+        """Return the finished cells with the processor seconds they took, by key."""
         found = {cell.key: (cell, self.find(cell)) for cell in cells}
         return {
             key: (cell, float(known["processor_seconds"]))
@@ -77,7 +77,7 @@ class CellStore:
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """Claim the folder for this process: two that do the same cells would interfere."""
+        """Lock the folder for this process: two that run the same cells would interfere."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / ".claim").open("w") as claim:
             try:
@@ -91,7 +91,15 @@ class CellStore:
 
 
 def run_cells(cells: Sequence[Cell], store: CellStore, notice: Notice, *, workers: int = 0, ray: bool = False) -> None:
-    """Do every cell that is missing and tell `notice` of each."""
+    """Run every cell that is missing and tell `notice` of each.
+
+    Args:
+        cells: the cells wanted.
+        store: where results are kept.
+        notice: called with each cell that is done.
+        workers: how many processes to use; 0 for as many as there are processors.
+        ray: run on a Ray cluster instead.
+    """
     missing = store.missing(cells)
     if not missing:
         return
@@ -132,7 +140,7 @@ def _run_here(cells: Sequence[Cell], store: CellStore, notice: Notice, workers: 
             thread.start()
         for thread in threads:
             while thread.is_alive():
-                thread.join(0.2)  # so that Ctrl-C is heard
+                thread.join(0.2)  # with a timeout, so that Ctrl-C is noticed
     finally:
         stop.set()
         for worker in pool:
@@ -140,13 +148,13 @@ def _run_here(cells: Sequence[Cell], store: CellStore, notice: Notice, workers: 
 
 
 class _Worker:
-    """A process of `eris.paper.worker`; another takes its place if it dies."""
+    """A process of `eris.paper.worker`, started when needed and replaced if it dies."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
     def do(self, cell: Cell, store: CellStore) -> CellDone:
-        """Do one cell."""
+        """Run one cell in the process."""
         process = self._process = self._process or _started()
         asked = {"cell": cell.plain(), "path": str(store.path(cell)), "scratch": str(store.scratch(cell))}
         answer = ""
@@ -173,7 +181,7 @@ class _Worker:
         process.wait()
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                with suppress(OSError):  # what nobody reads any more
+                with suppress(OSError):  # unread output does not matter any more
                     pipe.close()
 
 
@@ -198,7 +206,7 @@ def _died(cell: Cell, store: CellStore, code: int) -> CellDone:
 
 
 def _run_on_ray(cells: Sequence[Cell], store: CellStore, notice: Notice) -> None:
-    """Do cells as Ray's tasks; the folder must be one that all its machines see."""
+    """Run cells as Ray tasks; the folder must be one that all machines of the cluster share."""
     from eris.errors import MissingExtra
     from eris.paper.cell import do_cell
 

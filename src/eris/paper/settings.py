@@ -32,9 +32,9 @@ _SAMPLES = (4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set of the paper with its model and everything that its text or the code behind it says."""
+    """A data set of the paper with its model and all settings that the text or its released code give."""
 
-    name: str  # as the tables call it
+    name: str  # in the tables
     key: str  # of its table by sample size
     data: Settings
     members: int
@@ -49,17 +49,17 @@ class DataSet:
     epsilons: tuple[float, float]
     prunes: tuple[float, float, float]
     optimizer: Settings = _SGD
-    offline: Settings = ()  # what takes its place where the original cannot be had, or takes too long
+    offline: Settings = ()  # the substitute where the original is unavailable, or takes too long
     stand_in: str = ""
     samples: tuple[int, ...] = field(default=(4, 8, 16, 32, 64, 128))
 
     def rounds(self, n: int, setting: Setting = "unbiased") -> int:
-        """Return the rounds for printed n."""
+        """Return the number of rounds for the printed n."""
         table = self.biased if setting == "biased" else self.unbiased
         return table[_SAMPLES.index(n)]
 
     def keep(self, rounds: int, setting: Setting = "unbiased") -> float:
-        """Return the share that DSC keeps: it depends on the number of rounds."""
+        """Return the share of coordinates that DSC keeps, which depends on the number of rounds."""
         factor = self.factor_biased if setting == "biased" else self.factor
         return 1.0 / (factor * math.log2(rounds)) if factor > 0 else -factor
 
@@ -79,7 +79,7 @@ CIFAR10 = DataSet(
 
 
 def _but_the_last(layers: int, name: str) -> str:
-    """Return the words that freeze a transformer's embeddings and all its layers but the last."""
+    """Return the setting that freezes a transformer's embeddings and all its layers but the last."""
     return ",".join(["embed", *(f"{name}.{place}." for place in range(layers - 1))])
 
 
@@ -103,7 +103,7 @@ CNN = DataSet(
 DATA_SETS = (MNIST, CIFAR10, IMDB, CNN)
 
 # Size small, chosen by what a cell costs and by how FedAvg trains (twice the paper's step, so that it learns in fewer
-# rounds), not by what came out. Folds are what intervals are made of: four or more wherever a claim is decided.
+# rounds), not by the results. Intervals need folds: four or more wherever a claim is decided.
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "MNIST": {"members": 8, "rounds": 50, "folds": 4, "test_samples": 1000, "evaluate_every": 5, "views": 2,
               "extra": ("local.lr=0.02",)},
@@ -111,8 +111,8 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
                  "losses_only": True, "offline": True, "extra": ("local.lr=0.02",)},
     "IMDB": {"members": 4, "rounds": 4, "folds": 3, "test_samples": 60, "evaluate_every": 2, "views": 1,
              "losses_only": True, "offline": True, "extra": ("local.lr=5e-4",)},
-    # Three members: a mean of fewer is refused, and Shatter's graph needs them. Opacus' hooks miss SmolLM2's norms by
-    # 0.04 %, which is refused too.
+    # Three members because a mean of fewer is refused, and Shatter's graph needs them. Opacus' hooks miss SmolLM2's
+    # norms by 0.04 %, which is refused too.
     "CNN/DailyMail": {"members": 3, "rounds": 1, "folds": 1, "test_samples": 2, "views": 1, "losses_only": True,
                       "offline": True, "extra": ("local.micro_batch=2", "privacy.per_sample=loop")},
 }  # fmt: skip
@@ -133,13 +133,13 @@ def ldp(epsilon: float, row: str = "FedAvg (ε={0:g},δ)-LDP") -> Treatment:
 
 
 def soteria(epsilon: float, row: str = "SoteriaFL (ε={0:g},δ)") -> Treatment:
-    """Return the row of SoteriaFL: the same noise, then 5 % of the coordinates against a reference."""
+    """Return the row of SoteriaFL: the same noise as `ldp`, then 5 % of the coordinates against a reference."""
     settings = ("method=soteriafl", "privacy.unit=sample", f"privacy.epsilon={epsilon:g}", "privacy.clip=1.0")
     return Treatment(f"SoteriaFL, ε = {epsilon:g}", settings, row.format(epsilon))
 
 
 def priprune(share: float, row: str = "PriPrune (p={0:g})") -> Treatment:
-    """Return the row of PriPrune that withholds a share."""
+    """Return the row of PriPrune that withholds this share of an update."""
     return Treatment(
         f"PriPrune, p = {share:g}", ("method=priprune", f"options.priprune.prune={share}"), row.format(share)
     )
@@ -156,7 +156,13 @@ def rows_of(data: DataSet) -> tuple[Treatment, ...]:
 
 
 def summary_rows(data: DataSet, *, both: bool = False, sharded: bool = True) -> tuple[Treatment, ...]:
-    """Return the rows of a table over all data sets; `both` ε where the table has them."""
+    """Return a data set's rows in a table over all data sets.
+
+    Args:
+        data: the data set.
+        both: whether the table has rows for both ε.
+        sharded: whether it has a row of ERIS without DSC.
+    """
     first = data.epsilons[0]
     noisy = [ldp(first, "FedAvg (ε,δ)-LDP")]
     soterias = [soteria(first, "SoteriaFL (ε,δ)")]
@@ -197,7 +203,27 @@ def panel_of(
     rows: str = "{row}",
     extra: Settings = (),
 ) -> Panel:
-    """Return a panel over sample sizes; what is not said is as in the paper."""
+    """Return a panel over sample sizes; what is not given is as in the paper.
+
+    Args:
+        data: the data set.
+        setting: `unbiased` (one local step), `biased` (several) or `noniid`.
+        arms: the rows.
+        samples: the printed n of each point.
+        members: how many members.
+        rounds: how many rounds.
+        folds: how many folds.
+        test_samples: how many test samples.
+        evaluate_every: how many rounds between evaluations.
+        views: the most places from which an observer looks at a member.
+        canaries: the most canaries of a member.
+        losses_only: whether the audit builds no gradients.
+        offline: whether to use the substitute for the original data.
+        printed: the printed table.
+        column: the start of its columns' names.
+        rows: how its rows are named.
+        extra: further settings.
+    """
     count = members or (data.members_noniid if setting == "noniid" else data.members)
     points = []
     for n in samples or data.samples:
@@ -220,7 +246,14 @@ def panels_of(
     sizes: Mapping[str, Mapping[str, Any]],
     where: Callable[[DataSet], Mapping[str, Any]],
 ) -> tuple[Panel, ...]:
-    """Return a panel for each data set that has a size; `where` says what stands in print."""
+    """Return a panel for each data set that has an entry in `sizes`.
+
+    Args:
+        setting: as in `panel_of`.
+        arms: returns a data set's rows.
+        sizes: the arguments of `panel_of`, by data set.
+        where: returns the arguments that say where a data set's values are printed.
+    """
     chosen = [data for data in DATA_SETS if data.name in sizes]
     return tuple(panel_of(data, setting, arms(data), **{**sizes[data.name], **where(data)}) for data in chosen)
 
@@ -234,7 +267,16 @@ def table_sizes(
     paper: Mapping[str, Mapping[str, Any]],
     extra: Settings,
 ) -> dict[Size, tuple[Panel, ...]]:
-    """Return the panels of a table or figure in every size; `extra` is what the setting changes in the smoke test."""
+    """Return the panels of a table or figure in every size.
+
+    Args:
+        setting: as in `panel_of`.
+        arms: returns a data set's rows.
+        where: returns the arguments that say where a data set's values are printed.
+        small: the arguments of `panel_of` in size small, by data set.
+        paper: the same in the paper's size.
+        extra: the setting's changes in the smoke test.
+    """
     return {
         "smoke": (smoke_panel((FEDAVG, ERIS_DSC), extra=extra),),
         "small": panels_of(setting, arms, small, where),
@@ -243,7 +285,7 @@ def table_sizes(
 
 
 def smoke_panel(arms: tuple[Treatment, ...], *, name: str = "MNIST", keep: float = 0.2, extra: Settings = ()) -> Panel:
-    """Return seconds of work that go the same way: a few members on the digits that come with eris."""
+    """Return a panel that takes the same path in seconds: a few members on the digits that come with eris."""
     base: Settings = (
         "data.name=mnist-sample", "model.name=lenet5", "members=6", "data.validation=0.3", "data.test_samples=100",
         "local.batch=full", *_SGD, "workers=1", "rounds=2", "evaluate_every=1", "data.samples=16", *extra,

@@ -1,4 +1,4 @@
-"""A result as a table for the terminal, for a page and for Markdown: the same cells everywhere."""
+"""Format a result as a table, with the same cells for the terminal, an HTML page and Markdown."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _NOTHING = "–"
 
 
 def shown_metrics(result: ExperimentResult, panel: str = "") -> list[Metric]:
-    """Return the metrics that some row (of a panel) has a value of."""
+    """Return the metrics that any row (of a panel, if given) has."""
     rows = [row for row in result.rows if panel in ("", row.panel)]
     found = [metric for metric in result.experiment.metrics if any(metric.key in row.figures for row in rows)]
     return found or list(result.experiment.metrics[:1])
 
 
 def heading(result: ExperimentResult, panel: str, metrics: Sequence[Metric] | None = None) -> list[str]:
-    """Return the names of a panel's columns, for some metrics or for all that it shows."""
+    """Return the names of a panel's columns, for these metrics or for all that it shows."""
     names = ["", *([result.experiment.axis or "at"] if _has_points(result) else [])]
     for metric in metrics or shown_metrics(result, panel):
         unit = f", {metric.unit}" if metric.unit else ""
@@ -70,7 +70,7 @@ def cell_text(figure: Measured, metric: Metric) -> str:
 
 
 def printed_text(figure: Measured, metric: Metric) -> str:
-    """Write a printed value with what stands behind its ±."""
+    """Write a printed value with its ±, if it has one."""
     if figure.printed is None:
         return _NOTHING
     text = f"{figure.printed:.{metric.digits}f}"
@@ -78,9 +78,9 @@ def printed_text(figure: Measured, metric: Metric) -> str:
 
 
 def result_tables(result: ExperimentResult, width: int) -> list[Table]:
-    """Return the tables for a terminal of some width: one a panel, or one a metric where that is too wide.
+    """Return the tables for a terminal of this width: one for each panel, or for each metric if that is too wide.
 
-    A single metric may still be wider: print it at its own width (`natural_width`), nothing is cut or folded.
+    A single metric may still be wider: print it at its own width (`natural_width`), so that nothing is cut or wrapped.
     """
     tables: list[Table] = []
     for panel in dict.fromkeys(row.panel for row in result.rows):
@@ -112,7 +112,7 @@ def _panel_table(result: ExperimentResult, panel: str, metrics: Sequence[Metric]
 
 
 def natural_width(table: Table) -> int:
-    """Return how wide a table is that nobody squeezes."""
+    """Return the width of a table when it is not limited."""
     from rich.console import Console
 
     return Console(width=10_000).measure(table).maximum

@@ -1,7 +1,8 @@
 """The paper's own arithmetic: the rules behind its communication tables, and the formulas in its text.
 
 They are kept apart from the honest forms because they disagree with them, and in places with each other; `differences`
-says where and why. Everything follows from n, K, A, the rate, p and r. One rate for all links, all members take part.
+says where and why. Everything follows from n, K, A, the rate, p and r. All links have one rate, and all members take
+part.
 
 >>> row = table_row("eris", n=1_300_000_000, members=10, rate=20e6)
 >>> size_text(row.upload), size_text(row.total), time_text(row.time)
@@ -33,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class PrintedRow:
-    """One row of a communication table: a client's bytes and the distribution time, before they are rounded."""
+    """One row of a communication table: a client's bytes and the distribution time, before rounding."""
 
     compression: float
     upload: float
@@ -44,7 +45,7 @@ class PrintedRow:
 
 @dataclass(frozen=True, slots=True)
 class BaselineSettings:
-    """What the rules of the paper's tables depend on; the defaults are the ones its cells follow."""
+    """The baselines' settings in the rules of the paper's tables; the defaults are those that its cells follow."""
 
     prune: float = 0.3  # PriPrune: share of an update that is withheld
     soteria_keep: float = 0.05
@@ -65,7 +66,7 @@ class BaselineSettings:
 
 
 def settings_of(scenario: Scenario) -> BaselineSettings:
-    """Return what the methods' options of a round come to in the words of the tables."""
+    """Convert the methods' options of a round to the settings of the tables' rules."""
     round = scenario.planned
     ours = {
         name: METHODS[name].settings(round.config) for name in ("priprune", "soteriafl", "ako", "shatter", "qdpsgd")
@@ -103,7 +104,17 @@ def table_row(
     keep: float = 1.0,
     baselines: BaselineSettings | None = None,
 ) -> PrintedRow:
-    """Return a method's row by the rule that its printed cells follow (A = K unless given)."""
+    """Return a method's row by the rule that its printed cells follow.
+
+    Args:
+        method: its name.
+        n: the number of weights.
+        members: K.
+        rate: of every link, in bytes per second.
+        aggregators: A; K unless given.
+        keep: the share that DSC keeps.
+        baselines: settings of the baselines.
+    """
     if method not in _RULES:
         raise ConfigError(f"no method is named {method!r}", fix=f"use one of {', '.join(_RULES)}")
     count = members if aggregators is None else aggregators
@@ -116,7 +127,7 @@ def _central(given: _Inputs, share: float) -> PrintedRow:
 
 
 def _shatter(given: _Inputs) -> PrintedRow:
-    """Upload and download are printed as b, the total as (1+2r)b, the time as that of the text's formula."""
+    """Return Shatter's row: upload and download are printed as b, total as (1+2r)b, time by the text's formula."""
     degree, size = given.settings.shatter_degree, given.size
     time = max(size, degree * size, degree * size / given.members) / given.rate
     return PrintedRow(1.0, size, size, (1 + 2 * degree) * size, time)
@@ -128,14 +139,14 @@ def _ako(given: _Inputs) -> PrintedRow:
 
 
 def _qdpsgd(given: _Inputs) -> PrintedRow:
-    """Upload, download and time are quantised, the total is not."""
+    """Return Q-DPSGD-1's row: upload, download and time are quantised, the total is not."""
     plain = given.settings.graph_share * (given.members - 1) * given.size
     each = plain * given.settings.quantised
     return PrintedRow(given.settings.quantised, each, each, 2 * plain, 2 * each / given.rate)
 
 
 def _eris(given: _Inputs, keep: float) -> PrintedRow:
-    """Count the client's role alone, and leave out the terms of members that do not aggregate."""
+    """Return ERIS's row: it counts only the client's role, and omits the terms of members that do not aggregate."""
     elsewhere = (given.aggregators - 1) / given.aggregators
     upload, download = elsewhere * (keep * given.size), elsewhere * given.size
     load = (given.members - 1) / given.aggregators
@@ -194,7 +205,7 @@ def size_text(count: float) -> str:
     >>> size_text(268e6), size_text(2_412_000_000), size_text(8018.64)
     ('268.0 MB', '2.41 GB', '8.02 KB')
     """
-    count = round(count, 3)  # what 0.4 · 49 · 3/16 · b leaves in the last bits must not decide a tie
+    count = round(count, 3)  # the last bits of 0.4 · 49 · 3/16 · b must not decide a tie
     for unit, factor in (("GB", 1e9), ("MB", 1e6)):
         if count >= factor:
             return f"{round(count / factor, 2)} {unit}"

@@ -1,6 +1,6 @@
-"""A process that does cells: for each, it reads a line of JSON and writes a line of JSON.
+"""A worker process that runs cells: for each, it reads a line of JSON and writes a line of JSON.
 
-It is started by `eris.paper.run`. If it dies, only the cell that it was at is lost.
+`eris.paper.run` starts it. If it dies, only its current cell is lost.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Do what is asked until nothing more comes."""
+    """Run the cells that come in on standard input until it ends."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # so that what a library prints is not taken for an answer
     sys.path.insert(0, str(Path.cwd()))
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     for line in sys.stdin:
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End as soon as the parent process is gone: whoever resumes does the same cell again."""
+    """End as soon as the parent process is gone, since a resumed run does the same cell again."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

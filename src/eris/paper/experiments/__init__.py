@@ -1,4 +1,4 @@
-"""The experiments, a table or figure (or several of the same trainings) in each file; adding one is adding a file."""
+"""The experiments: each file has one table or figure, or several from the same trainings; to add one, add a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several local steps: two epochs of small batches; the table, its figure, and CIFAR-10 with more data a client."""
+"""Several local steps (two epochs of small batches): the table, its figure, and CIFAR-10 with more data per client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Communication tables, distribution time and rates: calculations of the planner under the paper's names."""
+"""Communication tables, distribution time and rates, calculated by the planner under the paper's names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLUMNS = (
     Metric("time", "time, s", "time", digits=2),
 )
 _PRINTED = {"cnn-dailymail": "CNN/DailyMail", "imdb": "IMDB", "cifar-10": "CIFAR-10", "mnist": "MNIST"}
-_ROWS = (  # as they are printed; the rates of PriPrune are wrong there for the large models
+_ROWS = (  # as printed; PriPrune's rates are wrong there for the large models
     "FedAvg", "Shatter", "Ako (p=5)", "Q-DPSGD-1 (K_n=0.4)", "PriPrune (0.01)", "PriPrune (0.05)", "PriPrune (0.1)",
     "SoteriaFL", "ERIS", "ERIS (+DSC with ω_SoteriaFL)", "ERIS (+DSC)",
 )  # fmt: skip

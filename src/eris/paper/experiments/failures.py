@@ -1,6 +1,6 @@
 """Aggregators that drop out and links that fail: accuracy and the best round against the rate.
 
-What is lost can be made up for by dividing by what came ("contributors") or not ("none"); the paper's text and its
+Losses can be compensated for by dividing by what arrived ("contributors") or not ("none"); the paper's text and its
 collapse at 90 % fit the second.
 """
 

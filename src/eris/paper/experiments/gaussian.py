@@ -1,4 +1,4 @@
-"""Are weights and updates Gaussian, as the theorem assumes? Three models, histograms by round."""
+"""Whether weights and updates are Gaussian, as the theorem assumes: three models, histograms by round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same under label skew: Dirichlet parts, fewer clients; a table over all sample sizes, and its figure."""
+"""Accuracy and membership under label skew (Dirichlet, fewer clients): a table over all sample sizes and its figure."""
 
 from __future__ import annotations
 

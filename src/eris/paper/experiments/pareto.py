@@ -1,6 +1,6 @@
 """ERIS+LDP against the baselines' fronts on CIFAR-10: a table and two figures.
 
-What is printed as ε is the noise multiplier σ: 0.001 means ε ≈ 550,000 a round, 1 means 4.7 a round.
+What is printed as ε is the noise multiplier σ: 0.001 means ε ≈ 550,000 per round, 1 means 4.7 per round.
 """
 
 from __future__ import annotations
@@ -30,7 +30,14 @@ def _noisy(family: str, method: str) -> list[Treatment]:
 
 
 def _family(group: str, without: Treatment, arms: list[Treatment], none: str = "No LDP") -> list[Treatment]:
-    """Return a family of rows, the first without any defence."""
+    """Return a family of rows, the first without any defence.
+
+    Args:
+        group: the family's name in print.
+        without: the row without a defence.
+        arms: the rows with one.
+        none: the name in print of the row without a defence.
+    """
     name = arms[0].label.split(":")[0]
     first = replace(without, label=f"{name}: none", row=none)
     return [replace(each, row=f"{group}: {each.row}") for each in (first, *arms)]
@@ -57,7 +64,7 @@ _ADAPTIVE = ("FedAvg", "ERIS", "PriPrune: p = 0.01", "PriPrune: none")  # what t
 
 
 def _small(arms: tuple[Treatment, ...]) -> Panel:
-    """Return every third strength; the trainings that are those of Table 1 are shared with it."""
+    """Return a panel with every third strength; trainings that Table 1 has too are shared with it."""
     some = tuple(
         arm if arm.label.startswith(_ADAPTIVE) else replace(arm, options={"losses_only": True})
         for arm in arms

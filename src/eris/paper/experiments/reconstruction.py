@@ -1,4 +1,4 @@
-"""Pictures out of updates: LPIPS against the visible share, and the table of 27 defences.
+"""Pictures recovered from updates: LPIPS against the visible share, and the table of 27 defences.
 
 Zero-filled attacks take what they do not see for zero, as the published ones do; mask-aware ones match what they see.
 """
@@ -24,7 +24,7 @@ _BOTH = (
 )
 _LENET = "model.name=eris.audit.reconstruction.small_networks:SigmoidLeNet"
 _PICTURES = {"MNIST": "mnist", "CIFAR-10": "cifar10", "LFW": "lfw"}
-_FITTING = {  # what the small network is told of each data set
+_FITTING = {  # the small network's options for each data set
     "cifar10": ("model.options={channels=3, size=32}",),
     "lfw": ("model.options={channels=3, size=32, classes=5749}",),
     "scrapshots": ("model.options={size=64, classes=30}",),
@@ -61,7 +61,7 @@ def _panel(
 
 
 def _with_whole(panel: Panel) -> tuple[Panel, Panel]:
-    """Return a panel with its beginning: the whole update, which a server sees."""
+    """Return a panel together with its first point: the whole update, which a server sees."""
     arms = tuple(replace(arm, settings=("method=fedavg",)) for arm in panel.arms)
     return replace(panel, arms=arms, points=(Point(100.0, options={"observer": "server"}),)), panel
 

@@ -25,7 +25,7 @@ def _over(
 
 
 def _aggregators(base: Panel, counts: Sequence[int]) -> list[Point]:
-    """Return a point for each number of aggregators; where all members are, that need not be said."""
+    """Return a point for each number of aggregators; the last needs no setting if all members aggregate."""
     everybody = f"members={counts[-1]}" in base.base
     each = [Point(count, (f"aggregators={count}",)) for count in counts]
     return [*each[:-1], Point(counts[-1])] if everybody else each
@@ -50,7 +50,7 @@ def _both(base: Panel, counts: Sequence[int], omegas: Sequence[int]) -> tuple[Pa
 
 
 def _collusion(base: Panel, sizes: Sequence[int]) -> Panel:
-    """Return one training a fold that coalitions of all sizes look at."""
+    """Return a panel with one training for each fold, observed by coalitions of all sizes."""
     observers = ["aggregator", *(f"coalition:{size}" for size in sizes)]
     options = {**base.measure.options, "observers": observers}
     points = [Point(size, prefix=f"coalition:{size}/") for size in sizes]

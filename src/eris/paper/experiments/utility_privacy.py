@@ -43,9 +43,9 @@ _LIGHT = ("LDP, ε = 1", "SoteriaFL, ε = 1", "PriPrune, p = 0.05", "PriPrune, p
 
 
 def _small(panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
-    """Let the adaptive attack look at the smallest sample size alone, and at rows that a claim needs.
+    """Limit the adaptive attack to the smallest sample size, and to rows that a claim needs.
 
-    It takes ten times as long as the training, of Shatter fifty times: there every member has a model of its own.
+    It takes ten times as long as the training, for Shatter fifty times, as every member has its own model there.
     """
     return tuple(
         replace(
