@@ -1,4 +1,4 @@
-"""How a peer hears of things: a thread asks the coordinator for news, another one does at once what cannot wait."""
+"""How a peer gets its news: one thread asks the coordinator for bulletins, another acts at once on what cannot wait."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ __all__ = ["NewsReader", "news_seconds"]
 
 _LOG = logging.getLogger(__name__)
 _MOST_POSTED = 256  # of at most 1 MiB each: who reads faster than it acts asks for no more news until it has
-_POLL = 5.0  # seconds after which a thread without work looks whether the peer was closed
+_POLL = 5.0  # seconds after which an idle thread checks whether the peer was closed
 _NEWS_SECONDS = 5.0  # the coordinator misses a peer that does not ask again
 
 
 def news_seconds(peers: int) -> float:
-    """Return how long a call for news may wait: a thousand peers that ask every five seconds are two hundred calls.
+    """Return how long a call for news may wait: a thousand peers that ask every five seconds are 200 calls a second.
 
     >>> news_seconds(10), news_seconds(1000)
     (5.0, 50.0)
@@ -55,9 +55,10 @@ def news_seconds(peers: int) -> float:
 
 
 class NewsReader:
-    """Brings bulletins to the inbox; opens the aggregator's round, however busy the thread is that plays.
+    """Brings bulletins to the inbox, and opens the aggregator's round however busy the playing thread is.
 
-    One thread asks, another acts: to open a round of a long model takes a while, and who asks for no news is gone.
+    One thread asks and another acts: opening a round of a long model takes a while, and a peer that does not ask for
+    news counts as gone.
     """
 
     def __init__(
@@ -75,16 +76,16 @@ class NewsReader:
         self._admission, self._emit, self._seconds = admission, emit, news_seconds(len(federation.peers))
         self._watch = roster_watch(federation.digest, book, credentials, line.control)
         self._edition = ""  # of the address book
-        self._held: VerdictBulletin | None = None  # that is not settled yet
+        self._held: VerdictBulletin | None = None  # a verdict that is not settled yet
         self._posted: queue.Queue[Posted] = queue.Queue(_MOST_POSTED)
 
     def start(self) -> None:
-        """Read from now on, until the inbox is closed."""
+        """Start reading, until the inbox is closed."""
         threading.Thread(target=self._guarded, args=(self._read,), name="eris-news", daemon=True).start()
         threading.Thread(target=self._guarded, args=(self._take_up_in_order,), name="eris-act", daemon=True).start()
 
     def take_up(self, bulletin: Bulletin) -> None:
-        """Do at once what cannot wait for the thread that plays; then let it hear."""
+        """Do at once what cannot wait for the playing thread, then pass the bulletin on to it."""
         match bulletin:
             case PlanBulletin(plan, absent=absent, book=edition):
                 self._open_round(plan, edition)
@@ -96,7 +97,7 @@ class NewsReader:
             case PeerIdle(peer):
                 self._links.without({peer}, away=False)
             case RunEnd():
-                self._links.aggregator.close()  # who waits for a shard of ours, we among them, waits in vain
+                self._links.aggregator.close()  # whoever waits for a shard of ours, ourselves included, waits in vain
             case Revoked(certificates):
                 try:
                     self._credentials.adopt_revocations(certificates)
@@ -104,7 +105,7 @@ class NewsReader:
                     _LOG.error("the coordinator shows a revocation list that is not valid: %s", error)
             case RoundsDone(plan, book=edition):
                 self._learn_addresses(plan, edition)
-            case RunCourse(state, why):  # whatever the thread that plays is waiting for
+            case RunCourse(state, why):  # whatever the playing thread is waiting for
                 self._inbox.waiting = state == RunState.WAITING
                 _LOG.info("the run is %s%s", state, why and f": {why}")
                 self._emit.aside(RunCourseChanged(state, why))
@@ -122,13 +123,13 @@ class NewsReader:
         while not self._inbox.closed.is_set():
             try:
                 news = self._client.news(self._seconds)
-                if board and self._client.board != board:  # the coordinator was started anew and knows nobody yet
+                if board and self._client.board != board:  # the coordinator was restarted and knows nobody yet
                     self._admission.join()
             except ErisError as error:
-                if isinstance(error, LinkRefused) and not error.by_us:  # it will not have us any more
+                if isinstance(error, LinkRefused) and not error.by_us:  # it does not want us any more
                     self._inbox.failure = error
                     return
-                # Else it is silent, or a stranger is at its address while it is down: we have patience for either.
+                # Otherwise it is silent, or a stranger is at its address while it is down: we have patience for either.
                 if self._inbox.closed.wait(0.5):
                     return
                 _LOG.log(logging.INFO if silent else logging.WARNING, "no news: %s", error)
@@ -138,7 +139,7 @@ class NewsReader:
             self._pass_on(news)
 
     def _pass_on(self, news: list[Posted]) -> None:
-        """Hand on all but plans of rounds that are over already."""
+        """Pass on everything except plans of rounds that are already over."""
         orders = [plan_order(posted.bulletin) for posted in news]
         newest = max(filter(None, orders), default=None)
         for posted, order in zip(news, orders, strict=True):
@@ -170,11 +171,11 @@ class NewsReader:
                 held, self._held = self._held, None
                 return held if held is not None and held.verdict.digest == verdict else None
             case PlanBulletin():
-                self._held = None  # whoever lacks its verdict asks for it
+                self._held = None  # a peer that lacks its verdict asks for it
         return bulletin
 
     def _say_that_it_is_kept(self, verdict: str) -> None:
-        """Say it again and again, to whoever coordinates by now, until it is heard."""
+        """Keep telling whoever coordinates by now that a verdict is on our disk, until it is heard."""
         while not self._inbox.closed.is_set():
             try:
                 self._client.report(Kept(verdict))
@@ -187,9 +188,9 @@ class NewsReader:
                 return
 
     def _is_to_be_followed(self, bulletin: Bulletin) -> bool:
-        """Whether plans and verdicts are signed, and no plan goes back behind one that was heard before."""
+        """Whether a plan or verdict is signed, and a plan does not go back behind one heard before."""
         if self._allegiance is not None and self._allegiance.waits:
-            return False  # whoever says it was left for another, by our vote
+            return False  # by our vote we left this coordinator for another
         try:
             match bulletin:
                 case PlanBulletin(plan, seal=seal):
@@ -204,7 +205,7 @@ class NewsReader:
         return True
 
     def _read_bulletin(self, posted: Posted) -> Bulletin | None:
-        """Read what was posted; the roster of a plan may have to be fetched first, however often that fails."""
+        """Decode a posted bulletin; a plan's roster may have to be fetched first, however often that fails."""
         while not self._inbox.closed.is_set():
             try:
                 return decode_bulletin(posted.bulletin, self._line.rosters.find)

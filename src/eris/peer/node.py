@@ -1,7 +1,7 @@
-"""One peer of a real federation: trains, sends its parts, aggregates what is its own to aggregate, follows verdicts.
+"""One peer of a real federation: trains, sends its parts, aggregates its own shards, and follows verdicts.
 
-Threads: the main one plays the rounds (play_round); two read and take up bulletins (news); one has all links that rest
-(transport/link_loop), and others move what is long: parts to aggregators (aggregator_client), shards to members
+Threads: the main one plays the rounds (play_round); two read bulletins and act on them (news); one watches all idle
+links (transport/link_loop), and others move what is long: parts to aggregators (aggregator_client), shards to members
 (shard_server). Everything that decides is in `protocol/`; here it is only driven.
 """
 
@@ -40,9 +40,17 @@ __all__ = ["Node"]
 class Node:
     """A peer in a process of its own: `line` leads to the coordinator, `links` to other peers.
 
-    `listeners` hear what it sees (`eris.events`), from the start of the run to its end: its own training and what it
+    `listeners` hear what it sees (`eris.events`) from the start of the run to its end: its own training and what it
     sent to whom, what it received as an aggregator, what was published and decided. They are called one at a time, by
-    whichever thread saw it; one that only hears some kinds of events says so with `eris.events.hears`.
+    whichever thread saw the event; a listener that wants only some kinds of events says so with `eris.events.hears`.
+
+    Args:
+        task: this peer's learning problem.
+        private: its private root of randomness.
+        settings: what this peer decides for itself.
+        checkpoints: where its state is saved; None: nowhere.
+        evaluate: score the model with the task.
+        reproducible: its noise comes from the run's seed, and protects nobody.
     """
 
     def __init__(
@@ -61,7 +69,7 @@ class Node:
         require_sockets(federation, settings)
         self.federation, self.settings, self.credentials = federation, settings, credentials
         self.number, config = federation.number(settings.name), federation.config
-        # Only our own samples are known here; what others have comes with the roster.
+        # Only our own samples are known here; the roster brings those of others.
         self.composition = compose(config, task.spec, [task.samples(self.number)] * config.members)
         self.recipe, self.reproducible = self.composition.recipe, reproducible
         settings.floor.check_figures(self.recipe, peer=settings.name)
@@ -140,7 +148,7 @@ class Node:
             reproducible=reproducible,
         )
         self._ended, self._on_roster = "", False  # of a plan so far
-        self._kept = ""  # the last verdict of the run, when the model it leads to is on our disk
+        self._kept = ""  # the run's last verdict, once the model it leads to is on our disk
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -169,12 +177,12 @@ class Node:
         return ended
 
     def stop(self, how: str) -> None:
-        """Let the run end for this peer before its next step; may be called from any thread."""
+        """End the run for this peer before its next step; may be called from any thread."""
         self._admission.stop()
         self._news.take_up(RunEnd(how))
 
     def close(self) -> None:
-        """Leave quietly: links, threads, sockets."""
+        """Leave, and close links, threads and sockets."""
         if self.line.inbox.closed.is_set():
             return
         self.line.inbox.closed.set()
@@ -204,21 +212,21 @@ class Node:
                     self.events.concluded(played)
                     if plan.checkpoint and plan.round:
                         self.events.examine(moves=self._moves)
-            case PlanBulletin() if self._on_roster:  # else it is a plan from before we came
+            case PlanBulletin() if self._on_roster:  # otherwise it is a plan from before we came
                 self._ended = "left"
-        # a verdict outside a round is one this peer has caught up with already
+        # a verdict outside a round is one that this peer has already caught up with
 
     @property
     def _moves(self) -> bool:
-        """Whether the model should have moved: after the last verdict it stands still."""
+        """Whether the model should have moved: after the last verdict it stays as it is."""
         return self._kept != self.member.chain
 
     def _renew_key(self, plan: RoundPlan) -> None:
-        """Show others another mask key every so many rounds, again if it was not heard; a later plan will show it."""
+        """Show others a new mask key every so many rounds, again if it was not heard; a later plan will show it."""
         key = self._mask_key
         if key is None or ((plan.round + 1) % masking.KEY_ROUNDS and not key.renewing):
             return
-        if plan.keys.get(self.number) == key.public:  # else it has just taken its place
+        if plan.keys.get(self.number) == key.public:  # otherwise it has only just replaced the last one
             shown = self._book.shown(self.number, key.renew())
             self._admission.key = shown
             self._reporter.show_key(shown)

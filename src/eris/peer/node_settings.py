@@ -1,4 +1,4 @@
-"""What a peer decides for itself, and under which address others reach it if it names none."""
+"""A peer's own settings, and the address at which others reach it if it names none."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class NodeSettings:
 
     name: str
     listen: tuple[str, int] | None = ("", 0)  # None: this peer opens no port
-    relays: tuple[tuple[str, int], ...] = ()  # where it waits to be called; it can aggregate then without any port
-    proxy: Proxy | None = None  # through which it dials out
+    relays: tuple[tuple[str, int], ...] = ()  # where it waits to be called, so that it can aggregate without a port
+    proxy: Proxy | None = None  # for all its outgoing connections
     advertise: str = ""  # host others dial; empty: the address of this machine towards the coordinator
     organisation: str = ""
     floor: Floor = field(default_factory=Floor)
-    patience: float = 300.0  # seconds without a word from the coordinator until this peer gives up
+    patience: float = 300.0  # seconds of silence from the coordinator before this peer gives up
     wait: float = 60.0  # seconds to wait at the start for a coordinator that is not there yet
-    folder: Path | None = None  # where long vectors lie; None: where temporary files go
+    folder: Path | None = None  # where long vectors lie; None: with temporary files
     spill_above: int = SPILL_ABOVE  # bytes; longer vectors lie in files and are mapped
 
     @property
@@ -43,13 +43,13 @@ class NodeSettings:
 def own_address(towards: tuple[str, int]) -> str:
     """Return this machine's address on the way to another one (no packet is sent).
 
-    A name may have addresses of both families. IPv4 is tried first: whoever listens on all addresses is reached by it
-    too, and whoever listens on IPv4 only would not be by the other. Where there is no way at all, we are alone here.
+    A name may have addresses of both families. IPv4 is tried first: a server that listens on all addresses is reached
+    by it too, and one that listens on IPv4 only would not be by IPv6. Where there is no way at all, we are alone here.
 
     >>> own_address(("127.0.0.1", 7443))
     '127.0.0.1'
     """
-    with contextlib.suppress(OSError, UnicodeError):  # nobody is called so
+    with contextlib.suppress(OSError, UnicodeError):  # no such host
         for family, kind, protocol, _, place in sorted(_places(towards), key=lambda found: found[0] != socket.AF_INET):
             with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
                 probe.connect(place)

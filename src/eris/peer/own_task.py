@@ -1,14 +1,14 @@
-"""A learning problem of the user's own, by import path: `eris join --task package.module:Task`, or `eris run --task`.
+"""The user's own learning problem, by import path: `eris join --task package.module:Task`, or `eris run --task`.
 
 What the path names is called once with the run's configuration and this peer's number, and returns a task:
 
     def task(config: eris.Config, peer: int) -> eris.Task: ...
 
-A class does as well, if it takes these two arguments. Its methods are only ever asked about this peer: `samples(peer)`,
-`memory(peer)`, `train(peer, …)`. It need not know anything of the others' data. Where the model is too long for memory
-it is an `eris.BlockTask`: `initial_blocks` and `train_blocks` are asked for instead of `initial` and `train`.
+A class works too, if it takes these two arguments. Its methods are only ever called for this peer: `samples(peer)`,
+`memory(peer)`, `train(peer, …)`. It need not know anything about the others' data. Where the model is too long for
+memory it is an `eris.BlockTask`: `initial_blocks` and `train_blocks` are called instead of `initial` and `train`.
 
-A simulation calls it once for each member, and asks each of these tasks about its own member alone.
+A simulation calls it once for each member, and calls each of these tasks for its own member alone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _IN_BLOCKS = {"initial": "initial_blocks", "train": "train_blocks"}
 
 
 def task_for(given: str | MakeTask | None, config: Config, peer: int) -> Task:
-    """Build the task at an import path, the one that something makes, or the one the configuration describes."""
+    """Build the task from an import path or a factory, or else the one that the configuration describes."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)  # the user's own modules, as `eris run` finds them
@@ -51,13 +51,13 @@ def task_for(given: str | MakeTask | None, config: Config, peer: int) -> Task:
 
 
 def task_of_all(path: str, config: Mapping[str, Any]) -> Task:
-    """Build the task of a simulation from what makes the task of one peer; a worker process calls this too."""
+    """Build a simulation's task from what makes the task of one peer; worker processes call this too."""
     settings = load_config(config)
     return as_asked(settings, TaskOfAll(path, settings))
 
 
 class TaskOfAll:
-    """The tasks of all members, each made when it is first asked for; the first one's test data are everybody's."""
+    """The tasks of all members, each made when first needed; the first one's test data serve everybody."""
 
     def __init__(self, given: str | MakeTask, config: Config) -> None:
         self._given, self._config = given, config
@@ -102,23 +102,23 @@ class TaskOfAll:
         return self.of(member).train(member, model, memory, round=round, seed=seed)
 
     def score(self, member: int, model: Vector, memory: Memory) -> Mapping[str, Any]:
-        """Return what one member makes of a model."""
+        """Return one member's scores of a model."""
         task = self.of(member)
         score = getattr(task, "score", None)
         return task.evaluate(model) if score is None else score(member, model, memory)
 
     def evaluate(self, model: Vector) -> dict[str, Any]:
-        """Return the metrics of the first member's held-out data, as `eris up` does."""
+        """Return the metrics on the first member's held-out data, as `eris up` does."""
         return self.of(0).evaluate(model)
 
 
 def _made(given: str | MakeTask, config: Config, peer: int) -> Task:
-    """Call what makes a task, and refuse what is none."""
+    """Call what makes a task; refuse a result that is not one."""
     name = given if isinstance(given, str) else getattr(given, "__qualname__", type(given).__name__)
     make = TASKS.find(given)
     try:
         task = make(config, peer)
-    except DataError as error:  # whose data they are is known here, not there
+    except DataError as error:  # only here is it known whose data these are
         raise DataError(error.what, fix=error.fix, **{**error.where, "peer": peer}) from error
     except ErisError:
         raise

@@ -53,7 +53,7 @@ __all__ = ["PRIVATE_ROOT", "PeerFolder", "private_root_in"]
 
 _LOG = logging.getLogger(__name__)
 PRIVATE_ROOT = "private-root"
-_LINES: dict[str, Callable[[int, Any], bool]] = {  # whether what was read can be that line
+_LINES: dict[str, Callable[[int, Any], bool]] = {  # whether a decoded line can be the one at this index
     "metrics.jsonl": lambda _, line: "round" in line,
     "verdicts.jsonl": lambda index, line: line["verdict"]["round"] == index,
 }
@@ -64,8 +64,8 @@ class PeerFolder:
 
     def __init__(self, path: Path, federation: FederationFile, peer: str, *, spill_above: int = SPILL_ABOVE) -> None:
         self.path, self._federation, self._peer, self._spill_above = path, federation, peer, spill_above
-        self._written: list[str] = []  # digests of the verdicts, a round each
-        self._saved: tuple[int, str, int] | None = None  # where we stood when the newest checkpoint was written
+        self._written: list[str] = []  # digests of the verdicts, one for each round
+        self._saved: tuple[int, str, int] | None = None  # our state when the newest checkpoint was written
 
     @property
     def checkpoints(self) -> Path:
@@ -73,11 +73,11 @@ class PeerFolder:
         return self.path / "checkpoint"
 
     def open(self) -> None:
-        """Begin or go on; a folder of another run is refused."""
+        """Start a new folder or resume an old one; a folder of another run is refused."""
         self.path.mkdir(parents=True, exist_ok=True)
         config = self.path / "config.toml"
         text = dump_config(self._federation.config)
-        if not self._has_begun():  # a try that failed in its first round binds nobody to its settings
+        if not self._has_begun():  # an attempt that failed in its first round binds nobody to its settings
             self._clear()
         if config.exists() and config.read_text(encoding="utf-8") != text:
             raise CheckpointError("this folder belongs to another run", fix="give another --out", path=self.path)
@@ -91,16 +91,16 @@ class PeerFolder:
         return any(self.rounds()) or any(file.exists() and file.stat().st_size > 0 for file in files)
 
     def _clear(self) -> None:
-        """Remove what a try left that concluded no round; the private root stays."""
+        """Remove what an attempt without a concluded round left behind, except the private root."""
         for path in (self.path / "config.toml", *self.checkpoints.glob("round-*")):
             path.unlink(missing_ok=True)
 
     def lines(self, name: str) -> list[dict[str, Any]]:
-        """Return what was written, a line a round."""
+        """Return the lines of a file, one for each round."""
         return [json.loads(line) for line in (self.path / name).read_text(encoding="utf-8").splitlines()]
 
     def note_verdict(self, plan: RoundPlan, verdict: Verdict) -> None:
-        """Keep how a round ended; once, however often it is heard. What the run took back is struck out."""
+        """Record how a round ended, once however often it is heard; strike out rounds that the run took back."""
         if verdict.digest in self._written[verdict.round : verdict.round + 1]:
             return
         if verdict.round < len(self._written):
@@ -119,14 +119,14 @@ class PeerFolder:
         del self._written[round:]
 
     def note_metrics(self, line: Mapping[str, Any]) -> None:
-        """Keep how a round went."""
+        """Record how a round went."""
         self._append("metrics.jsonl", line)
 
     def save(self, member: Member, training: Training) -> None:
-        """Keep everything this peer needs to go on from here."""
+        """Save everything this peer needs to resume from here."""
         standing = member.round, member.chain, member.reference_epoch
         if standing == self._saved and member.round in self.rounds():
-            return  # at the end of a run it is asked for more than once, and models may be long
+            return  # at the end of a run this is called more than once, and models may be long
         arrays = dict(member.replica.state())
         arrays |= {f"private.{name}": value for name, value in member.private.items()}
         arrays |= {f"memory.{name}": value for name, value in training.memory.items()}
@@ -136,24 +136,24 @@ class PeerFolder:
             "chain": member.chain,
             "reference_epoch": member.reference_epoch,
         }
-        for name in _LINES:  # whoever goes on from this checkpoint must find the rounds before it
+        for name in _LINES:  # resuming from this checkpoint needs the rounds before it
             with self._appending(name) as file:
                 os.fsync(file.fileno())
         save_checkpoint(self.checkpoints, member.round, arrays, facts)
         self._saved = standing
 
     def require_room(self, recipe: Recipe) -> None:
-        """Refuse to begin a run whose checkpoints, with one that is being written, and model would not fit."""
+        """Refuse to begin a run whose model and checkpoints, including one being written, would not fit."""
         kept = sum(path.stat().st_size for path in self.checkpoints.glob("round-*.safetensors"))
         needed = (GENERATIONS + 1) * state_bytes(recipe) + 4 * recipe.spec.n
         require_room(needed - kept, self.path, what=f"what is kept of a model of {recipe.spec.n:,} values")
 
     def rounds(self) -> list[int]:
-        """Return the rounds this peer could go on from."""
+        """Return the rounds that this peer could resume from."""
         return sorted(int(path.stem.removeprefix("round-")) for path in self.checkpoints.glob("round-*.safetensors"))
 
     def restore(self, member: Member, training: Training, round: int | None = None) -> bool:
-        """Stand where the last checkpoint (or that of a round) stood; say whether there was one."""
+        """Restore the last checkpoint, or that of a round; return whether there was one."""
         if not (round in self.rounds() if round is not None else self.rounds()):
             return False
         checkpoint = load_checkpoint(self.checkpoints, round=round, above=self._spill_above)
@@ -201,7 +201,7 @@ def _round_of(line: Mapping[str, Any]) -> int:
 
 
 def _mend(path: Path, fits: Callable[[int, Any], bool]) -> None:
-    """Make a file of lines, or cut off what a crash or a power cut left: half a line, or a hole and all after it."""
+    """Create a file of lines, or cut off what a crash or power cut left: half a line, or a hole and all after it."""
     data = path.read_bytes() if path.exists() else b""
     numbered = enumerate(data.splitlines(keepends=True))
     whole = b"".join(line for _, line in takewhile(lambda entry: _is_whole(*entry, fits), numbered))
@@ -217,7 +217,7 @@ def _is_whole(index: int, line: bytes, fits: Callable[[int, Any], bool]) -> bool
 
 
 def _named(prefix: str, arrays: Mapping[str, Any], like: Mapping[str, Vector]) -> list[tuple[str, Vector]]:
-    """Return the arrays that belong to these names, each as long as what it is to replace."""
+    """Return the arrays that belong to these names, each as long as the one it replaces."""
     found = [(name, np.ascontiguousarray(arrays[prefix + name])) for name in like]
     for name, value in found:
         if value.shape != like[name].shape:

@@ -30,10 +30,10 @@ _PASS_ON = 5.0  # seconds that others have to take a proof
 
 
 class PeerLinks:
-    """Holds what speaks with other peers.
+    """Holds everything that talks to other peers.
 
-    `clients` carry our parts to aggregators, `server` answers members; `aggregator` and, with masked shards, `unmasker`
-    are this peer's roles as many threads share them. Links rest in one loop.
+    `clients` carry our parts to aggregators and `server` answers members; `aggregator` and, with masked shards,
+    `unmasker` are this peer's roles, shared by many threads. Idle links rest in one loop.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class PeerLinks:
         emit: EventStream,
         fault_points: FaultPoints,
     ) -> None:
-        """`snapshot` returns where this peer stands, for another one that asks."""
+        """Prepare both sides without opening anything; `snapshot` returns this peer's state, for others."""
         self._federation, self._credentials, self._settings = federation, credentials, settings
         self._book, self._line, self._reporter, self._fault_points = book, line, reporter, fault_points
         self._peer = roles.member.peer
@@ -83,7 +83,7 @@ class PeerLinks:
         )
 
     def open(self) -> int | None:
-        """Listen, or wait at relays, or both, and return the port; a peer that only dials out does neither."""
+        """Listen, wait at relays, or both, and return the port; a peer that only dials out does neither."""
         settings, limits = self._settings, self._federation.link_limits
         if not settings.reachable:
             return None
@@ -95,7 +95,7 @@ class PeerLinks:
         return port
 
     def close(self) -> None:
-        """End links and threads; a proof against the coordinator is passed on before."""
+        """Close links and threads, after passing on any proof against the coordinator."""
         self.aggregator.close()
         if self._line.witness.proof is not None:
             self.clients.accuse(self._line.witness.proof, self._peer, _PASS_ON)
@@ -104,29 +104,29 @@ class PeerLinks:
         self._loop.close()
 
     def carried(self) -> tuple[RoleBytes, RoleBytes]:
-        """Return what went over all links so far, as a member and as an aggregator."""
+        """Return the bytes over all links so far, as a member and as an aggregator."""
         return self.clients.carried(), RoleBytes(*self.server.carried())
 
     def without(self, peers: set[int], *, away: bool = True) -> None:
-        """Wait in this round for no part of peers that are gone, or only send nothing."""
+        """Stop waiting in this round for peers that are gone or, without `away`, merely send nothing."""
         if self.unmasker is not None:
             self.unmasker.without(peers, away=away)
         self.aggregator.without(peers, away=away)
 
     def _tell_in_thread(self, outcome: Published | Withheld, round: int) -> None:
-        """Tell the coordinator what became of a shard; whoever cut it has others to serve in the meantime."""
+        """Tell the coordinator how a shard ended, in a thread: whoever cut it has others to serve meanwhile."""
         self._fault_points("cut", round=round)
         self._loop.hand_over(partial(self._reporter.tell, outcome, round))
 
     def _compare(self, seal: CertifiedSeal) -> None:
-        """Look at the seal of another peer's plan; if the coordinator told the two of us different things, it ends."""
+        """Check the seal of another peer's plan; if the coordinator told us two different things, end the run here."""
         try:
             self._line.witness.compare(seal)
         except Refused as refusal:
             self._give_up(refusal)
 
     def _accuse(self, proof: Contradiction) -> None:
-        """Take a proof against the coordinator from another peer; refuse what is none."""
+        """Take a proof against the coordinator from another peer; refuse what proves nothing."""
         try:
             self._line.witness.convict(proof)
         except Refused as refusal:
@@ -135,6 +135,6 @@ class PeerLinks:
             self._give_up(refusal)
 
     def _give_up(self, refusal: Refused) -> None:
-        """End here: nothing that this coordinator says is worth waiting for, nor a round that it planned."""
+        """End the run here: nothing this coordinator says or planned is worth waiting for."""
         self._line.inbox.failure = refusal
         self.aggregator.close()

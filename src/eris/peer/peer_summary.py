@@ -1,4 +1,4 @@
-"""What a run came to for one peer, in one object."""
+"""The summary of a run for one peer, in one object."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Lines = Sequence[Mapping[str, Any]]
 
 
 def summarise_peer(node: Node, end: RunEnded, *, rounds: Lines, verdicts: Lines, own_task: str = "") -> dict[str, Any]:
-    """Return summary.json of a node that has left, from what it wrote down (metrics.jsonl, verdicts.jsonl).
+    """Return summary.json of a node that has left, from the lines it recorded (metrics.jsonl, verdicts.jsonl).
 
     Keys that a simulated run has too mean the same there.
     """
@@ -69,24 +69,24 @@ def summarise_peer(node: Node, end: RunEnded, *, rounds: Lines, verdicts: Lines,
 
 
 def _trained(node: Node, own_task: str) -> dict[str, str]:
-    """Name the model and the data that this peer had: with a task of its own not those of the configuration."""
+    """Return the model and data that this peer used; with a task of its own, not those of the configuration."""
     config = node.federation.config
     if own_task:
         return {"model": own_task, "data": f"its own data ({node.training.task.samples(node.number):,} samples)"}
-    # what is made for tests brings its own model
+    # synthetic data for tests bring their own model
     model = config.data.name if config.data.name.startswith("synthetic-") else config.model.name
     return {"model": model, "data": config.data.name}
 
 
 def _privacy(node: Node, verdicts: Lines) -> dict[str, Any] | None:
-    """Return what the noise is worth to this member, for every round it may have sent something in."""
+    """Return what the noise is worth to this member, over every round in which it may have sent something."""
     noise, number, open_plan = node.composition.noise, node.number, node.member.plan
     if noise is None:
         return None
     sent = sum(number in line["plan"]["participants"] for line in verdicts)
     sent += max(0, node.member.round - len(verdicts))  # lines that a damaged disk lost count in full
     sent += open_plan is not None and number in open_plan.participants
-    sent = max(sent, len(node.member.releases))  # a round that was played again with another update counts again
+    sent = max(sent, len(node.member.releases))  # a round played again with another update counts again
     delta = node.federation.config.privacy.delta
     spent = noise.spent(sent, delta)
     said = {**asdict(spent), "noise_multiplier": noise.multiplier, "clip": noise.bound, "text": str(spent)}

@@ -34,23 +34,23 @@ from eris.transport.link import LinkError
 __all__ = ["ConcludedRound", "RoundPlayer"]
 
 _LOG = logging.getLogger(__name__)
-_LOOK_AROUND = 1.0  # seconds after which somebody who waits looks whether the peer was closed
+_LOOK_AROUND = 1.0  # seconds after which a waiting thread checks whether the peer was closed
 
 
 @dataclass(frozen=True, slots=True)
 class ConcludedRound:
-    """A round that this peer went through to the step."""
+    """A round that this peer completed up to the step."""
 
     plan: RoundPlan
     verdict: Verdict
     loss: float  # of its own training; NaN if it sent nothing
     seconds: Mapping[str, float]  # by stage, and of the whole round
-    largest_share: float  # of its update that any other peer was to receive
-    metrics: Mapping[str, float]  # what its task says of its own training besides
+    largest_share: float  # largest share of its update that any other peer was to receive
+    metrics: Mapping[str, float]  # what its task reports about its training besides
 
 
 class _Stopwatch:
-    """How long each stage took, one after another."""
+    """Measures how long each stage took, one after another."""
 
     def __init__(self, began: float) -> None:
         self._last = began
@@ -62,7 +62,7 @@ class _Stopwatch:
 
 
 class RoundPlayer:
-    """Plays the rounds of one peer, one after another; in `left` whether the others play on without it."""
+    """Plays the rounds of one peer, one after another; `left` says whether the others play on without it."""
 
     def __init__(
         self,
@@ -79,18 +79,18 @@ class RoundPlayer:
         name: str,
         initial: str,
     ) -> None:
-        """`name` is our own, `initial` the digest of x⁰ as we computed it."""
+        """Prepare to play. `name` is our own name, `initial` the digest of x⁰ as we computed it."""
         self._member, self._training, self._emit, self._fault_points = member, training, emit, fault_points
         self._inbox, self._witness = line.inbox, line.witness
         self._aggregator, self._clients = links.aggregator, links.clients
         self._reporter, self._admission, self._catch_up = reporter, admission, catch_up
         self._name, self._initial = name, initial
         self.left = False
-        self._sent = ""  # digest of the plan under which this process sent parts last
-        self._may_repeat = True  # whether others may hold parts of ours for this plan, from before a restart
+        self._sent = ""  # digest of the plan under which this process last sent parts
+        self._may_repeat = True  # whether others may hold parts of ours for this plan from before a restart
 
     def play(self, bulletin: PlanBulletin) -> ConcludedRound | None:
-        """Play a round; None if it was over before we could be of use, or ended without our step."""
+        """Play a round; None if it was over before we could contribute, or ended without our step."""
         began, plan = time.monotonic(), bulletin.plan
         watch = _Stopwatch(began)
         if not self._stand_before(plan, bulletin.initial):
@@ -123,7 +123,7 @@ class RoundPlayer:
     # ── before ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _stand_before(self, plan: RoundPlan, initial: str) -> bool:
-        """Come to stand where the round begins; False if it is over already, or will be before we could be of use."""
+        """Get to the state in which the round begins; False if it is over, or will be before we could contribute."""
         member = self._member
         if self._inbox.is_stale(plan) or (plan.round < member.round and not self._catch_up.strayed()):
             return False
@@ -132,11 +132,11 @@ class RoundPlayer:
         differs = initial and plan.round == member.round == 0 and initial != self._initial
         if differs and not self._catch_up.fetch_initial(plan, initial):
             return False
-        # else somebody gave us a snapshot from after it, or the run went back before it
+        # otherwise we have a snapshot from after it, or the run went back before it
         return (plan.round, plan.chain) == (member.round, member.chain) and self._holds_verdicts_before(plan)
 
     def _holds_verdicts_before(self, plan: RoundPlan) -> bool:
-        """Whether we may report under a plan: with standbys, whoever does holds all verdicts before it on disk."""
+        """Whether we may report under a plan: with standbys, only with all verdicts before it on our disk."""
         try:
             return self._catch_up.keeps_up_to(plan.chain)
         except LinkError as error:
@@ -148,7 +148,7 @@ class RoundPlayer:
         self._fault_points("plan", round=plan.round)
         who, model = (plan.participants, plan.assignment), self._member.replica.model
         self._emit(RoundStarted(plan.round, *who, model, witnesses=plan.witnesses, unmaskers=plan.unmaskers))
-        if self._member.lost_reference:  # asked here only: a plan that begins an epoch may be there with the verdict
+        if self._member.lost_reference:  # only asked here: a plan that begins an epoch may come with the verdict
             self._admission.ask_for_reference()
 
     def _train(self, plan: RoundPlan) -> Trained | None:
@@ -170,17 +170,17 @@ class RoundPlayer:
     # ── the exchange: parts out to all aggregators at once, published shards back ────────────────────────────────
 
     def _exchange(self, plan: RoundPlan, uploads: list[Upload], deadline: float) -> None:
-        """Send parts, and hold what is published until every shard is accounted for or the time is up."""
+        """Send our parts, and hold what is published until every shard is accounted for or the time is up."""
         me = self._member.peer
         others = sorted(plan.aggregators - {me})
         first = bisect(others, me) % len(others) if me in plan.aggregators and others else me % max(1, len(others))
-        owners = others[first:] + others[:first]  # everybody begins with another one
+        owners = others[first:] + others[:first]  # everybody begins with a different one
         self._clients.under_way.begin(plan.digest, set(owners) if uploads else set())
         for owner in owners:
             shards = plan.shards_of(owner)
             parts = tuple(upload for upload in uploads if upload.shard in shards)
             self._clients.to(owner).go(Delivery(plan, parts, shards, deadline))
-        mine, arrived = plan.shards_of(me), set[tuple[int, int]]()  # shards, each with who has our part of it
+        mine, arrived = plan.shards_of(me), set[tuple[int, int]]()  # (shard, aggregator) where our part arrived
         for upload in uploads:
             if upload.shard in mine and self._contribute_to_myself(upload):
                 arrived.add((upload.shard, me))
@@ -218,16 +218,16 @@ class RoundPlayer:
                 self._member.receive(outcome)
             else:
                 self._member.second(outcome.manifest)
-        except Refused as refusal:  # too late; or we are not in our own address book, as it could not be fetched
+        except Refused as refusal:  # too late, or our own address book lacks us because it could not be fetched
             _LOG.warning("round %d: this peer's own shard %d: %s", plan.round, shard, refusal)
             self._member.withhold(Withheld(plan.digest, shard, self._member.peer, refusal.reason))
 
     def _hold_results(
         self, plan: RoundPlan, waiting: set[tuple[int, int]], deadline: float
     ) -> tuple[set[tuple[int, int]], set[int]]:
-        """Take what clients bring until all shards are accounted for, the round's time is up, or it has a verdict.
+        """Take the clients' results until all shards are accounted for, the time is up, or the round has a verdict.
 
-        Returns the shards whose aggregators gave a receipt for our part, each with its aggregator, and who answered.
+        Returns (shard, aggregator) for each receipt that our parts got, and the peers that answered.
         """
         arrived: set[tuple[int, int]] = set()
         answered: set[int] = set()
@@ -258,13 +258,13 @@ class RoundPlayer:
             signed = result.manifest or (result.published.manifest if result.published else None)
             if signed is not None and lie_of(plan, signed):
                 self._reporter.accuse(signed)
-            # Its aggregator has spoken: nobody waits out the round for what no honest peer would have sent.
+            # Its aggregator has answered: nobody waits out the round for what no honest peer would have sent.
             self._member.withhold(Withheld(plan.digest, result.shard, result.peer, refusal.reason))
         if result.reason is not None:
             self._member.withhold(Withheld(plan.digest, result.shard, result.peer, result.reason))
 
     def _give_up_update(self, plan: RoundPlan, result: ShardResult) -> None:
-        """Believe that somebody holds another part of ours only where we may have sent one: it costs our reference."""
+        """Believe that a peer holds another part of ours only if we may have sent one: it costs our reference."""
         if self._may_repeat:
             self._member.disown()
         else:
@@ -300,26 +300,26 @@ class RoundPlayer:
                 case RunEnd():
                     self._inbox.put_back(bulletin)
                     return None
-                case RoundsDone():  # a coordinator that was away has put up a new board, without the last verdict
+                case RoundsDone():  # a coordinator that was away has a new board, without the last verdict
                     self._inbox.put_back(bulletin)
                     return self._catch_up.verdict_of(plan)
                 case PlanBulletin(later) if later.when > plan.when:
                     self._inbox.put_back(bulletin)
-                    return self._catch_up.verdict_of(plan)  # it was written, but never announced; or the run went back
+                    return self._catch_up.verdict_of(plan)  # written but never announced; or the run went back
                 case PlanBulletin(again) if again.digest == plan.digest:
                     self._reporter.report(plan)
                 case PeerGone():
                     self._reporter.report_without(plan)
 
     def _require_guilty(self, plan: RoundPlan, verdict: Verdict) -> None:
-        """Hold whoever the verdict excludes to the proof; a coordinator that is away is asked another time."""
+        """Require proof against everyone the verdict excludes; if the coordinator is away, ask another time."""
         try:
             self._witness.require_guilty(plan, verdict, self._reporter.lies_of)
         except LinkError as error:
             _LOG.warning("round %d: the proof for an exclusion could not be fetched: %s", plan.round, error)
 
     def _step(self, verdict: Verdict, deadline: float, stated: str) -> bool:
-        """Follow the verdict; False if somebody's snapshot took us past it: nobody gave us what it committed."""
+        """Follow the verdict; False if a snapshot took us past it because nobody gave us what it committed."""
         try:
             self._catch_up.conclude(verdict, deadline, stated=stated)
         except RunStopped as lacking:

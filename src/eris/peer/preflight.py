@@ -1,7 +1,7 @@
-"""What stands between a peer and its federation, found step by step: name, address, port, CA, clock, version, disk.
+"""Checks what may stand between a peer and its federation: name, address, port, CA, clock, version, disk.
 
-Each step says what it found; a step that fails also says what to do, and steps that depend on it are left out. Last
-comes a round before there is one: does the first plan this configuration leads to respect a member's floor?
+Each check says what it found; one that fails also says what to do, and checks that depend on it are skipped. The last
+one is a round before there is any: does the first plan of this configuration respect a member's floor?
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _LEAST_DISK = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     well: bool
@@ -68,7 +68,7 @@ class CheckResult:
 
 
 def examine_name(federation: FederationFile, credentials: Credentials, peer: str) -> Iterator[CheckResult]:
-    """Look at who this peer is: its name in the file, its certificate and how long that holds."""
+    """Check who this peer is: its name in the file, its certificate and how long that is valid."""
     listed = peer in federation.peers or peer == COORDINATOR
     yield CheckResult(
         "name", listed, f"{peer} is {'' if listed else 'not '}listed in the file ({len(federation.peers)} peers)"
@@ -88,7 +88,7 @@ def examine_name(federation: FederationFile, credentials: Credentials, peer: str
 def examine_coordinator(
     federation: FederationFile, credentials: Credentials, proxy: Proxy | None = None
 ) -> Iterator[CheckResult]:
-    """Look at the way to the coordinator, up to whether it has the same clock, version and run as we."""
+    """Check the way to the coordinator, including whether it has our clock, version and run."""
     host, port = federation.coordinator
     through = f" through the proxy {proxy}" if proxy is not None and proxy.is_for(host) else ""
     found = _address(host, port, proxied=bool(through))
@@ -124,7 +124,7 @@ def _address(host: str, port: int, *, proxied: bool) -> CheckResult:
 def examine_listening(
     federation: FederationFile, credentials: Credentials, settings: NodeSettings
 ) -> Iterator[CheckResult]:
-    """Look at whether others reach this peer: listen or wait at its relays, and ask the coordinator to try."""
+    """Check whether others can reach this peer: listen or wait at its relays, and have the coordinator try."""
     if not settings.reachable:
         yield CheckResult("listening", True, "this peer only dials out and is given no shard")
         return
@@ -146,7 +146,7 @@ def _listening(client: ControlClient, host: str, port: int) -> CheckResult:
     fix = "; open the port, name the right host with --advertise, or use --relay"
     try:
         reached = client.fetch(DialRequest((host, port)), DialAnswer).dialled
-    except Refused as refusal:  # it dials nobody but where they call from
+    except Refused as refusal:  # it only dials addresses that its callers call from
         return CheckResult(
             "listening", False, f"the coordinator cannot reach {host}:{port} directly: {refusal.what}{fix}"
         )
@@ -157,7 +157,7 @@ def _listening(client: ControlClient, host: str, port: int) -> CheckResult:
 def _relayed(
     client: ControlClient, credentials: Credentials, relay: Address, listener: LinkListener, proxy: Proxy | None
 ) -> CheckResult:
-    """Wait at a relay for a moment. If this very peer runs already, its own place there is not taken from it."""
+    """Wait at a relay for a moment; if this very peer is running already, its place there is left alone."""
     where = f"relay {address_text(relay)}"
     if proxy is not None and proxy.is_for(relay[0]):
         where += f", through the proxy {proxy}"
@@ -165,7 +165,7 @@ def _relayed(
         by_relay(relay, credentials.name, credentials, 5.0, proxy).shut()
         return CheckResult("relay", True, f"this peer waits at the {where}")
     except LinkError:
-        pass  # it does not run: we wait there in its stead
+        pass  # it is not running: we wait there in its place
     door = RelayDoor(relay, credentials, listener.take, connect=5.0, proxy=proxy)
     try:
         if not door.open.wait(6.0):
@@ -180,7 +180,7 @@ def _relayed(
 
 
 def examine_disk(folder: Path, needed: int = 0) -> Iterator[CheckResult]:
-    """Look at whether what this peer will write has room."""
+    """Check whether the disk has room for what this peer will write."""
     existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
     free, least = shutil.disk_usage(existing).free, max(needed, _LEAST_DISK)
     text = f"{free / 1e9:.1f} GB free at {existing}, {least / 1e9:.1f} GB are needed"
@@ -243,7 +243,7 @@ def examine_task(
     *,
     spill_above: int = SPILL_ABOVE,
 ) -> Iterator[CheckResult]:
-    """Look at this peer's learning problem, the room it needs on disk, and the first plan against the floor."""
+    """Check this peer's learning problem, the disk space it needs, and the first plan against the floor."""
     try:
         task = task_for(own, federation.config, peer)
         yield CheckResult("task", True, f"{task.spec.n:,} parameters, {task.samples(peer):,} samples of this peer")
@@ -267,7 +267,7 @@ def examine_task(
 
 
 def first_plan(federation: FederationFile, recipe: Recipe) -> RoundPlan:
-    """Return the plan of round 0 with every peer there; weights and organisations of others are not known yet."""
+    """Return the plan of round 0 with every peer present; others' weights and organisations are not known yet."""
     chosen = federation.settings.aggregators
     roster = [RosterEntry(number, name, 1.0) for number, name in enumerate(federation.peers)]
     able = tuple(entry.peer for entry in roster if not chosen or entry.name in chosen)

@@ -1,4 +1,4 @@
-"""What a peer tells the coordinator of a round: what it published, withholds and holds, or that it sits it out."""
+"""What a peer tells the coordinator about a round: what it published, withholds and holds, or that it sits out."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _PAUSES = (0.2, 0.5, 1.0, 2.0)  # a coordinator that is away longer asks again w
 
 
 class Reporter:
-    """Speaks for both roles of a peer; a coordinator that does not hear costs a line in the log, nothing else."""
+    """Speaks for both roles of a peer; a coordinator that cannot hear costs a log line and nothing else."""
 
     def __init__(self, client: ControlClient, member: Member, inbox: Inbox, fault_points: FaultPoints) -> None:
         self._client, self._member, self._inbox, self._fault_points = client, member, inbox, fault_points
 
     def tell(self, outcome: Published | Withheld, round: int) -> None:
-        """Say what became of one of our shards."""
+        """Report how one of our shards ended."""
         try:
             if isinstance(outcome, Withheld):
                 self._client.report(outcome)
@@ -40,7 +40,7 @@ class Reporter:
             _LOG.warning("the coordinator could not be told of a shard: %s", error)
 
     def sit_out(self, plan: RoundPlan) -> None:
-        """Say that we send nothing in this round: the aggregators would wait for it in vain."""
+        """Report that we send nothing in this round, so that aggregators do not wait in vain."""
         try:
             self._client.report(Idle(plan.digest))
         except ErisError as error:
@@ -49,7 +49,7 @@ class Reporter:
             )
 
     def report(self, plan: RoundPlan) -> str:
-        """Say what we hold, again and again if it does not arrive; return what was said of our replica."""
+        """Report what we hold, repeatedly if it does not arrive; return the replica digest that was reported."""
         report = self._member.report()
         for pause in _PAUSES:
             if self._arrives(report, plan) or self._inbox.closed.wait(pause):
@@ -57,7 +57,7 @@ class Reporter:
         return report.state
 
     def _arrives(self, report: Report, plan: RoundPlan) -> bool:
-        """Send a report once; False if it is worth another try."""
+        """Send a report once; False if another try is worthwhile."""
         try:
             self._send(report)
         except LinkRefused as refused:
@@ -68,7 +68,7 @@ class Reporter:
         return True
 
     def report_without(self, plan: RoundPlan) -> None:
-        """Report again when somebody is gone whose shard we still waited for."""
+        """Report again when a peer is gone whose shard we were still waiting for."""
         owners = [(shard, peer) for shard in range(plan.shards) for peer in plan.aggregators_of(shard)]
         lacking = [(s, peer) for s, peer in owners if peer in self._inbox.gone and not self._member.accounted_for(s)]
         for shard, peer in lacking:
@@ -77,14 +77,14 @@ class Reporter:
             self.report(plan)
 
     def accuse(self, signed: Manifest | FalseManifest) -> None:
-        """Show the coordinator what an aggregator signed that the plan, or its own receipt, contradicts."""
+        """Show the coordinator an aggregator's manifest that contradicts the plan or its own receipt."""
         try:
             self._client.report(signed)
         except ErisError as error:
             _LOG.info("the coordinator's answer about a false manifest: %s", error)
 
     def show_key(self, shown: ShownKey) -> bool:
-        """Show our next mask key; False if the coordinator did not hear it, or has it already."""
+        """Show our next mask key; False if the coordinator did not hear it, or already has it."""
         try:
             self._client.report(NewKey(shown))
         except ErisError as error:

@@ -1,4 +1,4 @@
-"""The roles of one peer, made of what the federation agreed on and of the peer's own settings."""
+"""The roles of one peer, built from what the federation agreed on and from the peer's own settings."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ __all__ = ["Roles", "build_roles", "require_memory", "require_sockets"]
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """What one peer is: a member, an aggregator and, with masked shards, an unmasker with its key."""
+    """One peer's roles: a member, an aggregator and, with masked shards, an unmasker with its key."""
 
     member: Member
     aggregator: Aggregator
     unmasker: Unmasker | None
     key: MaskKey | None
-    pool: BufferPool  # that all of them take their vectors from
+    pool: BufferPool  # allocates the vectors of all of them
 
 
 def build_roles(
@@ -50,7 +50,13 @@ def build_roles(
     settings: NodeSettings,
     book: AddressBook,
 ) -> Roles:
-    """Make the roles, before the first round."""
+    """Build a peer's roles, before the first round.
+
+    Args:
+        composition: the run's recipe, as composed from its configuration.
+        private: this peer's private root of randomness.
+        book: checks signatures and mask keys of other peers.
+    """
     recipe, folder, number = composition.recipe, settings.folder, federation.number(settings.name)
     pool = pool_for(recipe, settings, members=federation.config.members, in_blocks=isinstance(task, BlockTask))
     signed: dict[str, Any] = {"sign": book.sign, "verify": book.verify}
@@ -88,7 +94,7 @@ def build_roles(
 
 
 def _require_standing(member: Member, plan: RoundPlan) -> None:
-    """Refuse a plan that does not begin where we stand: what was summed on the way there, we may not have heard."""
+    """Refuse a plan that does not begin at our state: we may not have heard which sums led there."""
     if (plan.round, plan.chain) != (member.round, member.chain):
         raise Refused(
             Reason.WRONG_CHAIN, "this peer's state is not the one that the plan starts from", round=plan.round

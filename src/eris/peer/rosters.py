@@ -1,6 +1,6 @@
-"""The rosters that plans cite: the newest ones this peer knows, where it gets the others, and what it checks in them.
+"""The rosters that plans cite: the newest ones this peer knows, how it gets others, and how it checks them.
 
-A roster is held against certificates: what its members signed, who the CA took away, and who left.
+A roster is checked against certificates: what its members signed, who was removed by the CA, and who left.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KEEP = 8
 
 
 class RosterCache:
-    """Asks the coordinator for a roster once; what it answers must have the digest that was asked for."""
+    """Asks the coordinator for each roster once; the answer must have the requested digest."""
 
     def __init__(self, client: ControlClient) -> None:
         self._client, self._lock = client, threading.Lock()
@@ -57,7 +57,7 @@ class RosterCache:
 
 
 def roster_watch(federation: str, book: AddressBook, credentials: Credentials, control: ControlClient) -> RosterWatch:
-    """Return what holds the rosters of a run, of the federation file with this digest, against certificates."""
+    """Return the watch that checks a run's rosters against certificates; `federation` is the digest of its file."""
 
     def check(entry: RosterEntry) -> EntryCheck:
         certificate = book.certificate(entry.fingerprint)

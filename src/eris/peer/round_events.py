@@ -1,4 +1,4 @@
-"""What a peer sees of a round, as the events that a simulation tells of all its members."""
+"""A peer's view of a round, as the same events that a simulation emits for all its members."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ __all__ = ["largest_share", "published_events", "received_events", "sent_event"]
 def sent_event(
     uploads: list[Upload], arrived: Collection[tuple[int, int]], plan: RoundPlan, recipe: Recipe, member: int
 ) -> Sent:
-    """Tell what a member sent; `arrived` are the shards, each with an aggregator that gave a receipt for its part."""
+    """Return the event for what a member sent; `arrived` holds (shard, aggregator) for each receipt."""
     layout, ordered = recipe.layout(plan.round), sorted(uploads, key=lambda upload: upload.shard)
     values = [upload.part.values() for upload in ordered]
     kept = [upload.part.coordinates for upload in ordered]
-    if len(ordered) < plan.shards:  # the rest would have shown somebody too much
+    if len(ordered) < plan.shards:  # the rest would have shown some peer too much
         kept = [
             layout.trainable.coordinates(upload.shard) if found is None else found
             for upload, found in zip(ordered, kept, strict=True)
@@ -64,7 +64,7 @@ def sent_event(
 
 
 def _buffers(uploads: list[Upload], layout: Layout) -> NDArray[Any]:
-    """Return the buffers that were sent, zero where none were."""
+    """Return the buffers that were sent, with zeros where none were."""
     if len(uploads) == layout.shards:
         return layout.buffers.reassemble([upload.buffers for upload in uploads])
     sent = np.zeros(layout.buffers.n, uploads[0].buffers.dtype)
@@ -74,7 +74,7 @@ def _buffers(uploads: list[Upload], layout: Layout) -> NDArray[Any]:
 
 
 def received_events(aggregator: Aggregator, shard: int) -> Iterator[Received]:
-    """Tell what an aggregator has of each member's contribution to one of its shards: in fixed point, nothing."""
+    """Yield what an aggregator has of each contribution to one of its shards; nothing in fixed point."""
     if aggregator.plan is None:
         return
     round, recipe = aggregator.plan.round, aggregator.recipe
@@ -99,7 +99,7 @@ def received_events(aggregator: Aggregator, shard: int) -> Iterator[Received]:
 
 
 def published_events(verdict: Verdict, member: Member) -> Iterator[ShardPublished]:
-    """Tell what everybody came to know of each shard; the member still has what was committed in its last round."""
+    """Yield what everybody learned of each shard; the member still has what its last round committed."""
     for entry in verdict.shards:
         published: Published | None = member.serve(entry.hash) if entry.committed else None
         values, scale = None if published is None else published.values, member.last_scale
@@ -111,7 +111,7 @@ def published_events(verdict: Verdict, member: Member) -> Iterator[ShardPublishe
 
 
 def largest_share(plan: RoundPlan, recipe: Recipe, member: int) -> float:
-    """Return the largest part of a member's update that a plan lets any other peer see; 0 if it sends none.
+    """Return the largest share of a member's update that a plan lets any other peer see; 0 if it sends none.
 
     Of masked parts no peer sees anything alone.
     """
@@ -121,7 +121,7 @@ def largest_share(plan: RoundPlan, recipe: Recipe, member: int) -> float:
 
 
 def _meant(buffers: NDArray[Any], weight: np.float32) -> Vector:
-    """Return the buffers that were sent, in fixed point or as they are."""
+    """Return the buffers that were sent, decoded if they are in fixed point."""
     return decode_buffers(buffers, weight) if buffers.dtype == np.uint64 else buffers
 
 

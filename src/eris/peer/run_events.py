@@ -1,4 +1,4 @@
-"""What a peer tells of its run: that it started, each round summed up, a model that is no model, how it ended."""
+"""The events of a peer's run: its start, each round's summary, a model that is not finite, and how it ended."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NOTHING = RoleBytes(0, 0)
 
 
 class RunEvents:
-    """Tells the listeners of one peer how its run goes; `notes` is what a reader of the summary must know."""
+    """Tells the listeners of one peer how its run goes; `notes` holds what a reader of the summary must know."""
 
     def __init__(
         self,
@@ -52,15 +52,18 @@ class RunEvents:
         evaluate: bool,
         reproducible: bool,
     ) -> None:
-        """`carried` returns what went over links so far, as a member and as an aggregator.
+        """Prepare to tell of a run.
 
-        `evaluate`: score the model with the task. `reproducible`: noise comes from the run's seed, and protects nobody.
+        Args:
+            carried: returns the bytes over links so far, as a member and as an aggregator.
+            evaluate: score the model with the task.
+            reproducible: noise comes from the run's seed, and protects nobody.
         """
         self._emit, self._composition, self._config = emit, composition, composition.config
         self._member, self._training, self._carried, self._evaluate = member, training, carried, evaluate
         self._evaluate_failed = False
-        self._examined = b""  # digest of the model when it was last looked at
-        self._counted = _NOTHING, _NOTHING  # what had gone over links at the end of the last round
+        self._examined = b""  # digest of the model when it was last examined
+        self._counted = _NOTHING, _NOTHING  # bytes over links at the end of the last round
         self._began = time.monotonic()
         self.notes = [NOISE_NOTE] if reproducible and composition.noise is not None else []
         if (note := device_note(self._config.local.device)) is not None:
@@ -68,7 +71,7 @@ class RunEvents:
 
     @property
     def rounds(self) -> int:
-        """How many rounds the run has: what was agreed, or fewer if patience is over."""
+        """How many rounds the run has: as agreed, or fewer if patience is over."""
         return self._member.round if self._member.replica.is_done else self._config.rounds
 
     def started(self) -> None:
@@ -90,12 +93,12 @@ class RunEvents:
         )
 
     def concluded(self, played: ConcludedRound) -> None:
-        """Sum a round up, if anybody wants to hear it."""
+        """Sum up a round, if anybody listens for that."""
         if self._emit.wants(RoundEnded):
             self._emit(self._summed_up(played))
 
     def _summed_up(self, played: ConcludedRound) -> RoundEnded:
-        """Sum a round up; what came since the last one counts, for others may be faster and send before we begin."""
+        """Sum up a round, with all bytes since the last one: others may be faster, and send before we begin."""
         before, self._counted = self._counted, self._carried()
         pairs = zip(self._counted, before, strict=True)
         member, aggregator = (RoleBytes(now.up - then.up, now.down - then.down) for now, then in pairs)
@@ -127,11 +130,11 @@ class RunEvents:
             return {}
 
     def examine(self, *, moves: bool = True) -> bool:
-        """Look whether the model is finite and, if it `moves`, has moved since the last time; say once what is wrong.
+        """Check that the model is finite and, if it `moves`, has changed since the last check; warn once if not.
 
         Returns whether it is finite.
         """
-        seen = blake3()  # not the sha256 that people compare: this is looked at every few rounds
+        seen = blake3()  # not the sha256 that people compare: this runs every few rounds
         for piece in array_pieces(self._member.replica.model):
             seen.update(piece)
         before, self._examined = self._examined, seen.digest()
@@ -147,7 +150,7 @@ class RunEvents:
             self._emit(RunCourseChanged(RunState.DEGRADED, why))
 
     def note(self, what: str) -> bool:
-        """Keep what a reader of the summary must know, and say it in the log, once; return whether it is new."""
+        """Keep what a reader of the summary must know, and log it, once; return whether it is new."""
         new = what not in self.notes
         if new:
             self.notes.append(what)

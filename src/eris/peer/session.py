@@ -1,4 +1,4 @@
-"""One peer's part in a run: join, play, write everything down, and come back after an interruption."""
+"""One peer's part in a run: join, play, record everything, and resume after an interruption."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Session"]
 
 
 class Session:
-    """Runs a node and keeps its folder, as the first of those who listen to it."""
+    """Runs a node and keeps its folder, as the first of the node's listeners."""
 
     def __init__(
         self,
@@ -40,9 +40,13 @@ class Session:
         budget: MemberBudget | None = None,
         max_epsilon: float = 0.0,
     ) -> None:
-        """`own_task` is where the task was imported from, if it is not the one that the configuration describes.
+        """Prepare a node that records into `folder`.
 
-        `budget` keeps what this member spends over all runs; a run that might bring it above `max_epsilon` is refused.
+        Args:
+            private: this peer's private root of randomness.
+            own_task: where the task was imported from, if it is not the one that the configuration describes.
+            budget: keeps what this member spends over all runs.
+            max_epsilon: a run that might bring the budget above this is refused; 0: no limit.
         """
         self._own_task = own_task
         self._folder, self.name = folder, settings.name
@@ -62,10 +66,10 @@ class Session:
         self.budget = RunBudget(budget, self.node, most=max_epsilon) if budget is not None else None
 
     def run(self) -> dict[str, Any]:
-        """Join, or come back; stay until the run ends or somebody stops it; return the summary."""
+        """Join or resume; stay until the run ends or somebody stops it; return the summary."""
         folder, node = self._folder, self.node
         folder.path.mkdir(parents=True, exist_ok=True)
-        claim = FolderClaim(folder.path)  # before anything in it is mended
+        claim = FolderClaim(folder.path)  # before anything in it is repaired
         try:
             folder.open()
             folder.require_room(node.recipe)

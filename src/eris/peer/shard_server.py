@@ -1,8 +1,9 @@
-"""The listening side of a peer: it serves every link that members have dialled.
+"""The listening side of a peer: serves every link that members have dialled.
 
-Links rest in a loop (`LinkLoop`). What is short and whole is served there, and who asks for a shard that is not cut yet
-waits without a thread; long contributions and shards, pads, snapshots and proofs are moved by threads. A broken or
-hostile link costs its sender only: it is refused by name, logged once, and closed if it does not speak the protocol.
+Links rest in a loop (`LinkLoop`). Short messages that have arrived whole are served there, and a member that asks for a
+shard that is not cut yet waits without a thread; long contributions and shards, pads, snapshots and proofs are moved by
+threads. A broken or hostile link costs its sender only: it is refused by name, logged once, and closed if it does not
+speak the protocol.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ from eris.wire import HEADER_BYTES, Header, Kind
 __all__ = ["ShardServer"]
 
 _LOG = logging.getLogger(__name__)
-_LONG = 1 << 20  # bytes of a published shard that are worth letting our own parts go first
-_BEHIND = 5.0  # a member may hear of a round a little before we do
+_LONG = 1 << 20  # bytes of a published shard for which our own parts should go first
+_BEHIND = 5.0  # seconds by which a member may hear of a round before we do
 _FAREWELL = 5.0  # seconds an older link has to end
-_KEPT_BACK = 0.05  # of the time for contributions, that a receipt waits for an answer to leave with
-_PATIENCE = 3600.0  # between two frames a member may train as long as it likes; a dead one is noticed by the link
+_KEPT_BACK = 0.05  # share of the contribution time for which a receipt waits to leave with an answer
+_PATIENCE = 3600.0  # between two frames a member may train as long as it likes; the link notices a dead one
 
 
 class ShardServer:
@@ -63,9 +64,17 @@ class ShardServer:
         loop: LinkLoop | None = None,
         behind: float | None = None,
     ) -> None:
-        """`sealed` is the seal of the plan that is in force here; `accuse` takes a proof against the coordinator.
+        """Prepare to serve; nothing is opened yet.
 
-        `behind`: seconds by which a member may hear of a round before we do.
+        Args:
+            peer_of: returns the number of a peer by name.
+            find: returns a published shard by its hash.
+            snapshot: returns this peer's state.
+            under_way: tells whether our own parts should go out first.
+            sealed: returns the seal of the plan in force here.
+            accuse: takes a proof against the coordinator.
+            loop: where links rest.
+            behind: seconds by which a member may hear of a round before we do.
         """
         self._patience = behind
         self._aggregator, self._sealed, self._accuse = aggregator, sealed, accuse
@@ -75,17 +84,17 @@ class ShardServer:
         self._past: dict[str, LinkAccount] = {}
         self._complaints: set[tuple[str, str, str]] = set()
         self._lock = threading.Lock()
-        self._left = threading.Condition(self._lock)  # some link has ended
+        self._left = threading.Condition(self._lock)  # notified when a link has ended
         self._closed = threading.Event()
         self._listener: LinkListener | None = None
         self._doors: list[RelayDoor] = []
         self._loop, self._owns_loop = loop or LinkLoop(), loop is None
-        # Of the loop's own thread:
-        self._busy: set[StreamLink] = set()  # a thread has them
-        self._behind: dict[StreamLink, float] = {}  # who heard of a round before we did, and how long it is waited for
-        self._asking: dict[StreamLink, _Asked] = {}  # for what is not cut yet
-        self._begun: dict[StreamLink, float] = {}  # when a frame began that is not whole yet
-        self._kept_back: dict[StreamLink, float] = {}  # receipts that wait for the answer, and how long
+        # Used only by the loop's own thread:
+        self._busy: set[StreamLink] = set()  # lent to a thread
+        self._behind: dict[StreamLink, float] = {}  # heard of a round before we did → until when we wait
+        self._asking: dict[StreamLink, _Asked] = {}  # questions about shards that are not cut yet
+        self._begun: dict[StreamLink, float] = {}  # when an incomplete frame began
+        self._kept_back: dict[StreamLink, float] = {}  # receipts held back for the answer → until when
         self._next_look = math.inf
         aggregator.call_when_stirred(self._stirred)
 
@@ -97,9 +106,12 @@ class ShardServer:
         roster: Callable[[], Roster | None],
         begun: threading.Event | None = None,
     ) -> int | None:
-        """Serve whoever of the roster dials in at an address, or comes by a relay; return the port if there is one.
+        """Serve roster members that dial in at an address or come by a relay; return the port if there is one.
 
-        `begun` is set when there is a roster.
+        Args:
+            limits: sizes and times of the links.
+            roster: returns the members that are welcome, with their fingerprints.
+            begun: set when there is a roster.
         """
         listener = LinkListener(security, address, limits=limits, roster=roster, begun=begun)
         self.serve(listener)
@@ -114,9 +126,9 @@ class ShardServer:
         connect: float,
         proxy: Proxy | None,
     ) -> None:
-        """Wait at relays for whoever asks for us there; the first of them must take us within so many seconds.
+        """Wait at relays for peers that ask for us; the first relay must accept us within `seconds`.
 
-        We wait at all of them at once: a relay that dies then costs no more than the links that it carried.
+        We wait at all of them at once, so that a relay that dies costs no more than the links it carried.
         """
         assert self._listener is not None  # somebody must welcome those who come
         take = self._listener.take
@@ -129,7 +141,7 @@ class ShardServer:
             time.sleep(0.05)
 
     def serve(self, listener: LinkListener) -> None:
-        """Serve whoever dials in there; the listener is ours to close."""
+        """Serve everybody who dials in there, and take charge of closing the listener."""
         self._listener = listener
         self._accepting = threading.Thread(target=self._accept, args=(listener,), name="eris-server", daemon=True)
         self._accepting.start()
@@ -153,7 +165,7 @@ class ShardServer:
             self._loop.close()
 
     def review(self, refusal_of: Callable[[PeerIdentity], Refusal | None]) -> None:
-        """Close the links of peers that were welcome once and are no longer."""
+        """Close the links of peers that are no longer welcome."""
         with self._lock:
             reasons = [(link, refusal_of(link.peer)) for link in self._links]
         for link, reason in reasons:
@@ -162,7 +174,7 @@ class ShardServer:
                 self._let_go(link)
 
     def accounts(self) -> list[LinkAccount]:
-        """Return what went over links that others dialled, for each of them."""
+        """Return the totals of the links that others dialled, for each of them."""
         with self._lock:
             totals = dict(self._past)
             for link in self._links:
@@ -186,14 +198,14 @@ class ShardServer:
             self._take_in(link)
 
     def _take_in(self, link: StreamLink) -> None:
-        """Let a peer have one link: who dials again has lost the last one, or wants to use up our threads.
+        """Allow each peer one link: one that dials again has lost the last link, or wants to use up our threads.
 
-        What the older link had brought in part is given up before the new one may bring it again.
+        What the older link had delivered in part is given up before the new one may deliver it again.
         """
         with self._left:
             older = {other for other in self._links if other.peer.name == link.peer.name}
             self._links.add(link)
-            self._left.notify_all()  # one that was itself waiting for an older one need not any more
+            self._left.notify_all()  # a link that was itself waiting for an older one need not any more
         for other in older:
             self._let_go(other)
         if older:
@@ -201,13 +213,13 @@ class ShardServer:
         self._loop.post(partial(self._begin, link, older))
 
     def _begin(self, link: StreamLink, older: set[StreamLink]) -> None:
-        """Serve a new link, when the older ones of its peer are done with."""
+        """Start serving a new link, once its peer's older ones have ended."""
         if self._busy.isdisjoint(older):
             self._look(link)
             return
         try:
             self._loop.hand_over(partial(self._take_place, link, older))
-        except RuntimeError as error:  # no more threads: not the end of those who are served
+        except RuntimeError as error:  # no more threads: those being served go on
             _LOG.warning("the link of %s cannot be served: %s", link.peer.name, error)
             self._end(link)
 
@@ -217,19 +229,19 @@ class ShardServer:
         self._loop.post(partial(self._look, link))
 
     def _let_go(self, link: StreamLink) -> None:
-        """Close a link, whoever has it; the loop strikes it off."""
+        """Close a link, whoever has it; the loop then removes it."""
         link.close()
         self._loop.post(partial(self._end, link))
 
     # ── in the loop ──
 
     def _look(self, link: StreamLink) -> None:
-        """Serve what has come on a link, as far as it is whole."""
+        """Serve the messages that have arrived whole on a link."""
         try:
             while link not in self._busy and link not in self._behind and link not in self._asking:
                 if not self._serve_next(link):
                     return
-            self._loop.forget(link)  # it sends more while it waits: that stays where it is
+            self._loop.forget(link)  # more that it sends while it waits stays in the socket
         except LinkClosed:
             self._end(link)
         except (LinkError, Refused) as error:
@@ -240,7 +252,7 @@ class ShardServer:
             self._end(link)
 
     def _serve_next(self, link: StreamLink) -> bool:
-        """Serve the next message, or let somebody do it; False if it has to come first."""
+        """Serve the next message or hand it over; False if it has not arrived yet."""
         ready = link.pull(HEADER_BYTES + SHORT)
         if ready < HEADER_BYTES:
             self._await_rest(link, begun=ready > 0)
@@ -269,18 +281,18 @@ class ShardServer:
         self._look_again(until)
 
     def _is_early(self, frame: Header) -> bool:
-        if frame.kind is Kind.FETCH and frame.total:  # a question in words names no round in its header
+        if frame.kind is Kind.FETCH and frame.total:  # a question with a document names no round in its header
             return False
         return not self._aggregator.knows(frame.plan.hex(), (frame.epoch, frame.round))
 
     def _serve_short(self, link: StreamLink, frame: Header) -> None:
-        """Serve a message that is here as a whole; what it takes to answer it may wait, but not in the loop."""
+        """Serve a message that has arrived whole; what may have to wait is not done in the loop."""
         self._begun.pop(link, None)
-        link.receive_header()  # which was read as `frame`
+        link.receive_header()  # already read, as `frame`
         if frame.kind is Kind.CONTRIBUTION:
             link.cork()
             self._take(link, frame)
-            if self._asks_next(link):  # what we say to its part leaves with the answer
+            if self._asks_next(link):  # our receipt leaves together with the answer
                 self._kept_back[link] = self._keep_back_until()
                 self._look_again(self._kept_back[link])
             else:
@@ -294,7 +306,7 @@ class ShardServer:
             self._lend(link, partial(self._serve_question, link, question))
 
     def _asks_next(self, link: StreamLink) -> bool:
-        """Whether who sent a part has asked for its shard already; of a masked part, whose receipt is proof, no."""
+        """Whether the sender of a part has asked for its shard already; no if masked, as that receipt is proof."""
         if self._aggregator.recipe.unmaskers or link.pull(HEADER_BYTES) < HEADER_BYTES:
             return False
         frame = Header.decode(link.peek(0, HEADER_BYTES))
@@ -305,19 +317,19 @@ class ShardServer:
         return time.monotonic() + _KEPT_BACK * (plan.deadlines.contribute if plan is not None else 0.0)
 
     def _is_unmasker(self, link: StreamLink, question: ShardQuestion) -> bool:
-        """Whether who asks has something to do before it is answered."""
+        """Whether the asking peer must unmask before it is answered."""
         plan, sender = self._aggregator.plan, self._peer_of(link.peer.name)
         if plan is None or not plan.unmaskers or not 0 <= question.shard < plan.shards:
             return False
         return sender in plan.unmaskers_of(question.shard)
 
     def _answer_all(self) -> None:
-        """Look again at all who wait: a round was opened, something was cut, or time is up."""
+        """Look again at everyone who waits: a round was opened, something was cut, or time is up."""
         now = time.monotonic()
         early = [link for link, until in self._behind.items() if now >= until or self._knows_plan(link)]
         for link in early:
             if now >= self._behind.pop(link):
-                self._lend(link, partial(self._answer, link))  # it is refused, as the plan is not here
+                self._lend(link, partial(self._answer, link))  # refused, as the plan is not here
             else:
                 self._look(link)
         for link in [*self._asking]:
@@ -344,7 +356,7 @@ class ShardServer:
         return self._aggregator.knows(frame.plan.hex(), (frame.epoch, frame.round))
 
     def _answer_question(self, link: StreamLink) -> None:
-        """Answer who asks for a shard, if it is known what became of it."""
+        """Answer a member that asks for a shard, if the outcome is known."""
         question, deadline, behind = self._asking[link]
         known, now = self._aggregator.knows(question.plan, (question.epoch, question.round)), time.monotonic()
         if known and self._is_unmasker(link, question):
@@ -374,7 +386,7 @@ class ShardServer:
         self._send_off(link)
 
     def _send_off(self, link: StreamLink) -> None:
-        """Send what was kept back; who does not read it is waited for by a thread."""
+        """Send what was held back; if the other side does not read, a thread waits for it."""
         self._kept_back.pop(link, None)
         if not link.uncork():
             self._lend(link, partial(link.flush, deadline=self._deadline()))
@@ -390,7 +402,7 @@ class ShardServer:
         self._answer_all()
 
     def _lend(self, link: StreamLink, work: Callable[[], None]) -> None:
-        """Let a thread have a link for something that may wait."""
+        """Lend a link to a thread for something that may wait."""
         self._loop.forget(link)
         self._begun.pop(link, None)
         self._busy.add(link)
@@ -398,14 +410,14 @@ class ShardServer:
             work = partial(_after_flush, link, self._deadline(), work)
         try:
             self._loop.hand_over(partial(self._work, link, work))
-        except RuntimeError as error:  # no more threads: not the end of those who are served
+        except RuntimeError as error:  # no more threads: those being served go on
             self._busy.discard(link)
             link.close()
             _LOG.warning("the link of %s cannot be served: %s", link.peer.name, error)
             raise LinkClosed("no thread is left", clean=False, peer=link.peer.name) from error
 
     def _work(self, link: StreamLink, work: Callable[[], None]) -> None:
-        """Do it in a thread, and give the link back to the loop."""
+        """Do the work in a thread, then return the link to the loop."""
         try:
             work()
         except LinkClosed:
@@ -413,7 +425,7 @@ class ShardServer:
         except (LinkError, Refused) as error:
             self._complain(link, "the link of %s ends: %s", error)
             link.close()
-        except Exception:  # noqa: BLE001 - the link is given back whatever happens
+        except Exception:  # noqa: BLE001 - the link is returned whatever happens
             _LOG.exception("the link of %s failed", link.peer.name)
             link.close()
         self._loop.post(partial(self._take_back, link))
@@ -426,7 +438,7 @@ class ShardServer:
             self._look(link)
 
     def _end(self, link: StreamLink) -> None:
-        """Strike a link off, unless a thread still has it."""
+        """Remove a link, unless a thread still has it."""
         link.close()
         if link in self._busy:
             return
@@ -456,7 +468,7 @@ class ShardServer:
             raise Refused(Reason.MALFORMED, f"a member does not send {frame.kind.name}", peer=link.peer.name)
 
     def _complain(self, link: Link, words: str, error: LinkError | Refused) -> None:
-        """Log what a peer did wrong: each kind once a round, or whoever repeats it would fill our disk."""
+        """Log what a peer did wrong, each kind once a round: repeating it must not fill our disk."""
         plan = self._aggregator.plan
         kind = error.reason.value if isinstance(error, Refused) else type(error).__name__
         complaint = (plan.digest if plan else "", link.peer.name, kind)
@@ -470,7 +482,7 @@ class ShardServer:
     # ── contributions ──
 
     def _take(self, link: Link, first: Header) -> None:
-        """Receive all chunks of a contribution, wanted or not, then answer once: with a receipt or with the reason."""
+        """Receive all chunks of a contribution, wanted or not, then answer once: with a receipt or the reason."""
         deadline = self._deadline()
         when, behind = (first.epoch, first.round), self._behind_until()
         self._aggregator.wait_for_plan(first.plan.hex(), when, behind, lambda: link.closed)
@@ -498,7 +510,7 @@ class ShardServer:
         return outcome or Refused(Reason.MALFORMED, "the chunks do not make a contribution", peer=link.peer.name)
 
     def _chunk(self, link: Link, header: UploadHeader, frame: Header, deadline: float) -> Receipt | Refused | None:
-        """Receive one chunk into its place; a receipt if it was the last one, the reason if it is not wanted."""
+        """Receive one chunk into its place; return a receipt after the last one, or the reason if it is not wanted."""
         sender, stop = self._peer_of(link.peer.name), frame.offset + frame.length
         try:
             if sender is None:
@@ -568,7 +580,7 @@ class ShardServer:
         return _published(self._aggregator.outcome(plan, shard, deadline, lambda: link.closed))
 
     def _have_unmasked(self, link: Link, digest: str, shard: int, deadline: float) -> None:
-        """Let whoever asks for a shard take its pads off first, if that is its duty; it waits on this link anyway."""
+        """Have the member that asks for a shard take its pads off first, if that is its duty; it waits here anyway."""
         plan, sender = self._aggregator.plan, self._peer_of(link.peer.name)
         if plan is None or sender is None or not 0 <= shard < plan.shards or sender not in plan.unmaskers_of(shard):
             return
@@ -580,18 +592,18 @@ class ShardServer:
             shared = self._aggregator
             answer = framing.receive_unmasking(link, shared.recipe, cut, plan.round, deadline, shared.pool)
             self._aggregator.take_off(answer, sender)
-        except Refused as refusal:  # it will not, or not rightly: the shard is lost when its time is up
+        except Refused as refusal:  # it will not, or not correctly: the shard is lost when its time is up
             if refusal.reason in (Reason.MALFORMED, Reason.WRONG_SIZE):
                 raise LinkClosed(f"no pads: {refusal.what}", clean=False, peer=link.peer.name) from refusal
             self._complain(link, "the pads of %s: %s", refusal)
 
 
 class _Asked(NamedTuple):
-    """A question that waits."""
+    """A question that waits for its answer."""
 
     question: ShardQuestion
     deadline: float
-    behind: float  # until when its round may still be opened here
+    behind: float  # until when its round may still open here
 
 
 def _after_flush(link: StreamLink, deadline: float, work: Callable[[], None]) -> None:

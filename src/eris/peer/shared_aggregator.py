@@ -1,4 +1,4 @@
-"""The aggregating role behind a lock: many threads bring contributions, one of them cuts, all of them serve."""
+"""The aggregating role behind a lock: many threads bring contributions, one of them cuts, and all of them serve."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ def _never() -> bool:
 def _nothing() -> None: ...
 
 
-_LONG = 1 << 20  # bytes of a contribution that are worth waiting for another one to be added up
-_AT_ONCE = 3  # such contributions that are received at a time where each is added up and let go
-_YIELD = 0.2  # seconds that one more waits at most: whoever has a slow link holds up nobody
+_LONG = 1 << 20  # bytes of a contribution worth waiting for until another is added up
+_AT_ONCE = 3  # such contributions received at a time, where each is added up and released
+_YIELD = 0.2  # seconds that one more waits at most, so that a slow link holds up nobody
 
 
 class SharedAggregator:
-    """What the threads of a peer share of its aggregator; `on_cut` hears what became of a shard, and in which round."""
+    """A peer's aggregator, shared by its threads; `on_cut` hears how a shard ended, and in which round."""
 
     def __init__(
         self, aggregator: Aggregator, on_cut: Callable[[Outcome, int], None], emit: EventStream | None = None
     ) -> None:
         self._aggregator, self._on_cut, self._emit = aggregator, on_cut, emit or EventStream()
         self._changed, self._stirred = threading.Condition(), _nothing
-        self._abstained: dict[int, Withheld] = {}  # shards of a round that is sat out
+        self._abstained: dict[int, Withheld] = {}  # shards of a round that we sit out
         self._closed = False
         self._arriving = threading.BoundedSemaphore(_AT_ONCE)
 
     def call_when_stirred(self, stirred: Callable[[], None]) -> None:
-        """Call this, which may not wait, whenever a round opens or something is cut: for who waits without a thread."""
+        """Register a callback, which must not block, for when a round opens or something is cut."""
         self._stirred = stirred
 
     @property
     def next_due(self) -> float:
-        """When `tick` may do something though nothing came."""
+        """When to call `tick` again even if nothing arrives."""
         return self._aggregator.next_due
 
     def knows(self, digest: str, when: tuple[int, int]) -> bool:
@@ -64,9 +64,9 @@ class SharedAggregator:
 
     @contextmanager
     def in_turn(self, size: int) -> Iterator[None]:
-        """Let few long contributions be received at once, where that saves memory: in fixed point a sum is all we keep.
+        """Limit how many long contributions are received at once, where it saves memory: in fixed point, with its sum.
 
-        The others wait where they are, in the sender's socket, and no longer than a moment.
+        The others wait where they are, in the sender's socket, and only for a moment.
         """
         turn = self.recipe.encoding is not None and size >= _LONG and self._arriving.acquire(timeout=_YIELD)
         try:
@@ -77,12 +77,12 @@ class SharedAggregator:
 
     @property
     def recipe(self) -> Recipe:
-        """What all peers agree on."""
+        """The recipe that all peers agree on."""
         return self._aggregator.recipe
 
     @property
     def pool(self) -> BufferPool:
-        """Memory that is used again from round to round."""
+        """Memory that is reused from round to round."""
         return self._aggregator.pool
 
     @property
@@ -98,7 +98,7 @@ class SharedAggregator:
             self._stir()
 
     def abstain(self, plan: RoundPlan) -> list[Withheld]:
-        """Sit a round out, after a restart in its middle."""
+        """Sit a round out after a restart in the middle of it."""
         with self._changed:
             notices = self._aggregator.abstain(plan)
             self._abstained = {notice.shard: notice for notice in notices}
@@ -106,13 +106,13 @@ class SharedAggregator:
         return notices
 
     def without(self, peers: Iterable[int], *, away: bool = True) -> None:
-        """Wait no longer for members that are gone; or that, not `away`, only send nothing."""
+        """Stop waiting for members that are gone or, without `away`, merely send nothing."""
         with self._changed:
             self._aggregator.without(peers, away=away)
         self.tick()
 
     def wait_for_plan(self, digest: str, when: tuple[int, int], deadline: float, gone: Gone = _never) -> bool:
-        """Wait until this peer has opened that plan, or a later one: members may be quicker than we are.
+        """Wait until this peer has opened that plan or a later one: members may be quicker than we are.
 
         A run that goes back plays a round again, which is not the one that is open here.
         """
@@ -127,19 +127,19 @@ class SharedAggregator:
             return self._aggregator.room(header, start, stop, sender=sender)
 
     def filled(self, header: UploadHeader, start: int, stop: int) -> Receipt | None:
-        """Note that a chunk is there; whoever brings the last one cuts the shard."""
+        """Note that a chunk is there; the thread that brings the last one cuts the shard."""
         try:
             with self._changed:
                 receipt = self._aggregator.filled(header, start, stop)
         except Refused:
-            self.tick()  # it may have been the last that was waited for
+            self.tick()  # it may have been the last one awaited
             raise
         if receipt is not None:
             self.tick()
         return receipt
 
     def give_up(self, header: UploadHeader) -> None:
-        """Drop what came of a contribution whose link broke."""
+        """Drop the bytes of a contribution whose link broke."""
         with self._changed:
             self._aggregator.give_up(header)
 
@@ -148,11 +148,11 @@ class SharedAggregator:
         try:
             with self._changed:
                 return self._aggregator.receive(upload, sender)
-        finally:  # refused or not, it may have been the last that was waited for
+        finally:  # refused or not, it may have been the last one awaited
             self.tick()
 
     def tick(self) -> None:
-        """Cut what is complete or due, tell whoever waits, and hand the outcome on (outside the lock)."""
+        """Cut what is complete or due, wake whoever waits, and hand the outcome on (outside the lock)."""
         with self._changed:
             cuts = len(self._aggregator.cuts())
             outcomes, round = self._aggregator.tick(time.monotonic()), self.plan.round if self.plan else -1
@@ -170,7 +170,7 @@ class SharedAggregator:
         return [event for shard in shards for event in received_events(self._aggregator, shard)]
 
     def outcome(self, plan: str, shard: int, deadline: float, gone: Gone = _never) -> Outcome:
-        """Wait for what becomes of a shard; cut it ourselves if it is due and nobody else came by."""
+        """Wait for a shard's outcome; cut it ourselves if it is due and no other thread has."""
         while True:
             with self._changed:
                 if gone():
@@ -185,7 +185,7 @@ class SharedAggregator:
             self.tick()
 
     def outcome_now(self, plan: str, shard: int) -> Outcome | None:
-        """Return what has become of a shard; None if that is not known yet."""
+        """Return a shard's outcome; None if it is not known yet."""
         with self._changed:
             return self._found(plan, shard)
 
@@ -200,7 +200,7 @@ class SharedAggregator:
         return None
 
     def cut(self, plan: str, shard: int, deadline: float, gone: Gone = _never) -> Cut | None:
-        """Wait for a masked shard to be cut, for whoever unmasks it; None if it is decided without that."""
+        """Wait for a masked shard to be cut, on behalf of an unmasker; None if it is decided without that."""
         while True:
             with self._changed:
                 if self._closed or gone() or not self._has(plan):
@@ -217,18 +217,18 @@ class SharedAggregator:
             self.tick()
 
     def take_off(self, answer: Unmasking, sender: int) -> None:
-        """Take an unmasker's pads off a shard's sum."""
+        """Subtract an unmasker's pads from a shard's sum."""
         with self._changed:
             self._aggregator.take_off(answer, sender)
         self.tick()
 
     def stir(self) -> None:
-        """Let all who wait here look again whether the one they wait for has gone."""
+        """Make all waiting threads check again whether those they wait for have gone."""
         with self._changed:
             self._stir()
 
     def close(self) -> None:
-        """Let nobody wait any more."""
+        """Wake all waiting threads and stop making anybody wait."""
         with self._changed:
             self._closed = True
             self._stir()

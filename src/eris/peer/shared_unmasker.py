@@ -1,4 +1,4 @@
-"""The unmasking role behind a lock: cuts come by the threads that wait for published shards."""
+"""The unmasking role behind a lock: cuts arrive on the threads that wait for published shards."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["SharedUnmasker"]
 
 
 class SharedUnmasker:
-    """What the threads of a peer share of its unmasker."""
+    """A peer's unmasker, shared by its threads."""
 
     def __init__(self, unmasker: Unmasker, fault_points: FaultPoints) -> None:
         self._unmasker, self._fault_points = unmasker, fault_points
         self._changed = threading.Condition()
 
     def begin(self, plan: RoundPlan) -> None:
-        """Open a round; one that shows another key of ours is from before our start, and is sat out."""
+        """Open a round; a plan that shows another key for us predates our start, and is sat out."""
         with self._changed:
             try:
                 self._unmasker.begin(plan, time.monotonic())
@@ -38,13 +38,13 @@ class SharedUnmasker:
             self._changed.notify_all()
 
     def without(self, peers: Iterable[int], *, away: bool = True) -> None:
-        """Ask of no aggregator to wait for peers that are gone, or only send nothing."""
+        """Do not expect aggregators to wait for peers that are gone or, without `away`, merely send nothing."""
         with self._changed:
             self._unmasker.without(peers, away=away)
             self._changed.notify_all()
 
     def unmask(self, cut: Cut, deadline: float) -> Unmasking:
-        """Answer a cut as soon as its time has come: we may hear later than its aggregator that somebody is gone."""
+        """Answer a cut as soon as it may be answered: we may hear later than its aggregator that a peer is gone."""
         plan = self._unmasker.plan
         place = {"round": plan.round if plan is not None else -1, "shard": cut.shard}
         self._fault_points("shown", **place)

@@ -1,4 +1,4 @@
-"""A peer's own training: somebody else's code, which may fail without costing the others anything."""
+"""A peer's own training: the user's code, which may fail without costing the others anything."""
 
 from __future__ import annotations
 
@@ -31,36 +31,36 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What came of it: how it went, and the parts to be sent."""
+    """The result of training: how it went, and the parts to send."""
 
     samples: int
     steps: float
     loss: float
     seconds: float
     uploads: list[Upload] = field(repr=False)
-    metrics: Mapping[str, float] = field(default_factory=dict)  # what the task says of it besides
+    metrics: Mapping[str, float] = field(default_factory=dict)  # what the task reports about it besides
     limited: int = 0  # values outside the limit of fixed point
 
 
 def initial_model(task: Task, seed: int) -> Vector | Iterable[Vector]:
-    """Return x⁰ as a task makes it; made anew where it is needed again, as it is as long as the model."""
+    """Return x⁰ as a task makes it; it is made again when needed, as it is as long as the model."""
     if isinstance(task, BlockTask):
         return task.initial_blocks(initial_seed(seed))
     return as_vector(task.initial(initial_seed(seed)), task.spec.n, what="initial model")
 
 
 class Training:
-    """Trains one member; what its code remembers counts only when the round does."""
+    """Trains one member; what its code remembers is kept only if the round has a verdict."""
 
     def __init__(
         self, task: Task, member: Member, private: Seed, *, seed: int = 0, pool: BufferPool | None = None
     ) -> None:
         self.task, self._member, self._private = task, member, private
-        self._seed, self._pool = seed, pool or BufferPool()  # of the run: where the model begins
+        self._seed, self._pool = seed, pool or BufferPool()  # of the run, for the initial model
         self._forget()
 
     def begin_anew(self) -> None:
-        """Stand at the very beginning of the run, with no state."""
+        """Go back to the very beginning of the run, with no state."""
         start = Replica.start(self._member.recipe, initial_model(self.task, self._seed), pool=self._pool)
         self._member.begin_anew(start.state())
         self._forget()
@@ -70,9 +70,9 @@ class Training:
         self._trained: Memory = {}
 
     def train(self, plan: RoundPlan) -> Trained | None:
-        """Train if it is our turn; our own code failing costs our own contribution and is shown here.
+        """Train if it is our turn; a failure of our own code costs our own contribution only, and is logged here.
 
-        A model that cannot be trained at all ends this peer: without that the run would finish, having learned nothing.
+        A model that cannot be trained at all ends this peer: otherwise the run would finish, having learned nothing.
         """
         member = self._member
         if member.peer not in plan.participants or member.lost_reference:
@@ -91,12 +91,12 @@ class Training:
             return None
         try:
             return self._contribute(result, began, scores)
-        except Refused as refused:  # we were told while we trained that our reference does not hold
+        except Refused as refused:  # we were told during training that our reference is not valid
             _LOG.warning("round %d: this member sends nothing: %s", plan.round, refused)
             return None
 
     def rehearse_scores(self) -> None:
-        """Score the model as it is, where members share that: what cannot be scored is found before anybody waits."""
+        """Score the initial model, where members share scores, so that a failure shows before anybody waits."""
         if (figures := self._member.recipe.figures) is not None:
             model, memory = self._member.replica.model, self.memory
             scores_of(self.task, self._member.peer, model, memory, figures.names)
@@ -119,21 +119,21 @@ class Training:
         task, member, memory, round = self.task, self._member, self._trained, plan.round
         seed = training_seed(self._private.child("round", round))
         if (drift := member.drift()) is not None:
-            memory = {**memory, DRIFT: drift}  # for this training alone
+            memory = {**memory, DRIFT: drift}  # for this training only
         if isinstance(task, BlockTask):
             return task.train_blocks(member.peer, member.look(), memory, round=round, seed=seed)
         model = member.look()
         result = checked(task.train(member.peer, model, memory, round=round, seed=seed), model.size, member.peer, round)
-        # A task may return the very model; that moves on before the update is settled.
+        # A task may return the model itself, which moves on before the update is settled.
         return replace(result, update=result.update.copy()) if np.may_share_memory(result.update, model) else result
 
     def keep(self) -> None:
-        """Remember what the last training left: its round has a verdict."""
+        """Keep what the last training left in memory: its round has a verdict."""
         self.memory = self._trained
 
 
 def checked(result: LocalResult, n: int, peer: int, round: int) -> LocalResult:
-    """Return a training result fit to be sent: what is exact in float32 is converted, nonsense is refused."""
+    """Return a training result fit to be sent: convert what is exact in float32, refuse nonsense."""
     update = as_update(result.update, n, peer=peer, round=round)
     if not all_finite(update):
         raise TaskError("the update is not finite", fix="look for a diverging loss", peer=peer, round=round)

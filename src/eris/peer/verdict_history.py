@@ -1,4 +1,4 @@
-"""The rounds that have a verdict, as the coordinator's journal tells them."""
+"""The rounds that have a verdict, read from the coordinator's journal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class VerdictHistory:
         self._client, self._inbox, self._rosters, self._witness = client, inbox, rosters, witness
 
     def since(self, round: int) -> list[tuple[RoundPlan, Verdict]]:
-        """Return plan and verdict of the rounds from `round` on, as many as come at once; none if there are none."""
+        """Return plan and verdict of the rounds from `round` on, as many as come at once; empty if there are none."""
         while True:
             try:
                 return [(one.plan, one.verdict) for one in self.sealed_since(round)]
@@ -38,11 +38,11 @@ class VerdictHistory:
                 _LOG.info("round %d could not be fetched from the coordinator: %s", round, error)
 
     def sealed_since(self, round: int) -> list[SealedRound]:
-        """Return the same with the seals; ask once."""
+        """Return the same with the seals; ask only once."""
         return [self._vouched_for(one) for one in self._client.fetch(RoundsRequest(round), RoundsAnswer).rounds]
 
     def _vouched_for(self, played: PlayedRound) -> SealedRound:
-        """Read a round; what the coordinator did not sign is refused, whatever it says now."""
+        """Decode a round; refuse what the coordinator did not sign, whatever it says now."""
         plan, verdict = RoundPlan.decode(played.plan, self._rosters.find), Verdict.decode(played.verdict)
         seals = (*played.seals, None, None)
         plan_seal, verdict_seal = (

@@ -1,8 +1,8 @@
-"""What this peer has heard the coordinator sign, and what it makes of it.
+"""Remembers what this peer has heard the coordinator sign, and detects contradictions.
 
-Every plan and every verdict comes with a seal. The last plan's is kept on disk before anything is done under it: no
-lower one is answered, whatever is restarted. A seal that contradicts another, heard here or shown by another peer, is
-a proof: it is kept, passed on, and ends the run for whoever has it.
+Every plan and every verdict comes with a seal. The last plan's seal is stored on disk before anything is done under it:
+no lower plan is answered, whatever is restarted. A seal that contradicts another one, heard here or shown by another
+peer, is a proof: it is kept, passed on, and ends the run for whoever has it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ __all__ = ["HEARD", "PROOF", "Witness"]
 
 _LOG = logging.getLogger(__name__)
 HEARD, PROOF = "heard.jsonl", "coordinator-proof.json"  # in a peer's folder
-_KEEP = 64  # seals that others' are compared with
+_KEEP = 64  # seals kept to compare others' with
 _LINES = 256  # of what was heard, before the file is begun anew: to add one costs half of what to replace a file does
 
 
 class Witness:
-    """Remembers seals; safe to use from many threads."""
+    """Remembers the coordinator's seals; safe to use from many threads."""
 
     def __init__(
         self,
@@ -50,7 +50,15 @@ class Witness:
         allegiance: Allegiance | None = None,
         names: Collection[str] = (COORDINATOR,),
     ) -> None:
-        """`names` are of everybody who may coordinate; in which term, `allegiance` knows."""
+        """Start from what was heard before, if there is a folder.
+
+        Args:
+            run: the run whose seals count.
+            fetch_certificate: asks the coordinator for its certificate.
+            folder: where the last plan's seal and any proof are kept.
+            allegiance: knows who coordinates in which term; None without standbys.
+            names: everybody who may coordinate.
+        """
         self._credentials, self._run, self._fetch, self._folder = credentials, run, fetch_certificate, folder
         self._allegiance, self._names = allegiance, names
         self._lock = threading.RLock()
@@ -58,15 +66,15 @@ class Witness:
         self._seals: deque[CertifiedSeal] = deque(maxlen=_KEEP)
         self.proof: Contradiction | None = None
         self._guilty: set[int] = set()  # aggregators whose lie was proven
-        self.last = self._read()  # of the plan that was heard last
-        self._written = 0  # lines, by this process
+        self.last = self._read()  # seal of the last plan heard
+        self._written = 0  # lines written by this process
 
     def learn(self, certificate: bytes) -> None:
-        """Take the coordinator's certificate; seals alone decide whether it is one."""
+        """Take the coordinator's certificate; whether it is genuine shows only in the seals."""
         self._certificate = certificate
 
     def vouches_for(self, document: RoundPlan | Verdict, seal: Seal | None) -> CertifiedSeal:
-        """Return a document's seal with the certificate that it fits; refuse a document without a good one."""
+        """Return a document's seal with the matching certificate; refuse a document without a good seal."""
         what = "plan" if isinstance(document, RoundPlan) else "verdict"
         if seal is not None and seal.is_of(document):
             certified = CertifiedSeal(seal, self._certificate_of(seal))
@@ -83,7 +91,7 @@ class Witness:
         )
 
     def hear(self, document: RoundPlan | Verdict, seal: Seal | None) -> bool:
-        """Check what the coordinator says; whether to follow it. A plan that is lower than one heard before is not."""
+        """Check what the coordinator says, and return whether to follow it: not a plan lower than one heard before."""
         certified = self.vouches_for(document, seal)
         if self._allegiance is not None and not self._follows(self._allegiance, document, certified):
             return False
@@ -99,7 +107,7 @@ class Witness:
             return True
 
     def compare(self, certified: CertifiedSeal) -> None:
-        """Hold a seal, whoever showed it, against those heard here; raise if together they prove foul play."""
+        """Compare a seal, whoever showed it, with those heard here; raise if together they prove foul play."""
         with self._lock:
             known = [*self._seals, *([self.last] if self.last is not None else [])]
             found = next((one for one in known if one.seal.contradicts(certified.seal)), None)
@@ -107,7 +115,7 @@ class Witness:
             self.convict(Contradiction(found, certified))
 
     def convict(self, proof: Contradiction) -> None:
-        """Check a proof; if it is one keep it, and end here by raising it."""
+        """Check a proof; if it is valid, keep it and raise it, which ends the run here."""
         require_proof(proof, self._credentials.issued, self._names)
         with self._lock:
             if proof.first.seal.run != self._run:
@@ -127,7 +135,10 @@ class Witness:
     def require_guilty(
         self, plan: RoundPlan, verdict: Verdict, ask: Callable[[Collection[int]], Collection[LieProof]]
     ) -> None:
-        """Check the proof before an exclusion is accepted; refuse a verdict that excludes somebody without one."""
+        """Check the proof before an exclusion is accepted; refuse a verdict that excludes somebody without one.
+
+        `ask` returns the proofs against these peers.
+        """
         for entry in verdict.shards:
             owners = plan.aggregators_of(entry.shard)
             if entry.lost not in (Reason.EQUIVOCATION, Reason.FALSE_MANIFEST) or self._guilty & set(owners):
@@ -157,7 +168,7 @@ class Witness:
         return True
 
     def _certificate_of(self, seal: Seal) -> bytes:
-        """Return the certificate that a seal should fit: of who coordinated in its term, as far as that is known."""
+        """Return the certificate that should match a seal: that of its term's coordinator, as far as known."""
         term = term_of(seal.epoch)
         if self._allegiance is None or term == self._allegiance.term:
             return self._certificate
@@ -170,14 +181,14 @@ class Witness:
         return is_sealed(certified, self._credentials.issued)
 
     def _is_one_coordinators(self, first: CertifiedSeal, second: CertifiedSeal) -> bool:
-        """Whether one coordinator signed both: two that differ are no proof against either."""
+        """Whether one coordinator signed both: two different ones prove nothing against either."""
         return len({self._credentials.identify(one.certificate).name for one in (first, second)}) == 1
 
     def _goes_back(self, seal: Seal) -> bool:
         """Whether a plan is lower than the last one heard, or of an epoch that leaves that one out."""
         if self.last is None:
             return False
-        # Who takes over may not know of a plan that few have heard: its mandate says what it goes on from.
+        # A new coordinator may not know of a plan that few have heard: its mandate says what it continues from.
         same_term = term_of(seal.epoch) == term_of(self.last.seal.epoch)
         hides = (seal.epoch > self.last.seal.epoch and same_term) and (
             seal.supersedes is None or seal.supersedes.when < self.last.seal.when
@@ -193,7 +204,7 @@ class Witness:
     def _keep(self, certified: CertifiedSeal) -> None:
         if self._folder is not None:
             path, line = self._folder / HEARD, json.dumps(plain(certified)).encode() + b"\n"
-            before, self._written = self._written, 0  # after a line that was not written whole the file begins anew
+            before, self._written = self._written, 0  # after an incomplete line the file is started anew
             if before % _LINES:
                 with writing(path, fix="make room; nothing was done under this plan"), path.open("ab") as file:
                     file.write(line)
@@ -207,7 +218,7 @@ class Witness:
         self._seals.append(certified)
 
     def _read(self) -> CertifiedSeal | None:
-        """Return what was heard last; a line that was torn is of a plan that nothing was done under."""
+        """Return what was heard last; nothing was done under the plan of a torn line."""
         if self._folder is None or not (self._folder / HEARD).exists():
             return None
         for line in reversed((self._folder / HEARD).read_bytes().splitlines()):
