@@ -64,7 +64,7 @@ class SharedAggregator:
 
     @contextmanager
     def in_turn(self, size: int) -> Iterator[None]:
-        """Limit how many long contributions are received at once, where it saves memory: in fixed point, with its sum.
+        """Limit how many long contributions arrive at once in fixed point, where keeping only their sum saves memory.
 
         The others wait where they are, in the sender's socket, and only for a moment.
         """

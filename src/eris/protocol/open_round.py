@@ -23,7 +23,7 @@ class OpenRound:
 
     plan: RoundPlan
     due: float
-    away: frozenset[int] = frozenset()  # absent when the round was planned, and nobody may have stood in for them
+    away: frozenset[int] = frozenset()  # already absent when the round was planned: nobody was allowed to stand in
     manifests: dict[str, Manifest] = field(default_factory=dict)  # by digest
     withheld: dict[int, Withheld] = field(default_factory=dict)
     reports: dict[int, Report] = field(default_factory=dict)

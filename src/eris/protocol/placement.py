@@ -63,8 +63,8 @@ class Placement:
 
         Nobody gets a shard that the same peer has in `taken`. Where no peer may have it, the shard stays with its
         absent home and is lost until that peer returns. If the shards stay as they are, members count what a peer has
-        seen over the whole run: so a peer that had the shard before is preferred, then one that stays within the limit
-        of the run, and among equals the next in the ring, so that each of them keeps room for one.
+        seen over the whole run: so a peer that stays within the limit of the run is preferred, then one that had the
+        shard before; and among equals the next in the ring, so that all of them have room for one.
         """
         layout, placed = self.policy.layout(self.round), list(homes)
         limit = self.share * layout.n * (1 + _ROUNDING)
