@@ -159,7 +159,7 @@ def test_detected_two_mandates_for_one_term(grove: Grove, tmp_path: Path) -> Non
     second = grove.elect(grove.candidacy("spare", 1), forgetful, cedar)
     watcher = Mandates(grove.federation, grove.own["amber"])
     watcher.learn(first)
-    with pytest.raises(Refused, match="two mandates for term 1: of reserve and of spare") as caught:
+    with pytest.raises(Refused, match="two mandates for term 1, of reserve and of spare") as caught:
         watcher.learn(second)
     assert caught.value.reason is Reason.EQUIVOCATION
     assert {vote.voter for vote in first.votes} & {vote.voter for vote in second.votes} == {"birch"}

@@ -116,8 +116,8 @@ def test_when_nothing_answers_every_source_is_named_with_its_reason(small_world,
         get("mnist")
     message = str(caught.value)
     assert "local files: there is no" in message
-    assert "npm no-such-thing 1.0.0: there is no npm" in message
-    assert "debian no-such-thing: there is no apt-get" in message
+    assert "npm no-such-thing 1.0.0: npm is not installed" in message
+    assert "debian no-such-thing: apt-get is not installed" in message
     assert "--from PATH" in message
 
 
