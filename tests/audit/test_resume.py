@@ -50,7 +50,9 @@ def test_what_was_finished_is_not_trained_again(tmp_path, method, left):
     assert not (tmp_path / "part" / "membership.json").exists()
     second = Rounds()
     found = audit_membership(config, tmp_path / "part", PLAN, listeners=[second])
-    assert second.done == left  # of the second method alone; that a round has ended is said while the next one trains
+    # Of the second method alone; that a round has ended is said while the next one trains, which a busy machine finishes
+    # or not before it stops.
+    assert left <= second.done <= 2
     assert second.runs == 2
     assert [trial.plain() for trial in found] == [trial.plain() for trial in whole]
     third = Rounds()
