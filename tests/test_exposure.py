@@ -151,7 +151,7 @@ def test_an_account_of_an_earlier_version_is_refused(tmp_path):
     *_, ledger = watched(tmp_path)
     state = ledger.state()
     del state["by_round"]
-    with pytest.raises(CheckpointError, match="earlier version: run again"):
+    with pytest.raises(CheckpointError, match="earlier version of eris: start the run afresh"):
         ledger.load(state)
 
 

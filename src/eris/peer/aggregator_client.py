@@ -564,8 +564,8 @@ class DialTurns:
         self._next()
 
 
-class Results:
-    """Results from the clients, for the thread that plays: it is woken when there is enough to do, not for each."""
+class ShardInbox:
+    """Shards that the clients brought, for the thread that plays: it is woken when there is enough to do, not for each."""
 
     def __init__(self) -> None:
         self._waiting: deque[ShardResult] = deque()
@@ -621,7 +621,7 @@ class AggregatorClients:
         self._clients: dict[int, AggregatorClient] = {}
         self.under_way, self._loop = UnderWay(), loop or LinkLoop("eris-clients")
         self._dials = DialTurns(self._loop)
-        self.results = Results()
+        self.results = ShardInbox()
 
     def to(self, peer: int) -> AggregatorClient:
         """Return the client for a peer."""
