@@ -565,7 +565,7 @@ class DialTurns:
 
 
 class ShardInbox:
-    """Shards that the clients brought, for the thread that plays: it is woken when there is enough to do, not for each."""
+    """Shards that the clients brought, for the thread that plays, which is woken when there is enough to do."""
 
     def __init__(self) -> None:
         self._waiting: deque[ShardResult] = deque()
