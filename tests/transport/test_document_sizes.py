@@ -59,7 +59,9 @@ def test_descriptors_that_a_process_may_not_have_are_refused_with_the_numbers() 
     assert peer_descriptors(1000, 50) > 1050 > peer_descriptors(1000, 50, aggregates=False) > 50
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     require_descriptors(allowed, "this")
-    with pytest.raises(ConfigError, match=f"needs {allowed + 1:,} file descriptors.*may have only {allowed:,}.*ulimit -n"):
+    with pytest.raises(
+        ConfigError, match=f"needs {allowed + 1:,} file descriptors.*may have only {allowed:,}.*ulimit -n"
+    ):
         require_descriptors(allowed + 1, "a coordinator")
 
 
