@@ -50,8 +50,8 @@ def test_what_was_finished_is_not_trained_again(tmp_path, method, left):
     assert not (tmp_path / "part" / "membership.json").exists()
     second = Rounds()
     found = audit_membership(config, tmp_path / "part", PLAN, listeners=[second])
-    # Of the second method alone; that a round has ended is said while the next one trains, and a busy machine may or may
-    # not finish that one before it stops.
+    # Of the second method alone. That a round has ended is said while the next one trains; a busy machine may not
+    # finish that one before it stops.
     assert left <= second.done <= 2
     assert second.runs == 2
     assert [trial.plain() for trial in found] == [trial.plain() for trial in whole]
