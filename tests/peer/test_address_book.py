@@ -18,6 +18,7 @@ from eris.protocol.roster import Roster, RosterEntry
 from eris.transport import control_server
 from eris.transport.calls import BookAnswer, BookRequest, RosterAnswer, RosterRequest
 from eris.transport.identity import PeerIdentity
+from eris.wire.schema import decode
 
 ADDRESS = ("127.0.0.1", 7443)
 
@@ -73,6 +74,28 @@ def test_only_what_is_new_is_told_again() -> None:
     coordinator.board = "second"  # started anew: its editions mean nothing
     book.learn(coordinator)
     assert coordinator.told[-1] == 3
+
+
+def test_the_encoded_book_is_the_book_of_now() -> None:
+    attendance = Attendance(None, patience=1.0)  # type: ignore[arg-type]
+    for peer in range(3):
+        enter(attendance, peer)
+    first = attendance.encoded_book("first", 0)
+    assert attendance.encoded_book("first", 0) is first  # asked for by everybody, written once
+    assert decode(BookAnswer, first) == attendance.book("first", 0)
+    assert decode(BookAnswer, attendance.encoded_book("first", 2)) == attendance.book("first", 2)
+    changes = [
+        lambda: attendance.leave(1),
+        lambda: enter(attendance, 2, port=9000),
+        lambda: attendance.heard(PeerIdentity("peer-0", certificate=b"renewed"), waits=True),
+    ]
+    for change in changes:
+        before = attendance.encoded_book("first", 0)
+        change()
+        assert attendance.encoded_book("first", 0) != before
+        assert decode(BookAnswer, attendance.encoded_book("first", 0)) == attendance.book("first", 0)
+    assert attendance.find(PeerIdentity("peer-1")) is None  # it left
+    assert attendance.find(PeerIdentity("peer-2")) is attendance.present[2]
 
 
 def test_a_long_book_comes_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:

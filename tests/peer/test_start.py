@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +17,10 @@ from eris.peer.node import Node
 from eris.protocol.round_plan import RoundPlan
 from eris.seeds import Seed
 from eris.transport.bulletins import Bulletin, PlanBulletin
+from eris.transport.calls import BookRequest
 from eris.transport.credentials import Credentials
 from eris.transport.identity import Refusal
-from eris.transport.link import LinkRefused
+from eris.transport.link import LinkClosed, LinkRefused
 from tests.peer.town import after_rounds, settings, simulated, town
 
 
@@ -70,6 +72,38 @@ def test_a_peer_whose_initial_model_differs_follows_no_verdict_from_there(
         place.wait("birch", "cedar")
         with pytest.raises(RunStopped, match="no other peer can bring this one up to date"):
             place.wait("amber")
+
+
+def test_a_peer_that_could_not_fetch_the_address_book_asks_again_and_misses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings("members=3", "rounds=2", "model.options={n = 50}")
+    verdicts: list[VerdictWritten] = []
+
+    @hears(VerdictWritten)
+    def listen(event: Event) -> None:
+        assert isinstance(event, VerdictWritten)
+        verdicts.append(event)
+
+    with town(tmp_path / "town", config) as place:
+        nodes = [
+            place.node(name, listeners=[listen] if name == "cedar" else []) for name in ("amber", "birch", "cedar")
+        ]
+        fetch, lost = nodes[0]._news._client.fetch, []
+
+        def lossy(request: Any, answer: Any, **options: Any) -> Any:
+            if isinstance(request, BookRequest) and len(lost) < 2:
+                lost.append(request)
+                raise LinkClosed("the coordinator failed (CANCELLED)", clean=False)
+            return fetch(request, answer, **options)
+
+        monkeypatch.setattr(nodes[0]._news._client, "fetch", lossy)
+        for node in nodes:
+            place.start(node.settings.name, node.run)
+        place.wait()
+    assert len(lost) == 2
+    assert {node.model_digest() for node in nodes} == {simulated(config, tmp_path / "run")}
+    assert all(len(shard.contributors) == 3 for event in verdicts for shard in event.verdict.shards)
 
 
 def _hear_later(node: Node, seconds: float) -> None:

@@ -19,6 +19,7 @@ from eris.transport.identity import PeerIdentity
 from eris.transport.link import LinkError
 from eris.transport.route import address_text, ways_to
 from eris.transport.signatures import verify_message
+from eris.wire.schema import encode
 
 __all__ = ["Attendance", "Present", "can_be_reached"]
 
@@ -84,6 +85,9 @@ class Attendance:
         self.edition = 0  # of the address book
         self._certificates: dict[int, bytes] = {}  # includes peers that left: their last manifests are still to come
         self._known_revocations = 0
+        self._numbers: dict[str, int] = {}  # of everybody who was ever here, by name
+        self._renewals = 0  # of certificates, under the same key
+        self._pages: tuple[object, dict[tuple[str, int], bytes]] = None, {}  # of the address book, in its last state
 
     def enter(self, present: Present) -> bool:
         """Note a peer that came or came back; return whether it is at a place that others do not know yet."""
@@ -97,6 +101,7 @@ class Attendance:
         present.edition = self.edition if known is None or changed else known.edition
         present.calls = known.calls if known is not None else 0
         self.present[number], self._certificates[number] = present, present.certificate
+        self._numbers[present.entry.name] = number
         return moved
 
     def ways(self) -> tuple[str, ...]:
@@ -129,9 +134,19 @@ class Attendance:
         reached = page[-1].edition if more else self.edition
         return BookAnswer(board, reached, tuple(p.record() for p in page), tuple(sorted(self.present)), more)
 
+    def encoded_book(self, board: str, edition: int) -> bytes:
+        """Return the encoded answer to a call for the book; at the start of a run all peers ask for the same pages."""
+        state = self.edition, self._renewals, tuple(sorted(self.present))
+        if self._pages[0] != state:
+            self._pages = state, {}
+        pages = self._pages[1]
+        if (board, edition) not in pages:
+            pages[board, edition] = encode(self.book(board, edition))
+        return pages[board, edition]
+
     def find(self, caller: PeerIdentity) -> Present | None:
         """Return the caller, if it joined."""
-        return next((present for present in self.present.values() if present.entry.name == caller.name), None)
+        return self.present.get(self._numbers.get(caller.name, -1))
 
     def heard(self, caller: PeerIdentity, *, waits: bool) -> Present | None:
         """Note that a peer asks for news; return it if it now waits for them."""
@@ -140,6 +155,7 @@ class Attendance:
             return None
         present.calls, present.heard = max(0, present.calls + (1 if waits else -1)), time.monotonic()
         if caller.fingerprint == present.entry.fingerprint:  # perhaps renewed with the same key
+            self._renewals += present.certificate != caller.certificate
             present.certificate = self._certificates[present.entry.peer] = caller.certificate
         if not waits:
             return None

@@ -286,14 +286,15 @@ class CoordinatorService:
             self.fault_points("noted", round=coordinator.round, what=type(request).__name__)
         return wanted
 
-    def fetch(self, caller: PeerIdentity, request: FetchRequest) -> FetchAnswer:
-        """Return addresses, a roster, missed rounds, or whether a peer can be dialled where it listens."""
+    def fetch(self, caller: PeerIdentity, request: FetchRequest) -> FetchAnswer | bytes:
+        """Return addresses (encoded), a roster, missed rounds, or whether a peer can be dialled where it listens."""
         match request:
             case DialRequest():
                 return self._callers.dial(caller, request)
             case BookRequest(board, edition):
                 with self._lock:
-                    return self._attendance.book(self.board.identity, edition if board == self.board.identity else 0)
+                    now = self.board.identity
+                    return self._attendance.encoded_book(now, edition if board == now else 0)
             case StandingRequest():
                 return StandingAnswer(self._mandates.all)
             case CertificateRequest():

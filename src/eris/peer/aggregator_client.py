@@ -298,7 +298,8 @@ class AggregatorClient:
             _LOG.info("round %d: peer %d: %s", errand.plan.round, self.peer, error)
         else:  # a full disk, for one; without its client every round would wait for it
             _LOG.error("round %d: peer %d: the delivery failed", errand.plan.round, self.peer, exc_info=error)
-        again = time.monotonic() + errand.pause
+        # Each waits for a time of its own: a thousand that were turned away together would come back together.
+        again = time.monotonic() + errand.pause * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
         if self._waiting or self._closed or again >= errand.delivery.deadline:
             self._give_up()  # nobody waits for this any more
         else:

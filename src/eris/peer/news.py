@@ -218,12 +218,19 @@ class NewsReader:
         return None
 
     def _learn_addresses(self, plan: RoundPlan, edition: str) -> None:
-        if self._book.lacks(plan) or edition != self._edition or self._book.lacks_keys(plan):
+        """Bring the address book up to a plan; a peer without it would reach nobody for the whole round."""
+        outdated = self._book.lacks(plan) or edition != self._edition or self._book.lacks_keys(plan)
+        while outdated and not self._inbox.closed.is_set():
             try:
                 self._book.learn(lambda request: self._client.fetch(request, BookAnswer))
                 self._edition = edition
+                break
+            except LinkError as error:  # a coordinator that everybody asks at once may be late; it has no newer plan
+                _LOG.warning("the address book could not be fetched, and is asked for again: %s", error)
+                self._inbox.closed.wait(0.5)
             except ErisError as error:
                 _LOG.warning("the address book could not be fetched: %s", error)
+                break
         self._book.follow(plan)
 
     def _open_round(self, plan: RoundPlan, edition: str) -> None:

@@ -50,7 +50,7 @@ class ControlService(Protocol):
         """Take a manifest, a notice or a report; return what else is wanted from the peer."""
         ...
 
-    def fetch(self, caller: PeerIdentity, request: FetchRequest) -> FetchAnswer:
+    def fetch(self, caller: PeerIdentity, request: FetchRequest) -> FetchAnswer | bytes:
         """Return addresses, a roster, missed rounds, or whether a peer can be dialled."""
         ...
 

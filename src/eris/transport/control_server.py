@@ -44,6 +44,9 @@ _OPTIONS = (
     ("grpc.so_reuseport", 0),  # two coordinators on one port would each hear half of the calls
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    # A call that nobody has taken up for 30 s is cancelled otherwise, although its caller still waits: at the start of
+    # a run everybody calls at once.
+    ("grpc.server_max_unrequested_time_in_server", 600),
 )
 
 Handler = Callable[[bytes, Any], bytes]
