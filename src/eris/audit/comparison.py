@@ -76,9 +76,10 @@ class MembershipComparison:
 
 
 _NOTES = (
-    "accuracy and leakage are of the same training, with canaries: a member trains on three quarters of its samples",
-    "the front is by accuracy and 1 − the figure named; one below chance counts as chance",
-    "over folds p-values are joined by Fisher's method: coins are tossed anew in every fold",
+    "accuracy and leakage come from the same training run, with canaries: members train on three quarters of their "
+    "samples",
+    "the front compares accuracy with 1 − the figure named; a figure below chance counts as chance",
+    "p-values are combined over folds by Fisher's method: every fold tosses its own coins",
 )
 
 

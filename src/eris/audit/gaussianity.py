@@ -36,11 +36,12 @@ CHANGES = ("method=fedavg", "local.batch=8", "local.epochs=1")
 """What this sweep needs besides a preset: batches that can be redrawn, and nobody to attack."""
 
 NOTES = (
-    "not_normal is the share of coordinates whose law over redrawn batches is told from a Gaussian at 5 %; "
-    "chance is the same test on Gaussian numbers",
-    "weights are the coordinates of one vector, which is what the paper's histogram shows; no law of one coordinate",
-    "C_max is ½ ln(variance between members / variance between redraws), in nats; the largest of many noisy ratios is "
-    "too large, and it is infinite where batches change nothing; capacity_of_moving leaves such coordinates out",
+    "not_normal is the share of coordinates whose distribution over redrawn batches differs from a Gaussian at the 5 % "
+    "level; chance is the same test on Gaussian numbers",
+    "weights describes the coordinates of one weight vector, as the paper's histogram does; that is not the "
+    "distribution of a single coordinate",
+    "C_max is ½ ln(variance between members / variance between redraws), in nats. The largest of many noisy ratios "
+    "overestimates it, and it is infinite where batches change nothing; capacity_of_moving omits those coordinates",
 )
 _LEVEL = 0.05
 _TRIALS = 20_000  # Gaussian columns that set the test's threshold

@@ -50,8 +50,8 @@ SMALL_PROPERTY = (*_TRAINED, "data.partition=dirichlet", "data.alpha=0.3")
 SMALL_SOURCE = _TRAINED
 
 NOTES = {
-    "property": "AUC over all pairs of member and class: does the member hold a sample of it? Chance is one half",
-    "source": "share of asked samples whose member is named; chance is 1 / members that it could have been",
+    "property": "AUC over all pairs of a member and a class: does the member hold samples of that class? Chance is ½",
+    "source": "share of the samples asked about that are traced to the right member; chance is 1 / possible members",
 }
 
 

@@ -52,13 +52,15 @@ DEFENCES_AGAINST_LIES: dict[str, tuple[str, ...]] = {
     "masked sum": (),
 }
 NOTES = (
-    "isolated: pictures of a batch to which the visible part of some row is proportional (cosine above 0.999), as a "
-    "share of the batch; low and high are Student's t over seeds. Read: the share of such a picture's pixels",
-    "honest: the same without a false mean, which is chance",
-    "a second aggregator (shards.replicas = 2) signs another mean: the shard is lost, and the model stays honest there",
-    "masked sum: the aggregator sees the sum of all members' updates, so a batch is all members' together",
-    "fishing: cosine between one class's output row, as who has that class's bias pushed it, and what the class alone "
-    "would give",
+    "isolated: the share of a batch's pictures for which the visible part of some row is a multiple of that picture "
+    "alone (cosine above 0.999); low and high are Student's t over seeds. Read: the share of such a picture's pixels "
+    "that the aggregator sees",
+    "honest mean: the same figures without a false mean, which is chance",
+    "second aggregator (shards.replicas = 2): it signs a different mean, so the shard is lost and the model stays "
+    "honest there",
+    "masked sum: the aggregator sees only the sum of all members' updates, so a batch is all members' samples together",
+    "fishing: the attacker pushes down the bias of one class; the figure is the cosine between that class's output row "
+    "and the row that the class's samples alone would give",
 )
 
 _TRAPPED = 0.999

@@ -63,13 +63,14 @@ SMALL = (
 )  # fmt: skip
 
 NOTES = (
-    "chance is what the same attack, with the same selection, makes of coins that were tossed again",
-    "a run's intervals are for 95 % within this one run, over its members and canaries; seeds differ more: "
-    "those over seeds are Student's t. A figure that was selected (a best round, a best view) has none",
-    "true positives at a rate of false positives are given where that rate means at least ten of the non-members "
-    "(over seeds: of all runs together); else they cannot be measured and are null",
-    "ε is a lower bound for one sample more or less, from one view and round chosen beforehand; it is no guarantee",
-    "coins and noise come from the run's seed here, so that the audit can be repeated",
+    "chance is what the same attack, with the same selection, scores when the coins are tossed again",
+    "the 95 % intervals of a run cover variation within that run, over its members and canaries. Seeds vary more: "
+    "intervals over seeds are Student's t. A selected figure (best round, best view) has no interval",
+    "true positives at a false-positive rate are reported only if that rate amounts to at least ten non-members "
+    "(over seeds: in all runs together); otherwise they cannot be measured and are null",
+    "ε is a lower bound for adding or removing one sample, from one view and one round fixed in advance; it is not a "
+    "guarantee",
+    "coins and noise are derived from the run's seed, so that the audit can be repeated",
 )
 
 

@@ -33,11 +33,11 @@ SMALL_POISONING = (
 )  # fmt: skip
 
 NOTES = (
-    "backdoor rate: test samples of other classes that are called the target's once they carry the trigger; its chance "
-    "level is the rate without any attack (first rows)",
-    "fixed point stands for masked sums too, which are the same bits. An attacker here keeps to the limit of fixed "
-    "point; one that does not has what it has against a mean, and under masks nobody can see which member it was",
-    "attackers are drawn anew with every seed; they know their own data alone, and do not adapt to the rule",
+    "backdoor rate: the share of test samples from other classes that are classified as the target once they carry the "
+    "trigger; chance is the rate without an attack (first rows)",
+    "fixed point stands for masked sums too: they give the same bits. Attackers here stay within the range of fixed "
+    "point; one that does not harms the model as it would under a mean, and under masks nobody can tell who it was",
+    "attackers are drawn anew for every seed; they know only their own data and do not adapt to the rule",
     "intervals are Student's t over the seeds",
 )
 

@@ -38,12 +38,13 @@ Notice = Callable[[int, int, str], None]
 
 RANDOM = "random values"
 NOTES = (
-    "recovered: a mean squared difference below 0.001, pixels from 0 to 1",
-    "identified: nearer to its original than to all other candidates, by squared difference or (identified_by_pattern) "
-    "by correlation, which also finds what is only pale; chance is 1 / candidates",
-    "mask-aware attacks match only what was seen; zero-filled ones take the rest for zero, as the published attacks do",
-    "random values: the same attack on noise of the same length, which holds no picture",
-    "an attack that finds nothing does not show that there is nothing to find",
+    "recovered: the mean squared error is below 0.001, with pixels from 0 to 1",
+    "identified: closer to its original than to any other candidate, by squared error or (identified_by_pattern) by "
+    "correlation, which also catches pictures that are merely pale; chance is 1 / candidates",
+    "mask-aware attacks match only the coordinates that were seen; zero-filled attacks set the others to zero, as the "
+    "published attacks do",
+    "random values: the same attack on noise of the same length, which contains no picture",
+    "an attack that finds nothing does not prove that there is nothing to find",
 )
 
 

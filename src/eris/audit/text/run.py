@@ -30,14 +30,14 @@ __all__ = ["PLANS", "TEXT_ATTACKS", "TextCell", "TextPlan", "audit_text"]
 TEXT_ATTACKS = ("span", "search")
 PLANS = {"contiguous": 0, "blocks of 1024": 1024, "blocks of 32": 32, "random": 1}
 NOTES = (
-    "recovered: the right token at the right place, mean over texts; low and high are Student's t over the texts. "
-    "Chance is one over the vocabulary; a text that the attack could say nothing about counts as none recovered",
-    "exact: texts of which every token was recovered",
-    "texts are synthetic: tokens drawn at random. One gradient step on one text; embeddings are frozen (trained ones "
-    "show the words by which of their rows are not zero)",
-    "keep: the share of the shard's values that compression sends, exact; noise: Gaussian, as many times the "
-    "gradient's own length on every coordinate (a noise multiplier with the gradient clipped to what it is)",
-    "the number of tokens is told",
+    "recovered: the right token in the right place, averaged over texts; low and high are Student's t over the texts. "
+    "Chance is 1 / vocabulary. A text for which the attack has no answer counts as not recovered",
+    "exact: the share of texts with every token recovered",
+    "texts are synthetic, with tokens drawn at random. Each is trained on for one gradient step with frozen embeddings "
+    "(trained embeddings give the words away: only their rows are not zero)",
+    "keep: the share of a shard's values that compression sends, unchanged; noise: Gaussian on every coordinate, in "
+    "multiples of the gradient's own norm (a noise multiplier with the clipping norm set to that norm)",
+    "the attacker knows the number of tokens",
 )
 
 Notice = Callable[[int, int, str], None]

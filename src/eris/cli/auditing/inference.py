@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+from eris.cli.auditing.answer import ResultsTable, show
 from eris.cli.auditing.interruption import resumable
 from eris.cli.auditing.options import Changes, Json, Out, settings, stamped_folder
 from eris.cli.auditing.progress import Rounds
@@ -96,24 +96,17 @@ def _ask(
     if as_json:
         typer.echo(json.dumps({"path": str(folder), **found}))
         return
-    console = Console()
-    console.print(_table(question, found))
-    console.print(_footnotes(question, found, folder), soft_wrap=True, highlight=False, markup=False)
+    show(_table(question, found), _footnotes(question, found, folder))
 
 
-def _table(question: Question, found: dict[str, Any]) -> Any:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+def _table(question: Question, found: dict[str, Any]) -> ResultsTable:
     figure = "AUC" if question == "property" else "named correctly"
-    for column in ("seed", "observer", figure, "95 %", "chance", "asked"):
-        table.add_column(column, justify="left" if column == "observer" else "right", no_wrap=True)
+    table = ResultsTable(("seed", "observer", figure, "95 %", "chance", "asked"), names=("observer",))
     rows = [(str(run["seed"]), run["observer"], run, run["chance"], str(run["asked"])) for run in found["runs"]]
     if found["over_seeds"] is not None:
         rows.append(("all", found["runs"][0]["observer"], found["over_seeds"], found["chance"], ""))
     for seed, who, one, chance, asked in rows:
-        table.add_row(seed, who, f"{one['value']:.2f}", f"{one['low']:.2f}–{one['high']:.2f}", f"{chance:.2f}", asked)
+        table.add(seed, who, f"{one['value']:.2f}", f"{one['low']:.2f}–{one['high']:.2f}", f"{chance:.2f}", asked)
     return table
 
 

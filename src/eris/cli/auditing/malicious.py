@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
+from eris.cli.auditing.answer import ResultsTable, percent_interval, show
 from eris.cli.auditing.interruption import resumable
 from eris.cli.auditing.options import Changes, Json, Out, stamped_folder
 from eris.cli.auditing.progress import Attacks
@@ -45,26 +45,23 @@ def malicious(
     if as_json:
         typer.echo(json.dumps({"path": str(folder), "results": results}))
         return
-    console = Console()
-    console.print(_table(results))
     notes = (
         "Isolated: pictures of a batch that one row shows alone. Read: the share of each one's pixels that is read.\n"
         "Fishing: how much of one class's output row is that class's alone (cosine). Chance: honest mean.\n"
         f"95 %: Student's t over {seeds} seeds.\nresults: {folder / 'malicious.json'}"
     )
-    console.print(notes, soft_wrap=True, highlight=False, markup=False)
+    show(_table(results), notes)
 
 
-def _table(results: Sequence[dict[str, Any]]) -> Any:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in ("plan", "defence", "isolated", "95 %", "read", "fishing"):
-        table.add_column(column, justify="left" if column in ("plan", "defence") else "right", no_wrap=True)
+def _table(results: Sequence[dict[str, Any]]) -> ResultsTable:
+    table = ResultsTable(("plan", "defence", "isolated", "95 %", "read", "fishing"), names=("plan", "defence"))
     for result in results:
         found = result["isolated"]
-        spread = "–" if found["low"] is None else f"{found['low']:.0%}–{found['high']:.0%}"
-        figures = (f"{found['value']:.0%}", spread, f"{result['read']:.0%}", f"{result['fishing']['value']:.2f}")
-        table.add_row(result["plan"], result["defence"], *figures)
+        figures = (
+            f"{found['value']:.0%}",
+            percent_interval(found),
+            f"{result['read']:.0%}",
+            f"{result['fishing']['value']:.2f}",
+        )
+        table.add(result["plan"], result["defence"], *figures)
     return table

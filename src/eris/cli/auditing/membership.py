@@ -6,11 +6,12 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from eris.cli.auditing.answer import drawn, show
 from eris.cli.auditing.interruption import resumable
 from eris.cli.auditing.options import (
     AttackName,
@@ -25,7 +26,6 @@ from eris.cli.auditing.options import (
 )
 from eris.cli.auditing.progress import Rounds
 from eris.cli.auditing.tables import membership_footnotes, membership_table, runs_footnote
-from eris.errors import MissingExtra
 
 if TYPE_CHECKING:
     from eris.audit.memory_need import AuditMemory
@@ -105,6 +105,7 @@ def membership(
     from eris.audit.attacks.by_name import TUNING
     from eris.audit.membership_run import AuditPlan, attack_again, audit_membership, finished_audit, over_seeds
     from eris.audit.observer import parse_observer
+    from eris.audit.plots import plot_membership
 
     folder, asked = out or stamped_folder(), attacks(attack, losses_only=losses_only)
     if (
@@ -142,15 +143,15 @@ def membership(
                 processes=processes or ((os.cpu_count() or 1) if config.workers == 1 else 1),
             )
     plain, together = [trial.plain() for trial in trials], over_seeds(trials)
-    picture = _draw(together or plain, folder / "membership.png")
+    path = folder / "membership.png"
+    picture = drawn(lambda: plot_membership(together or plain, path), path)
     if as_json:
         typer.echo(json.dumps({"path": str(folder), "over_seeds": together, "trials": plain}))
         return
-    console = Console()
-    console.print(membership_table(together or plain, "method", "method"))
     notes = membership_footnotes(together or plain, folder / "membership.json", picture)
-    said = f"{_which(attack, asked[0])}{runs_footnote(plain, together)}\n{notes}"
-    console.print(said, soft_wrap=True, highlight=False, markup=False)
+    which = _which(attack, asked[0])
+    table = membership_table(together or plain, "method", "method")
+    show(table, f"{which}{runs_footnote(plain, together)}\n{notes}")
 
 
 def _memory_note(*, visible: bool) -> Callable[[AuditMemory], None]:
@@ -177,13 +178,3 @@ def _which(attack: str, name: str) -> str:
         f"Attack: {name}, {what} on tuning seeds {min(TUNING.seeds)} to {max(TUNING.seeds)} of the "
         f"small preset (mean AUC there {TUNING.mean(name):.2f}).\n"
     )
-
-
-def _draw(trials: list[dict[str, Any]], path: Path) -> str:
-    from eris.audit.plots import plot_membership
-
-    try:
-        plot_membership(trials, path)
-    except MissingExtra as error:
-        return f"not drawn ({error})"
-    return str(path)

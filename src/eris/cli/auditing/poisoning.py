@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
+from eris.cli.auditing.answer import ResultsTable, drawn, percent_interval, show
 from eris.cli.auditing.interruption import resumable
 from eris.cli.auditing.options import Changes, Json, Out, settings, stamped_folder
 from eris.cli.auditing.progress import Rounds
-from eris.errors import MissingExtra
 
 __all__ = ["poisoning"]
 
@@ -49,6 +48,7 @@ def poisoning(
 
     `eris audit poisoning my.toml --attackers 4 --attack backdoor --rule mean --rule median --seeds 10`
     """
+    from eris.audit.plots import plot_poisoning
     from eris.audit.poisoning import SMALL_POISONING, PoisoningPlan, audit_poisoning
 
     folder = out or stamped_folder()
@@ -64,36 +64,26 @@ def poisoning(
     total = seeds * len(plan.attacks) * len(plan.rules) * config.rounds
     with resumable(folder), Rounds(total, visible=not as_json, what="rounds") as progress:
         results = audit_poisoning(config, folder, plan, seeds=chosen, listeners=[progress])
-    picture = _draw(results, folder / "poisoning.png")
+    path = folder / "poisoning.png"
+    picture = drawn(lambda: plot_poisoning(results, path), path)
     if as_json:
         typer.echo(json.dumps({"path": str(folder), "results": results}))
         return
-    console = Console()
-    console.print(_table(results))
-    notes = _footnotes(attackers, config.members, chosen, folder / "poisoning.json", picture)
-    console.print(notes, soft_wrap=True, highlight=False, markup=False)
+    show(_table(results), _footnotes(attackers, config.members, chosen, folder / "poisoning.json", picture))
 
 
-def _table(results: Sequence[dict[str, Any]]) -> Any:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in ("attack", "rule"):
-        table.add_column(column)
-    for column in ("accuracy", "95 %", "backdoor", "95 %"):
-        table.add_column(column, justify="right", no_wrap=True)
+def _table(results: Sequence[dict[str, Any]]) -> ResultsTable:
+    table = ResultsTable(("attack", "rule", "accuracy", "95 %", "backdoor", "95 %"), names=("attack", "rule"))
     for result in results:
         cells = [cell for name in ("accuracy", "backdoor_rate") for cell in _cells(result[name])]
-        table.add_row(result["attack"], result["rule"], *cells)
+        table.add(result["attack"], result["rule"], *cells)
     return table
 
 
 def _cells(figure: dict[str, Any] | None) -> list[str]:
     if figure is None:
         return ["–", "–"]
-    spread = "–" if figure["low"] is None else f"{figure['low']:.0%}–{figure['high']:.0%}"
-    return [f"{figure['value']:.1%}", spread]
+    return [f"{figure['value']:.1%}", percent_interval(figure)]
 
 
 def _footnotes(attackers: int, members: int, seeds: Sequence[int], path: Path, picture: str) -> str:
@@ -103,13 +93,3 @@ def _footnotes(attackers: int, members: int, seeds: Sequence[int], path: Path, p
         "called the target's with the trigger on; chance: attack none. Fixed point stands for masked sums.\n"
         f"results: {path}\npicture: {picture}"
     )
-
-
-def _draw(results: Sequence[dict[str, Any]], path: Path) -> str:
-    from eris.audit.plots import plot_poisoning
-
-    try:
-        plot_poisoning(results, path)
-    except MissingExtra as error:
-        return f"not drawn ({error})"
-    return str(path)

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+from eris.cli.auditing.answer import ResultsTable, drawn, show
 from eris.cli.auditing.interruption import resumable
 from eris.cli.auditing.options import Changes, Json, Out, stamped_folder
 from eris.cli.auditing.progress import Attacks
-from eris.errors import ConfigError, MissingExtra
+from eris.errors import ConfigError
 
 if TYPE_CHECKING:
     from eris.audit.reconstruction.defence import Defence
-    from eris.audit.reconstruction.run import ReconstructionReport
     from eris.local.spec import Vector
 
 __all__ = ["reconstruction"]
@@ -77,6 +76,7 @@ def reconstruction(
     `eris audit reconstruction --attack idlg --attack boxed --images 8 --out audits/attacks --json`
     """
     from eris.audit.observer import parse_observer
+    from eris.audit.reconstruction.plots import draw_grid
     from eris.audit.reconstruction.run import ReconstructionPlan, audit_reconstruction
 
     folder = out or stamped_folder()
@@ -96,13 +96,12 @@ def reconstruction(
     )
     with resumable(folder), Attacks(visible=not as_json) as progress:
         report = audit_reconstruction(plan, folder, notice=progress)
-    picture = _draw(report, folder / "reconstruction.png")
+    path = folder / "reconstruction.png"
+    picture = drawn(lambda: draw_grid(report.entries, path), path)
     if as_json:
         typer.echo(json.dumps({"path": str(folder), "results": report.results}))
         return
-    console = Console()
-    console.print(_table(report.results))
-    console.print(_footnotes(folder / "reconstruction.json", picture), soft_wrap=True, highlight=False, markup=False)
+    show(_table(report.results), _footnotes(folder / "reconstruction.json", picture))
 
 
 def _single_step(batch: int | None) -> list[str]:
@@ -149,19 +148,13 @@ def _options(texts: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def _table(results: Sequence[dict[str, Any]]) -> Any:
-    """Return what fits into eighty columns; observer and attack are columns only where there are several."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
+def _table(results: Sequence[dict[str, Any]]) -> ResultsTable:
+    """Return a row for each result; observer and attack are columns only where there are several."""
     several = [key for key in ("observer", "attack") if len({result[key] for result in results}) > 1]
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in ("defence", *several, "mode"):
-        table.add_column(column)
-    for column in ("sees", "MSE", "recovered", "identified", "s each"):
-        table.add_column(column, justify="right", no_wrap=True)
+    names = ("defence", *several, "mode")
+    table = ResultsTable((*names, "sees", "MSE", "recovered", "identified", "s each"), names=names)
     for result in results:
-        table.add_row(*(str(result[key]) for key in ("defence", *several, "mode")), *_figures(result))
+        table.add(*(str(result[key]) for key in names), *_figures(result))
     return table
 
 
@@ -181,13 +174,3 @@ def _footnotes(path: Path, picture: str) -> str:
         f"candidates. Intervals, chance levels and every picture's scores are in the file.\n"
         f"results: {path}\npicture: {picture}"
     )
-
-
-def _draw(report: ReconstructionReport, path: Path) -> str:
-    from eris.audit.reconstruction.plots import draw_grid
-
-    try:
-        draw_grid(report.entries, path)
-    except MissingExtra as error:
-        return f"not drawn ({error})"
-    return str(path)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from eris.cli.auditing.answer import ResultsTable, drawn, show
 from eris.cli.auditing.interruption import resumable
 from eris.cli.auditing.options import Canaries, Changes, Json, Out, Views, attacks, stamped_folder
 from eris.cli.auditing.progress import Attacks, Rounds
 from eris.cli.auditing.tables import gaussianity_table, membership_footnotes, membership_table, reconstruction_table
-from eris.errors import ConfigError, MissingExtra
+from eris.errors import ConfigError
 
 __all__ = ["sweep"]
 
@@ -68,14 +68,12 @@ def sweep(
     if as_json:
         typer.echo(json.dumps(sayable({"path": str(folder), "points": points}), allow_nan=False))
         return
-    console = Console()
-    console.print(table)
     path = folder / f"sweep-{name}.json"
     notes = membership_footnotes(points, path, picture) if name in _MEMBERSHIP else _where(path, picture)
-    console.print(notes, soft_wrap=True, highlight=False, markup=False)
+    show(table, notes)
 
 
-Found = tuple[list[dict[str, Any]], Any, str]
+Found = tuple[list[dict[str, Any]], ResultsTable, str]
 
 
 def _membership(
@@ -90,7 +88,7 @@ def _membership(
         asked = attacks(attack)
         points = run_sweep(chosen, base, folder, asked, listeners=[progress], heard=asked, **options)
     path = folder / f"sweep-{name}.png"
-    picture = _drawn(lambda: plot_sweep(points, chosen.axis, path), path)
+    picture = drawn(lambda: plot_sweep(points, chosen.axis, path), path)
     return points, membership_table(points, "label", chosen.axis), picture
 
 
@@ -104,7 +102,7 @@ def _gaussianity(size: str, changes: list[str], folder: Path, *, visible: bool) 
     with resumable(folder), Rounds(load_config(changes=base).rounds, visible=visible) as progress:
         points = run_gaussianity(base, folder, draws=64 if size == "paper" else 32, listeners=[progress])
     path = folder / "sweep-gaussianity.png"
-    return points, gaussianity_table(points), _drawn(lambda: plot_gaussianity(points, path), path)
+    return points, gaussianity_table(points), drawn(lambda: plot_gaussianity(points, path), path)
 
 
 def _reconstruction(name: str, size: str, changes: list[str], attack: str, folder: Path, *, visible: bool) -> Found:
@@ -119,16 +117,8 @@ def _reconstruction(name: str, size: str, changes: list[str], attack: str, folde
     with resumable(folder), Attacks(visible=visible) as progress:
         points = sweep(RECONSTRUCTION_SIZES[size], changes, folder, attacks=chosen, notice=progress)
     path = folder / f"sweep-{name}.png"
-    return points, reconstruction_table(points), _drawn(lambda: plot(points, path), path)
+    return points, reconstruction_table(points), drawn(lambda: plot(points, path), path)
 
 
 def _where(path: Path, picture: str) -> str:
     return f"results: {path}\npicture: {picture}"
-
-
-def _drawn(draw: Callable[[], None], path: Path) -> str:
-    try:
-        draw()
-    except MissingExtra as error:
-        return f"not drawn ({error})"
-    return str(path)

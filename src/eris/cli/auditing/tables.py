@@ -1,4 +1,4 @@
-"""The results of audits and sweeps as tables of eighty columns."""
+"""The tables of membership audits and of sweeps, and the notes below them."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from eris.cli.auditing.answer import ResultsTable
+
 __all__ = ["gaussianity_table", "membership_footnotes", "membership_table", "reconstruction_table", "runs_footnote"]
 
 _ENOUGH = 10  # seeds for a statement
 
 
-def membership_table(entries: Sequence[dict[str, Any]], key: str, title: str) -> Any:
-    """Return what fits into eighty columns; the file has the rest."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+def membership_table(entries: Sequence[dict[str, Any]], key: str, title: str) -> ResultsTable:
+    """Return a row for each entry, observer and attack; the file has the rest.
 
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    Args:
+        entries: what was found.
+        key: what distinguishes them.
+        title: of the column that shows it.
+    """
     several = len({result["observer"] for entry in entries for result in entry["results"]}) > 1
-    table.add_column(title, vertical="bottom", overflow="fold")
-    if several:
-        table.add_column("observer", vertical="bottom", no_wrap=True)
-    for column in ("sees", "attack", "AUC", "95 %", "chance", "p", "ε ≥"):
-        table.add_column(column, vertical="bottom", justify="left" if column == "attack" else "right", no_wrap=True)
+    observer = ("observer",) if several else ()
+    columns = (title, *observer, "sees", "attack", "AUC", "95 %", "chance", "p", "ε ≥")
+    table = ResultsTable(columns, names=(title, "observer", "attack"))
     for entry in entries:
         for result in entry["results"]:
-            table.add_row(str(entry[key]), *([result["observer"]] if several else []), *_cells(result))
+            table.add(str(entry[key]), *(result[name] for name in observer), *_cells(result))
     return table
 
 
@@ -86,14 +88,14 @@ def _true_positives(found: Sequence[Mapping[str, Any]], rate: str) -> str:
     return f"True positives at {rate} false positives, {attack}: {shares}."
 
 
-def gaussianity_table(points: Sequence[Mapping[str, Any]]) -> Any:
+def gaussianity_table(points: Sequence[Mapping[str, Any]]) -> ResultsTable:
     """Return a line for each round that was looked at."""
     columns = ("round", "not Gaussian\nat 5 %", "chance", "C_max\n(nats)", "of those that\nmove: largest", "mean",
                "weights:\ndeviation", "excess\nkurtosis")  # fmt: skip
-    table = _table(columns)
+    table = ResultsTable(columns)
     for point in points:
         weights, moving = point["weights"], point["capacity_of_moving"]
-        table.add_row(
+        table.add(
             str(point["label"]),
             _percent(point["not_normal"]),
             _percent(point["chance"]),
@@ -106,13 +108,13 @@ def gaussianity_table(points: Sequence[Mapping[str, Any]]) -> Any:
     return table
 
 
-def reconstruction_table(points: Sequence[Mapping[str, Any]]) -> Any:
+def reconstruction_table(points: Sequence[Mapping[str, Any]]) -> ResultsTable:
     """Return a line for each defence, attack and mode."""
     several = len({point["attack"] for point in points}) > 1  # a column only where there are
     named = ("defence", "attack") if several else ("defence",)
-    table = _table((*named, "sees", "mode", "MSE", "recovered", "identified"), names=len(named))
+    table = ResultsTable((*named, "sees", "mode", "MSE", "recovered", "identified"), names=(*named, "mode"))
     for point in points:
-        table.add_row(
+        table.add(
             *(point[name] for name in named),
             _percent(point["share"]),
             point["mode"],
@@ -120,20 +122,6 @@ def reconstruction_table(points: Sequence[Mapping[str, Any]]) -> Any:
             f"{point['recovered']['rate']:.0%}",
             f"{point['identified']['rate']:.0%}",
         )
-    return table
-
-
-def _table(columns: Sequence[str], names: int = 0) -> Any:
-    """Return a table of numbers; the first columns may be names, which are folded where there is no room."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for place, column in enumerate(columns):
-        if place < names:
-            table.add_column(column, vertical="bottom", overflow="fold")
-        else:
-            table.add_column(column, justify="right", vertical="bottom", no_wrap=True)
     return table
 
 

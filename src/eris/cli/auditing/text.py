@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
+from eris.cli.auditing.answer import ResultsTable, percent_interval, show
 from eris.cli.auditing.interruption import resumable
 from eris.cli.auditing.options import Json, Out, stamped_folder
 from eris.cli.auditing.progress import Attacks
@@ -67,11 +67,9 @@ def text(
     if as_json:
         typer.echo(json.dumps({"path": str(folder), "results": results}))
         return
-    console = Console()
-    console.print(_table(results))
     chance = f"Chance: {results[0]['chance']:.2%} of the tokens."
     notes = f"{chance} 95 %: Student's t over {texts} synthetic texts.\nresults: {folder / 'text.json'}"
-    console.print(notes, soft_wrap=True, highlight=False, markup=False)
+    show(_table(results), notes)
 
 
 def _numbers(text: str, *, least: float = 0.0) -> tuple[float, ...]:
@@ -85,18 +83,14 @@ def _numbers(text: str, *, least: float = 0.0) -> tuple[float, ...]:
     return found
 
 
-def _table(results: Sequence[dict[str, Any]]) -> Any:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
+def _table(results: Sequence[dict[str, Any]]) -> ResultsTable:
     several = [name for name in ("attack", "keep", "noise") if len({result[name] for result in results}) > 1]
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in ("A", "tokens", "plan", *several, "sees", "recovered", "95 %", "exact"):
-        table.add_column(column, justify="left" if column in ("plan", "attack") else "right", no_wrap=True)
+    columns = ("A", "tokens", "plan", *several, "sees", "recovered", "95 %", "exact")
+    table = ResultsTable(columns, names=("plan", *several))
     for result in results:
         found = result["recovered"]
-        spread = "–" if found["low"] is None else f"{found['low']:.0%}–{found['high']:.0%}"
-        figures = (f"{result['sees']:.1%}", f"{found['value']:.0%}", spread, f"{result['exact']:.0%}")
+        recovered = (f"{found['value']:.0%}", percent_interval(found))
         names = (str(result["aggregators"]), str(result["tokens"]), result["plan"])
-        table.add_row(*names, *(str(result[name]) for name in several), *figures)
+        own = (*names, *(str(result[name]) for name in several))
+        table.add(*own, f"{result['sees']:.1%}", *recovered, f"{result['exact']:.0%}")
     return table
