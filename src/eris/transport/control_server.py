@@ -44,8 +44,8 @@ _OPTIONS = (
     ("grpc.so_reuseport", 0),  # two coordinators on one port would each hear half of the calls
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    # A call that nobody has taken up for 30 s is cancelled otherwise, although its caller still waits: at the start of
-    # a run everybody calls at once.
+    # At the start of a run everybody calls at once. A call that nobody has taken up for 30 s would be cancelled,
+    # although its caller still waits.
     ("grpc.server_max_unrequested_time_in_server", 600),
 )
 
@@ -78,7 +78,13 @@ class ControlServer:
         # A call for news holds its thread while it waits, so there must be one for every peer and some to spare.
         self._waiting, self._calling = _Places(_WAITING), _Places(max(_WAITING, capacity // 8))
         self._threads = ThreadPoolExecutor(capacity, thread_name_prefix="eris-control")
-        self._server = self._grpc.server(self._threads, options=_OPTIONS, maximum_concurrent_rpcs=capacity)
+        pending = 4 * capacity  # beyond 1,000, calls would be cancelled at random before anybody looks at them
+        limits = (
+            ("grpc.server.max_pending_requests", pending),
+            ("grpc.server.max_pending_requests_hard_limit", pending),
+        )
+        options = (*_OPTIONS, *limits)
+        self._server = self._grpc.server(self._threads, options=options, maximum_concurrent_rpcs=capacity)
         self._server.add_generic_rpc_handlers((_Routes(self._grpc, self._routes()),))
         self._address = address[0], self._listen(address)
         self._server.start()
