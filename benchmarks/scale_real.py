@@ -32,7 +32,7 @@ from eris.transport.credentials import Credentials
 
 PEERS_IN_A_PROCESS = 125
 ROUND_SECONDS = 900.0  # the longest a round may last: the first one dials everybody
-SWITCH = 0.01  # seconds; a hundred threads wait for an interpreter here, and each wakes up that often to ask for it
+SWITCH = 0.2  # seconds; a hundred threads wait for an interpreter here, and each wakes up that often to ask for it
 AIMS = {"start_seconds": 300.0, "round_seconds": 30.0, "memory_bytes": 12e9}
 
 

@@ -20,6 +20,7 @@ from eris.privacy.masking import MaskKey
 from eris.protocol import aggregator, coordinator, steps, unmasker
 from eris.protocol import member as contributing
 from eris.protocol.aggregator import Aggregator
+from eris.protocol.open_round import OpenRound
 from eris.protocol.sums import Sums
 from eris.protocol.unmasker import Unmasker
 from tests.adversary import test_masking as adversary
@@ -190,6 +191,16 @@ def unmaskers_do_not_report_what_they_gave_out(patch: pytest.MonkeyPatch) -> Non
 @noticed_by(adversary.test_p_alone_cannot_keep_a_sum_to_itself_and_take_it_off_the_next_one)
 def a_lost_round_makes_another_state(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("eris.protocol.sums._ENOUGH", 0.0)
+
+
+@noticed_by(adversary.test_a_coordinator_that_leaves_out_what_q_reported_is_refused_by_q)
+def an_unmasker_does_not_look_for_its_answers_in_the_verdict(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Sums, "left_out", lambda self, verdict: ())
+
+
+@noticed_by(adversary.test_p_cannot_publish_a_sum_as_that_of_others_than_q_gave_pads_for)
+def the_aggregator_alone_says_who_is_in_a_sum(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(OpenRound, "_unmasked_otherwise", lambda self, manifest: False)
 
 
 @noticed_by(partial(adversary.test_q_unmasks_nothing_behind_its_report, True))

@@ -21,7 +21,7 @@ from eris.protocol.pairs import share_of
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.sums import Sums
 from eris.protocol.unmasker import Cut, Unmasker, masked
-from eris.protocol.verdict import UnmaskedSum
+from eris.protocol.verdict import UnmaskedSum, Verdict
 from eris.wire import Header, Kind
 from tests.adversary.parties import forge_plans
 from tests.equivalence.case import Case
@@ -169,6 +169,64 @@ def test_what_p_would_learn_if_unmaskers_did_not_report(monkeypatch: pytest.Monk
     outcome, parts = second_try(scene, shard)
     assert isinstance(outcome, Published)
     assert np.array_equal(outcome.values - learned, parts[victim])
+
+
+def spoiled(scene: Round, shard: int, victim: int) -> tuple[int, Verdict]:
+    """Let p keep its sum without a victim to itself; return its unmasker and the verdict, which nobody has seen yet."""
+    concluded: list[Verdict] = []
+    scene.federation.conclude = concluded.append  # type: ignore[method-assign]
+    kept_to_itself(scene, shard, victim)
+    del scene.federation.conclude
+    [q] = scene.plan.unmaskers_of(shard)
+    return q, concluded[0]
+
+
+def test_a_coordinator_that_leaves_out_what_q_reported_is_refused_by_q() -> None:
+    """With p it would have the sum without one member, and let a later unmasker take it for a sum that never was."""
+    shard, victim = 2, 5
+    scene = Round()
+    q, verdict = spoiled(scene, shard, victim)
+    everybody_else = tuple(m for m in scene.plan.participants if m != victim)
+    assert UnmaskedSum(shard, everybody_else) in verdict.unmasked
+    for hidden in ((), (UnmaskedSum(shard, scene.plan.participants),)):
+        with pytest.raises(Refused, match="whose pads") as refused:
+            scene.federation.members[q].conclude(replace(verdict, unmasked=hidden))
+        assert refused.value.reason is Reason.WRONG_DIGEST
+    scene.federation.members[q].conclude(verdict)  # the truth is still welcome
+    assert scene.federation.members[q].untold == ()
+
+
+def test_a_coordinator_that_calls_q_late_instead_leaves_a_trace_at_q() -> None:
+    """A report may really have been lost, so nobody is accused; q knows what was not told, and says so."""
+    shard, victim = 2, 5
+    scene = Round()
+    q, verdict = spoiled(scene, shard, victim)
+    member = scene.federation.members[q]
+    member.conclude(replace(verdict, unmasked=(), late=(q,)))
+    assert member.untold == (UnmaskedSum(shard, tuple(m for m in scene.plan.participants if m != victim)),)
+
+
+def test_p_cannot_publish_a_sum_as_that_of_others_than_q_gave_pads_for() -> None:
+    """The manifest is signed by p alone; q's report, and q's look at the verdict, stand for q's signature in it."""
+    shard, victim = 2, 5
+    scene = Round()
+    federation, plan = scene.federation, scene.plan
+    others = tuple(m for m in plan.participants if m != victim)
+    federation.upload(plan, [u for u in scene.uploads if (u.shard, u.member) != (shard, victim)])
+    claimed = plan.participants
+    home = plan.assignment[shard]
+    outcomes: list[Published | Withheld] = []
+    for outcome in federation.cut(plan):
+        if isinstance(outcome, Published) and outcome.manifest.shard == shard:
+            scale = federation.members[home].held._scale_of(plan, claimed, {})
+            false = replace(outcome.manifest, contributors=claimed, c=scale, signature="")
+            outcome = replace(outcome, manifest=replace(false, signature=sign_as(home)(false.signed_bytes)))
+        outcomes.append(outcome)
+    federation.publish(plan, outcomes)
+    verdict = federation.decide()
+    assert verdict.lost_shards == (shard,)
+    assert verdict.shards[shard].lost == Reason.UNMASK.value
+    assert verdict.unmasked == (UnmaskedSum(shard, others),)
 
 
 @pytest.mark.parametrize("told", [False, True])

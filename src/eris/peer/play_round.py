@@ -329,6 +329,13 @@ class RoundPlayer:
             _LOG.warning("%s; this peer takes a snapshot", lacking)
             self._catch_up.catch_up()
             return False
+        for told in self._member.untold:
+            _LOG.error(
+                "round %d: the verdict calls this peer late, and does not say whose pads it gave out for shard %d; "
+                "if this happens again though reports arrive, the coordinator is not honest",
+                verdict.round,
+                told.shard,
+            )
         self._fault_points("stepped", round=verdict.round)
         return True
 

@@ -46,7 +46,7 @@ from eris.protocol.shown import Releases, Shown
 from eris.protocol.step_guard import StepGuard, length
 from eris.protocol.sums import Sums
 from eris.protocol.unmasker import KnowsKey, believe_keys, masked
-from eris.protocol.verdict import GENESIS, Verdict
+from eris.protocol.verdict import GENESIS, UnmaskedSum, Verdict
 from eris.seeds import Seed
 from eris.storage.buffer_pool import BufferPool
 
@@ -130,6 +130,7 @@ class Member:
         self._standing: tuple[tuple[int, str], str] = ((-1, ""), "")  # for which round and chain, and what it is
         self._alarms: deque[bool] = deque(maxlen=ALARMS)  # whether the last rounds had impossible sums
         self.limited = steps.Limited()  # by the last contribution; told to nobody
+        self.untold: tuple[UnmaskedSum, ...] = ()  # what we unmasked and the last verdict, which calls us late, lacks
 
     # ── the round ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -357,6 +358,7 @@ class Member:
             )
         if lacking := self.held.lacking(verdict):
             return Missing(verdict.round, lacking)
+        self._require_own_sums(verdict)
         self._judge_sums(verdict)
         self.last_scale = self.replica.scale_in(plan)
         with np.errstate(over="ignore", invalid="ignore"):  # checked right below
@@ -440,6 +442,23 @@ class Member:
             steps.settle(self.recipe, verdict.round, self._update.kept, self.private, missing)
         elif len(missing) < len(verdict.shards):
             self.forget_reference()
+
+    def _require_own_sums(self, verdict: Verdict) -> None:
+        """Refuse a verdict that heard our report but hides or changes whose pads we gave out.
+
+        The next unmasker knows of a sum that its aggregator kept to itself from the verdict alone. If the verdict calls
+        us late, our report may really have been lost: then `untold` says what is missing, and nobody is accused.
+        """
+        self.untold = self._sums.left_out(verdict) if self._sums is not None else ()
+        if self.untold and self.peer not in verdict.late:
+            raise Refused(
+                Reason.WRONG_DIGEST,
+                "the verdict does not say whose pads this peer reported to have given out",
+                fix="the coordinator is not honest: with that shard's aggregator it could learn one member's values",
+                peer=self.peer,
+                round=verdict.round,
+                shard=self.untold[0].shard,
+            )
 
     def _judge_sums(self, verdict: Verdict) -> None:
         """Tell our unmasker's record what was summed from which state, as far as the verdict shows."""

@@ -156,6 +156,16 @@ class OpenRound:
         }
         return tuple(UnmaskedSum(shard, members) for shard, members in sorted(said))
 
+    def _unmasked_otherwise(self, manifest: Manifest) -> bool:
+        """Whether an unmasker of the shard says that it gave out the pads of other members than the manifest lists.
+
+        One of the two lies, and this does not show which: the shard is lost, and goes to another pair.
+        """
+        unmaskers = self.plan.unmaskers_of(manifest.shard)
+        said = (self.unread.get(peer) or self.reports.get(peer) for peer in unmaskers)
+        told = (each for report in said if report for each in report.unmasked if each.shard == manifest.shard)
+        return any(each.contributors != manifest.contributors for each in told)
+
     def _is_large(self, members: tuple[int, ...]) -> bool:
         return len(members) >= self.plan.least_contributors and set(members) <= set(self.plan.participants)
 
@@ -182,6 +192,8 @@ class OpenRound:
             lost = excluded[liars[0]].reason.value
         elif shard in self.disputed:
             lost = Reason.REPLICAS_DIFFER.value
+        elif digest in self.manifests and self._unmasked_otherwise(self.manifests[digest]):
+            lost = Reason.UNMASK.value
         elif count >= quorum and digest in self.manifests:
             manifest = self.manifests[digest]
             return ShardVerdict(shard, home, manifest.hash, manifest.contributors, manifest=digest)

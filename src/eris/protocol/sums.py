@@ -11,8 +11,9 @@ sums, each taken any number of times; and, as in a single sum, what these member
 
 An unmasker records its answer before giving it. It knows what others answered where the sum was published, and for lost
 shards from the verdict: unmaskers report whose pads they gave out, since an aggregator may keep to itself what it
-learned from them. A round that moves less than half of the model makes another state but hardly another update: sums
-from before and after it are counted together.
+learned from them. So an unmasker also looks for its own answers in every verdict (`left_out`). A round that moves less
+than half of the model makes another state but hardly another update: sums from before and after it are counted
+together.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class Sums:
         self._ours: tuple[str, set[tuple[int, _Set]]] = "", set()  # last plan that we answered under, and how
         self._written: dict[tuple[str, int], dict[str, object]] = {}  # (state, shard) → what was written last
         self._told = ""  # the plan under which our answers were reported
+        self._reported: tuple[str, tuple[UnmaskedSum, ...]] = "", ()  # under which plan, and what the first report said
         if path is not None and path.exists():
             self._read(path)
 
@@ -126,11 +128,25 @@ class Sums:
         """Return what we unmasked under a plan, for our report; from then on we unmask nothing under it."""
         self._told = plan  # first: a thread that notes a sum checks this afterwards
         answered = self._ours[1] if self._ours[0] == plan else set()
-        return tuple(UnmaskedSum(shard, members) for shard, members in sorted(answered))
+        told = tuple(UnmaskedSum(shard, members) for shard, members in sorted(answered))
+        if self._reported[0] != plan:
+            self._reported = plan, told
+        return told
 
     def is_told(self, plan: str) -> bool:
         """Whether our answers under a plan have been reported."""
         return self._told == plan
+
+    def left_out(self, verdict: Verdict) -> tuple[UnmaskedSum, ...]:
+        """Return what we reported under a verdict's plan and the verdict says otherwise, or not at all.
+
+        A committed shard must have the contributors whose pads we gave out; of a lost one they must be told. What our
+        first report said is in every later one, so whichever of them was heard contains it.
+        """
+        said = self._reported[1] if self._reported[0] == verdict.plan else ()
+        public = set(verdict.unmasked)
+        public |= {UnmaskedSum(entry.shard, entry.contributors) for entry in verdict.shards if entry.committed}
+        return tuple(told for told in said if told not in public)
 
     def judged(self, verdict: Verdict, draw: int, share: Callable[[int], float]) -> None:
         """Follow a verdict: note what may be known of lost shards, and how much of the model has moved.
