@@ -3,6 +3,7 @@
     python benchmarks/attackers.py gate HASH [--out FOLDER] [--seeds 10]
     python benchmarks/attackers.py tune [--out FOLDER]
     python benchmarks/attackers.py observers HASH [--out FOLDER] [--seeds 5]
+    python benchmarks/attackers.py isolation HASH [--out FOLDER] [--seeds 10]
     python benchmarks/attackers.py pads HASH [--out FOLDER] [--seeds 12]
     python benchmarks/attackers.py sweeps HASH [--out FOLDER] [--seeds 3]
 
@@ -29,6 +30,9 @@ which attack is the audit's default:
 
 `observers` asks what each observer learns under each defence with the default attack alone, on seeds from a hash:
 membership AUC, one-run ε and the model's accuracy, for the tables of docs/audit.md.
+
+`isolation` asks what a coordinator gains by rounds with few contributors: what the published mean alone tells about a
+member among so many whose parts nobody subtracts.
 
 `pads` asks what an aggregator of masked shards makes of the very bytes that it receives, beside the broadcasts; what it
 would make of them without their pads; and what it has of plain shards. All four look at the same trainings.
@@ -112,7 +116,9 @@ TRAININGS = {
 DEFENCES = {
     "plain shards": ("method=eris",),
     "DSC, p = 0.2": ("method=eris+dsc", "compression.keep=0.2"),
+    "two aggregators a shard": ("method=eris", "shards.replicas=2"),
     "masked shards": ("method=eris+masked",),
+    "masked DSC, p = 0.2": ("method=eris+dsc+masked", "compression.keep=0.2"),
     "noise, ε = 100 a sample": ("method=eris+ldp", "privacy.unit=sample", "privacy.clip=1.0", "privacy.epsilon=100"),
     "noise, ε = 10 a sample": ("method=eris+ldp", "privacy.unit=sample", "privacy.clip=1.0", "privacy.epsilon=10"),
 }
@@ -123,7 +129,14 @@ LOOKING = {
     "server": "everything", "wire": "wire", "coalition of 4": "coalition:4", "aggregator": "aggregator",
     "broadcast": "broadcast",
 }  # fmt: skip
-UNDER_MASKS = {"pair": "pair", "coalition of 4": "coalition:4", "aggregator": "aggregator", "broadcast": "broadcast"}
+UNDER_MASKS = {
+    "wire": "wire", "pair": "pair", "coalition of 4": "coalition:4", "aggregator": "aggregator",
+    "unmasker": "unmasker", "broadcast": "broadcast",
+}  # fmt: skip
+# So many members in the mean besides the one that looks, which takes its own part off.
+ISOLATED = {
+    f"{left} left": ("method=eris", f"members={left + 1}", "server.min_contributors=1") for left in (1, 2, 3, 7)
+}
 
 
 class Everything(Observer):
@@ -162,7 +175,12 @@ SHARES = {"1/50": 50, "1/200": 200, "1/1000": 1000}  # of the coordinates, at ra
 
 def settings(name: str, seed: int) -> Config:
     """Return what is trained."""
-    known = {**DEFENCES, **MASKED, **{training: part.changes for training, part in {**TRAININGS, **SWEPT}.items()}}
+    known = {
+        **DEFENCES,
+        **ISOLATED,
+        **MASKED,
+        **{training: part.changes for training, part in {**TRAININGS, **SWEPT}.items()},
+    }
     return trained(known[name], seed)
 
 
@@ -262,9 +280,14 @@ def tuned(name: str, seed: int) -> dict[str, Any]:
 
 def observed(name: str, seed: int) -> dict[str, Any]:
     """Train once under a defence, and look from everywhere."""
-    looking = UNDER_MASKS if name == "masked shards" else LOOKING
+    looking = UNDER_MASKS if "masked" in name else LOOKING
     lookers = [Looker(view, who, (ATTACKS[STRONGEST],), {}, seed) for view, who in looking.items()]
     return measured(name, seed, lookers)
+
+
+def alone(name: str, seed: int) -> dict[str, Any]:
+    """Train once with few members, and look at nothing but the means."""
+    return measured(name, seed, [Looker("broadcast", "broadcast", (ATTACKS[STRONGEST],), {}, seed)])
 
 
 def uncovered(name: str, seed: int) -> dict[str, Any]:
@@ -424,7 +447,24 @@ def tune(out: Path, seeds: Sequence[int], names: Sequence[str], workers: int) ->
 
 def observers(out: Path, text: str, count: int, names: Sequence[str], workers: int) -> dict[str, Any]:
     """Return what each observer learns under each defence."""
-    found = everywhere(out, observed, names, seeds_from(text, count), workers)
+    return looked(out, observed, text, count, names, workers)
+
+
+def isolation(out: Path, text: str, count: int, names: Sequence[str], workers: int) -> dict[str, Any]:
+    """Return what a mean tells about a member among few."""
+    return looked(out, alone, text, count, names, workers)
+
+
+def looked(
+    out: Path,
+    what: Callable[[str, int], dict[str, Any]],
+    text: str,
+    count: int,
+    names: Sequence[str],
+    workers: int,
+) -> dict[str, Any]:
+    """Return what each observer learns in each training, over seeds."""
+    found = everywhere(out, what, names, seeds_from(text, count), workers)
     table: dict[str, Any] = {}
     for name in names:
         runs = [one for one in found if one["training"] == name]
@@ -515,17 +555,18 @@ def main() -> None:
     """Read the command line and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_subparsers(dest="what", required=True)
-    gating, tuning, looking, padding, sweeping, _ = (
-        what.add_parser(name) for name in ("gate", "tune", "observers", "pads", "sweeps", "digest")
+    gating, tuning, looking, isolating, padding, sweeping, _ = (
+        what.add_parser(name) for name in ("gate", "tune", "observers", "isolation", "pads", "sweeps", "digest")
     )
-    for command, count in ((gating, 10), (looking, 5), (padding, 12), (sweeping, 3), (tuning, len(TUNING_SEEDS))):
+    usually = {gating: 10, looking: 5, isolating: 10, padding: 12, sweeping: 3, tuning: len(TUNING_SEEDS)}
+    for command, count in usually.items():
         command.add_argument("--seeds", type=int, default=count)
-    for command in (gating, looking, padding, sweeping):
+    for command in (gating, looking, isolating, padding, sweeping):
         command.add_argument("hash", help="what the seeds follow from, such as that of the commit that is measured")
     sweeping.add_argument("--plot", type=Path, help="a picture of it")
     small = list(TRAININGS)[:2]
     choices: dict[Any, Any] = {gating: TRAININGS, tuning: TRAININGS, looking: DEFENCES, sweeping: SWEEPS}
-    choices[padding] = MASKED
+    choices |= {padding: MASKED, isolating: ISOLATED}
     for command, known in choices.items():
         command.add_argument("--out", type=Path, default=Path("attackers") / command.prog.split()[-1])
         usual = small if command is tuning else list(known)
@@ -542,7 +583,8 @@ def main() -> None:
     global ENDS
     ENDS = time.monotonic() + 60 * chosen.minutes
     if chosen.what != "tune":
-        measure = {"gate": gate, "observers": observers, "pads": pads, "sweeps": sweeps}[chosen.what]
+        known = {"gate": gate, "observers": observers, "isolation": isolation, "pads": pads, "sweeps": sweeps}
+        measure = known[chosen.what]
         found = measure(chosen.out, chosen.hash, chosen.seeds, chosen.trainings, chosen.workers)
     else:
         found = tune(chosen.out, TUNING_SEEDS[: chosen.seeds], chosen.trainings, chosen.workers)

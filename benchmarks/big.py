@@ -6,7 +6,7 @@
 The network has GPT-Neo-1.3B's architecture and begins at random, as transformers builds it; it learns a text's letters,
 one step of plain SGD a round. Weights are windows on the peer's mapped model, gradients are added up in one mapped
 file (`eris.local.torch_block_task`); peers compute in turn. `tiny` is the same with two small layers. `made-up` moves
-updates that cost nothing to make, as long as one likes.
+updates of any length that cost nothing to make.
 
 Model and reference lie in mapped files of DIR, the update is made in blocks and never whole. It says first how much
 disk it needs and refuses if that is not there; `--check` ends then. Prints one JSON object; progress goes to stderr.

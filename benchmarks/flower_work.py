@@ -62,7 +62,7 @@ class Fixed(NumPyClient):
 
 
 def processor_seconds() -> float:
-    """Return what this process and its living children have spent, says the kernel."""
+    """Return the processor seconds of this process and its living children, by the kernel's count."""
     ticks = 0
     for process in (os.getpid(), *(child.pid for child in multiprocessing.active_children())):
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

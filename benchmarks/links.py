@@ -1,12 +1,13 @@
 """How fast links are: one of them against a plain socket and a copy in memory, and all at once as in a round.
 
-    python benchmarks/links.py [--size 47000000] [--peers 10] [--n 11700000] [--repeats 7]
+    python benchmarks/links.py [--size 47000000] [--peers 10] [--aggregators 10] [--n 11700000] [--repeats 7]
 
 Prints one JSON object. `one_link`: GB/s and processor seconds for a GB between two processes, the ways taken in turn so
-that a busy machine slows all. `round`: K = A peers as processes, each listens and dials all others over mutual TLS; in
-a round each sends every aggregator its shard, the aggregator sums and sends the sum to all; a thread for each link end,
-no plan, no checks, no verdict ("bare"). The prototype of this design took 0.63 to 0.66 s for n = 11.7 M and K = 10 on
-two idle cores, the authors' C++ in plain text (with its duties) 1.21 s.
+that a busy machine slows all. `round`: K peers as processes, of which the first A aggregate, and each dials all of them
+over mutual TLS; in a round each sends every aggregator its shard, the aggregator sums and sends the sum to all; a
+thread for each link end, no plan, no checks, no verdict ("bare"). `network.py` and `scale.py` have it beside a whole
+round. The prototype of this design took 0.63 to 0.66 s for n = 11.7 M and K = 10 on two idle cores, the authors' C++ in
+plain text (with its duties) 1.21 s.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -45,17 +47,19 @@ PROCESSES = multiprocessing.get_context("spawn")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=47_000_000, help="bytes of one payload on one link")
-    parser.add_argument("--peers", type=int, default=10, help="K = A of the round")
+    parser.add_argument("--peers", type=int, default=10, help="K of the round")
+    parser.add_argument("--aggregators", type=int, help="A of the round; K by default")
     parser.add_argument("--n", type=int, default=11_700_000, help="float32 values of the round")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--chunks", type=int, nargs="+", default=[tls_stream.CHUNK], help="bytes encrypted at once")
     options = parser.parse_args()
+    case = Bare(options.peers, options.aggregators or options.peers, options.n)
     with tempfile.TemporaryDirectory() as folder:
         make_federation(Path(folder), options.peers)
         result = {
             "machine": {"cpus": os.cpu_count(), "platform": platform.platform(), "python": platform.python_version()},
             "one_link": one_link(Path(folder), options.size, options.repeats),
-            "round": [a_round(Path(folder), options.peers, options.n, options.repeats, c) for c in options.chunks],
+            "round": [a_round(Path(folder), case, options.repeats, chunk) for chunk in options.chunks],
         }
     print(json.dumps(result, indent=1))
 
@@ -157,11 +161,31 @@ def receive_all(connection: socket.socket, target: memoryview) -> None:
 # A round --------------------------------------------------------------------------------------------------------------
 
 
-def a_round(folder: Path, peers: int, n: int, repeats: int, chunk: int) -> dict[str, Any]:
-    gate = PROCESSES.Barrier(peers + 1)
-    pipes = [PROCESSES.Pipe() for _ in range(peers)]
+@dataclass(frozen=True)
+class Bare:
+    """The messages of a round: K peers, of which the first A aggregate, and n values."""
+
+    peers: int
+    aggregators: int
+    n: int
+
+    @property
+    def shard(self) -> int:
+        """Values of a shard."""
+        return self.n // self.aggregators
+
+    def links_of(self, peer: int) -> tuple[list[int], list[int]]:
+        """Return whom a peer dials, beginning with its neighbour, and who dials it."""
+        others = [(peer + step) % self.peers for step in range(1, self.peers)]
+        return [other for other in others if other < self.aggregators], others if peer < self.aggregators else []
+
+
+def a_round(folder: Path, case: Bare, repeats: int, chunk: int = tls_stream.CHUNK) -> dict[str, Any]:
+    """Play the bare messages of a round several times; the folder is that of the CA."""
+    gate = PROCESSES.Barrier(case.peers + 1)
+    pipes = [PROCESSES.Pipe() for _ in range(case.peers)]
     processes = [
-        PROCESSES.Process(target=run_peer, args=(folder, peer, peers, n, repeats + 1, chunk, gate, theirs))
+        PROCESSES.Process(target=run_peer, args=(folder, peer, case, repeats + 1, chunk, gate, theirs), daemon=True)
         for peer, (_, theirs) in enumerate(pipes)
     ]
     for process in processes:
@@ -173,12 +197,14 @@ def a_round(folder: Path, peers: int, n: int, repeats: int, chunk: int) -> dict[
     reports = [ours.recv() for ours, _ in pipes]
     for process in processes:
         process.join()
-    ideal = 2 * (peers - 1) * (n // peers) * 4
+    messages = sum(len(case.links_of(peer)[0]) for peer in range(case.peers))
+    ideal = 2 * messages * case.shard * 4
     return {
-        "K": peers, "n": n, "chunk": chunk, "seconds": round(statistics.median(seconds), 3),
+        "K": case.peers, "A": case.aggregators, "n": case.n, "chunk": chunk,
+        "seconds": round(statistics.median(seconds), 4),
         "fastest": round(min(seconds), 3), "slowest": round(max(seconds), 3),
         "processor seconds": round(sum(r["processor"] for r in reports) / (repeats + 1), 3),
-        "bytes of a peer / ideal": round(max(r["sent"] for r in reports) / (repeats + 1) / ideal, 4),
+        "bytes / ideal": round(sum(r["sent"] for r in reports) / (repeats + 1) / ideal, 4),
         "sums agree": len({r["digest"] for r in reports}) == 1,
     }  # fmt: skip
 
@@ -190,20 +216,18 @@ def timed_round(gate: Any) -> float:
     return time.perf_counter() - started
 
 
-def run_peer(
-    folder: Path, peer: int, peers: int, n: int, rounds: int, chunk: int, gate: Any, control: Connection
-) -> None:
+def run_peer(folder: Path, peer: int, case: Bare, rounds: int, chunk: int, gate: Any, control: Connection) -> None:
     tls_stream.CHUNK = chunk
     own = credentials(folder, peer)
-    others = [(peer + step) % peers for step in range(1, peers)]
+    dials, members = case.links_of(peer)
     with LinkListener(own, ("127.0.0.1", 0), limits=LIMITS) as listener:
         control.send(listener.address)
         addresses = control.recv()
-        dialled = {o: dial(tuple(addresses[o]), own, expected=f"peer-{o}", limits=LIMITS) for o in others}
-        accepted = {int(link.peer.name.removeprefix("peer-")): link for link in (listener.accept(60) for _ in others)}
-    work = Peer(peer, peers, n)
-    threads = [threading.Thread(target=work.contribute, args=(o, dialled[o], rounds)) for o in others]
-    threads += [threading.Thread(target=work.aggregate, args=(o, accepted[o], rounds)) for o in others]
+        dialled = {o: dial(tuple(addresses[o]), own, expected=f"peer-{o}", limits=LIMITS) for o in dials}
+        accepted = {int(link.peer.name.removeprefix("peer-")): link for link in (listener.accept(60) for _ in members)}
+    work = Peer(peer, case)
+    threads = [threading.Thread(target=work.contribute, args=(o, dialled[o], rounds)) for o in dials]
+    threads += [threading.Thread(target=work.aggregate, args=(o, accepted[o], rounds)) for o in members]
     for thread in threads:
         thread.start()
     processor = time.process_time()
@@ -223,21 +247,23 @@ def run_peer(
 class Peer:
     """Both roles of one peer: the bare movements of a round."""
 
-    def __init__(self, peer: int, peers: int, n: int) -> None:
-        self.peer, self.peers, self.shard = peer, peers, n // peers
-        self.update = np.random.default_rng(peer).standard_normal(self.shard * peers).astype(np.float32)
+    def __init__(self, peer: int, case: Bare) -> None:
+        self.peer, self.shard, self.aggregates = peer, case.shard, peer < case.aggregators
+        self.update = np.random.default_rng(peer).standard_normal(self.shard * case.aggregators).astype(np.float32)
         self.model = np.zeros_like(self.update)
-        self.staged = np.empty((peers, self.shard), np.float32)
+        self.staged = np.empty((case.peers if self.aggregates else 0, self.shard), np.float32)
         self.total = np.empty(self.shard, np.float32)
-        self.begin, self.end = threading.Barrier(2 * peers - 1), threading.Barrier(2 * peers - 1)
-        self.complete = threading.Barrier(peers, action=self.fold)
+        threads = 1 + sum(map(len, case.links_of(peer)))
+        self.begin, self.end = threading.Barrier(threads), threading.Barrier(threads)
+        self.complete = threading.Barrier(case.peers, action=self.fold)
 
     def run_round(self) -> None:
         """Take this peer's own part in a round and wait for all links."""
         self.begin.wait()
-        self.staged[self.peer] = self.part(self.update, self.peer)
-        self.complete.wait()
-        self.part(self.model, self.peer)[:] = self.total
+        if self.aggregates:
+            self.staged[self.peer] = self.part(self.update, self.peer)
+            self.complete.wait()
+            self.part(self.model, self.peer)[:] = self.total
         self.end.wait()
 
     def contribute(self, aggregator: int, link: Link, rounds: int) -> None:

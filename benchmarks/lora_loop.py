@@ -16,7 +16,11 @@ from typing import Any
 
 import numpy as np
 
-MEMBERS, TEXTS, BATCH, TOKENS, RATE = 4, 4, 2, 64, 1e-3
+MEMBERS = 4
+TEXTS = 4  # of each member
+BATCH = 2
+TOKENS = 64
+RATE = 1e-3
 
 
 def adapted() -> Any:
@@ -39,7 +43,7 @@ def texts(member: int) -> list[dict[str, list[int]]]:
 
 
 def by_hand(rounds: int) -> float:
-    """Write the loop that one would write: load the adapter, take AdamW's steps, add up what came of it."""
+    """Run the loop as anybody would write it: load the adapter, take AdamW's steps, add up the results."""
     import torch
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
 

@@ -10,8 +10,8 @@ are evaluated every 20 rounds, all others every round.
 
 Prints one JSON object; the figures of a method are accuracies on test data in the round with the least validation loss,
 seed by seed. What the paper makes a claim about runs first, with all seeds; the rest runs as long as there is time, and
-what was left out is named. Whoever stops it gets the JSON of what was done, and the same `--out` again goes on there:
-the JSON also lies in FOLDER/methods.json, up to date after every run.
+what was left out is named. If you stop it, it prints the JSON of what was done; with the same `--out` it continues. The
+JSON is also in FOLDER/methods.json, up to date after every run.
 """
 
 from __future__ import annotations

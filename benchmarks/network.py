@@ -8,16 +8,18 @@ protocol: plan, cut, send, stage, check, fold, hash, sign, publish, report, verd
 the last peer is through one verdict until the last is through the next; medians are over the rounds after two to warm
 up. Beside each case, in the same run and of the same number of bytes or values:
 
+    links  the same messages over the same links, a thread for each end, and not a single duty (links.py): what is left
+           to gain
     grpc   the bytes of a round in one stream between two processes, raw, in messages of 1 MiB, with mutual TLS
     calls  three empty calls of each of K processes to one gRPC server with mutual TLS: what a round says at least to
            the coordinator (a manifest, a report, a question for news), without anything in it
     flower Flower's gRPC server with TLS and K clients that return a vector, in an environment of its own (notice if it
-           cannot be installed); up to 512 MB a message, which is as long as it lets be
+           cannot be installed); messages up to 512 MB, the most it allows
     secagg beside masked cases, Flower's SecAgg+ on vectors of the same length, its clients and server joined by pipes
     gloo   torch.distributed's all-reduce of n values among K processes: no encryption, all alive or all dead
 
 A case NAME-fixed is NAME in fixed point, NAME-masked with masked shards (fixed point too): plain and masked in one run.
-A case NAME-relay is NAME with peers that open no port: every link goes by one relay, one more process on this machine.
+A case NAME-relay is NAME with peers that open no port: every link goes through one relay, another process.
 
 Bytes come from the kernel's counters (TCP_INFO) of all sockets of a peer. Memory is a peer's peak over what it had when
 everything was imported and nothing built. The authors' C++ in plain text is what was measured on two idle cores before.
@@ -46,6 +48,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+import links
 import numpy as np
 from environments import FLOWER, flower_environment, why_not
 
@@ -82,7 +85,7 @@ class Case:
     block: int = 1024
     dsc: bool = False
     encoding: str = "float"  # or "fixed", or "masked"
-    relayed: bool = False  # no peer opens a port: all links go by one relay, a process of its own
+    relayed: bool = False  # no peer opens a port: all links go through one relay, a process of its own
 
     @property
     def sent(self) -> int:
@@ -135,7 +138,7 @@ def main() -> None:
     parser.add_argument(
         "--without",
         nargs="+",
-        choices=("grpc", "calls", "flower", "secagg", "gloo"),
+        choices=("links", "grpc", "calls", "flower", "secagg", "gloo"),
         default=[],
         help="comparisons to leave out",
     )
@@ -183,6 +186,8 @@ def measure(name: str, case: Case, seconds: float, without: list[str]) -> dict[s
             result["secagg"] = beside(result["seconds"], lambda: flower_secagg(case, seconds))
         if case.relayed or case.encoding != "float":  # stands beside the same case with direct links
             return result
+        if "links" not in without and not case.dsc:
+            result["links"] = beside(result["seconds"], lambda: bare_links(case, Path(folder)))
         if "grpc" not in without:
             result["grpc"] = beside(result["seconds"], lambda: grpc_stream(case, Path(folder), seconds))
         if "calls" not in without:
@@ -396,7 +401,7 @@ def resident(field: str) -> int:
 
 
 def bytes_sent() -> int:
-    """Return what has arrived, says the kernel, of all this process sent over TCP (headers and repeats not counted)."""
+    """Return how much of what this process sent over TCP has arrived, says the kernel (headers, repeats left out)."""
     return sum(acknowledged(int(entry.name)) for entry in Path("/proc/self/fd").iterdir())
 
 
@@ -409,6 +414,12 @@ def acknowledged(descriptor: int) -> int:
 
 
 # The others -----------------------------------------------------------------------------------------------------------
+
+
+def bare_links(case: Case, folder: Path) -> dict[str, Any]:
+    """Send the messages of a round over links, and nothing else."""
+    took = links.a_round(folder / "ca", links.Bare(case.peers, case.aggregators, case.n), min(case.rounds, 10))
+    return {"seconds": took["seconds"], "processor seconds": took["processor seconds"]}
 
 
 def grpc_stream(case: Case, folder: Path, seconds: float) -> dict[str, Any]:

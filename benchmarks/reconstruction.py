@@ -23,7 +23,7 @@ level with its 95 % interval (bootstrap over pictures; over people, where there 
 
 measures whole batches of 1, 2, 4 and 8 pictures instead: digits of 8 × 8 pixels, a sigmoid network of 2,410 weights,
 Levenberg–Marquardt, labels found by the attack, from one round and from three together (batches of one member that
-trains on all its pictures in every round).
+trains on all its pictures in every round), and from random values.
 
 With --keep, recovered pictures are kept and an interrupted measurement goes on where it was.
 """
@@ -303,9 +303,14 @@ class BatchCase:
     batch: int
     aggregators: int
     rounds: int = 1
+    chance: bool = False  # random values instead of an update, labels told
+
+    def __str__(self) -> str:
+        return f"batches-{self.batch}-{self.aggregators}-{self.rounds}{'-chance' if self.chance else ''}"
 
 
 BATCHES = [
+    *(BatchCase(batch, 1, chance=True) for batch in (1, 2, 4, 8)),
     *(BatchCase(batch, aggregators) for batch in (1, 2, 4, 8) for aggregators in (1, 2, 4, 8)),
     *(BatchCase(batch, 8, rounds=3) for batch in (1, 2, 4, 8)),
 ]
@@ -319,7 +324,7 @@ def batches(count: int, folder: Path) -> list[dict[str, Any]]:
     starts = {case: range(0, count - case.batch + 1, case.batch) for case in BATCHES}
 
     def one(case: BatchCase, start: int) -> tuple[NDArray[np.float64], bool, float]:
-        path = folder / f"batches-{case.batch}-{case.aggregators}-{case.rounds}" / f"{start}.npz"
+        path = folder / str(case) / f"{start}.npz"
         if not path.exists():
             still_time()
             part = slice(start, start + case.batch)
@@ -338,7 +343,8 @@ def batches(count: int, folder: Path) -> list[dict[str, Any]]:
         errors = np.concatenate([errors for errors, *_ in found])
         hits = int((errors < 1e-3).sum())
         low, high = rate_interval(hits, errors.size)
-        row = {"batch": case.batch, "aggregators": case.aggregators, "rounds": case.rounds, "pictures": errors.size}
+        row: dict[str, Any] = {"batch": case.batch, "aggregators": case.aggregators, "rounds": case.rounds}
+        row |= {"chance": case.chance, "pictures": errors.size}
         row |= {"recovered": hits / errors.size, "low": low, "high": high, "median_mse": float(np.median(errors))}
         row |= {"labels_right": float(np.mean([right for _, right, _ in found]))}
         row |= {"cpu_seconds_a_picture": sum(seconds for *_, seconds in found) / errors.size}
@@ -365,7 +371,10 @@ def batch_of(
     began = time.process_time()
     attack = reconstruction_attack("gauss-newton")
     seed = public_root(0).child("batch", number)
-    found = attack.recover(observation, public.at(observation.model), seed=seed)
+    if case.chance:
+        observation = observation.randomised(seed.child("values"))
+    told = np.sort(labels) if case.chance else None  # chance must not suffer from a wrong label
+    found = attack.recover(observation, public.at(observation.model), seed=seed, labels=told)
     spent = time.process_time() - began
     # Pictures come back in no order: each original has the nearest of them.
     errors = ((np.asarray(found.images)[None] - pictures[:, None]) ** 2).mean(axis=(2, 3, 4)).min(axis=1)

@@ -2,14 +2,16 @@
 
     python benchmarks/scale.py --simulated [--members 1000,100000] [--plot docs/images/scaling-simulated.png]
     python benchmarks/scale.py --real [--points 10x10,50x10,200x20,1000x50] [--n 62000] [--rounds 10] [--masked]
-                               [--out FILE]
+                               [--beside 100] [--out FILE] [--plot docs/images/scaling-real.png]
 
 **Real**: every peer is a TLS endpoint of its own, with its own certificate, links, threads and connection to the
 coordinator; several of them share a process (at least eight processes), and the coordinator has one to itself. A point
 KxA plays rounds of a task that returns a fixed vector, so that a round is nothing but the protocol. The start lasts
 from the first peer's join to the end of the first round, in which everybody dials every aggregator. Bytes are the
 kernel's (TCP_INFO), of the coordinator its own count of documents; memory is the proportional share of all processes.
-`--out` adds each point to a file as it is measured.
+`--out` adds each point to a file as it is measured; with `--points ""` the points in it are only drawn. `--beside K`
+measures, beside each point of up to K peers, the bare messages of its round (links.py) and Flower's server with as many
+clients, where every peer or client is a process.
 
 **Simulated**: every point is a whole `eris run` in a process of its own, with one worker: softmax regression on made-
 up rows that are drawn when a member trains (27 values: what is measured is the machinery), one local step, A = 50;
@@ -76,6 +78,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=8, help="that real peers share, at least")
     parser.add_argument("--masked", action="store_true", help="real peers mask their shards")
     parser.add_argument("--seconds", type=float, default=1800.0, help="a real federation that takes longer is given up")
+    parser.add_argument("--beside", type=int, default=0, help="compare points of up to that many peers with others")
     parser.add_argument("--out", type=Path, help="where real points are kept")
     parser.add_argument("--members", default="", help="only these numbers of members, e.g. 1000,100000")
     parser.add_argument("--plot", type=Path, help="where to draw it")

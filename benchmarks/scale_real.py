@@ -12,13 +12,15 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from itertools import pairwise
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from network import FixedTask, bytes_sent, process
+from network import Case, FixedTask, bare_links, beside, bytes_sent, flower_server, process
 
+from eris.cli.networking.allocator import keep_few_arenas
 from eris.config import load_config
 from eris.coordinate.service import CoordinatorService
 from eris.events import Event, VerdictWritten, hears
@@ -32,7 +34,7 @@ from eris.transport.credentials import Credentials
 
 PEERS_IN_A_PROCESS = 125
 ROUND_SECONDS = 900.0  # the longest a round may last: the first one dials everybody
-SWITCH = 0.2  # seconds; a hundred threads wait for an interpreter here, and each wakes up that often to ask for it
+SWITCH = 0.2  # seconds; hundreds of threads wait for an interpreter here, and each wakes up that often to ask for it
 AIMS = {"start_seconds": 300.0, "round_seconds": 30.0, "memory_bytes": 12e9}
 
 
@@ -46,6 +48,8 @@ def main(options: argparse.Namespace) -> None:
         points.append(point)
         if options.out:
             options.out.write_text(json.dumps(points, indent=1) + "\n")
+    if options.plot:
+        plot(points, options.plot)
     print(json.dumps({"aims": AIMS, "points": points}, indent=1))
 
 
@@ -59,9 +63,86 @@ def measure(peers: int, aggregators: int, options: argparse.Namespace) -> dict[s
         federation |= {"masked": options.masked}
         shares = shared_out(peers, max(options.processes, -(-peers // PEERS_IN_A_PROCESS)))
         try:
-            return play(Path(folder), federation, shares, options.seconds)
+            point = play(Path(folder), federation, shares, options.seconds)
         except (TimeoutError, EOFError) as error:
             return {**federation, "notice": f"given up: {error}"}
+        if peers <= options.beside:
+            case, ours = Case(peers, aggregators, options.n, min(options.rounds, 6)), point["round_seconds"]
+            point["links"] = beside(ours, lambda: bare_links(case, Path(folder)))
+            point["flower"] = beside(ours, lambda: flower_server(case, authority, options.seconds))
+        return point
+
+
+def plot(points: list[dict[str, Any]], path: Path) -> None:
+    """Draw what grows with the peers, the aggregators and the model; grey dashes grow in proportion."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    measured = [point for point in points if "notice" not in point and not point["masked"]]
+    smallest = min(point["n"] for point in measured)
+    crowds = sorted((point for point in measured if point["n"] == smallest), key=_size)
+    one_each = {point["peers"]: point for point in crowds if point["aggregators"] in (10, point["peers"] // 10)}
+    one_each |= {point["peers"]: point for point in crowds if point["peers"] == max(map(_peers, crowds))}
+    by_peers = [one_each[peers] for peers in sorted(one_each)]
+    by_aggregators = [point for point in crowds if point["peers"] == 50]
+    by_length = sorted((p for p in measured if (p["peers"], p["aggregators"]) == (10, 10)), key=lambda p: int(p["n"]))
+    figure, axes = pyplot.subplots(2, 3, figsize=(14, 7.5))
+    _draw(axes[0, 0], by_peers, "peers", _seconds, "seconds of a round against peers K", others=True)
+    _draw(axes[0, 1], by_aggregators, "aggregators", _seconds, "seconds of a round against aggregators A, K = 50")
+    _draw(axes[0, 2], by_length, "n", _seconds, "seconds of a round against values n, K = A = 10", others=True)
+    _draw(
+        axes[1, 0], by_peers, "peers", lambda p: p["coordinator_sent"] / 1e3, "kB that the coordinator sends in a round"
+    )
+    _draw(
+        axes[1, 1], by_peers, "peers", lambda p: p["coordinator_processor_seconds"],
+        "processor seconds of the coordinator in a round",
+    )  # fmt: skip
+    _draw(axes[1, 2], by_peers, "peers", lambda p: p["memory_bytes"] / 1e9, "GB in all")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110, metadata={"Software": ""})
+
+
+def _draw(
+    place: Any,
+    points: list[dict[str, Any]],
+    across: str,
+    value: Callable[[dict[str, Any]], float],
+    title: str,
+    *,
+    others: bool = False,
+) -> None:
+    """Draw one quantity over a column of the points, with Flower's and the bare messages' beside it on request."""
+    columns, values = [point[across] for point in points], [value(point) for point in points]
+    place.loglog(columns, values, marker="o", label="eris")
+    place.loglog(columns, [values[0] * one / columns[0] for one in columns], linestyle="--", color="grey")
+    for name, label in (("flower", "Flower's server"), ("links", "bare messages")) if others else ():
+        there = [(point[across], point[name]["seconds"]) for point in points if "seconds" in point.get(name, {})]
+        if there:
+            place.loglog(*zip(*there, strict=True), marker="s", label=label)
+    for column, height, point in zip(columns, values, points, strict=True):
+        if across == "peers":
+            place.annotate(f"A = {point['aggregators']}", (column, height), textcoords="offset points", xytext=(6, -11))
+    place.set(title=title)
+    place.set_xticks(columns, [f"{one:,}" for one in columns])
+    place.xaxis.minorticks_off()
+    place.margins(x=0.15)
+    place.grid(alpha=0.3)
+    if others:
+        place.legend()
+
+
+def _peers(point: dict[str, Any]) -> int:
+    return int(point["peers"])
+
+
+def _size(point: dict[str, Any]) -> int:
+    return int(point["peers"] * point["aggregators"])
+
+
+def _seconds(point: dict[str, Any]) -> float:
+    return float(point["round_seconds"])
 
 
 def shared_out(peers: int, processes: int) -> list[list[int]]:
@@ -168,6 +249,7 @@ def run_peers(
     pipe: Connection, federation: dict[str, Any], folder: Path, share: list[int], address: tuple[str, int]
 ) -> None:
     """Be several peers."""
+    keep_few_arenas()  # as `eris join` does
     load_grpc()
     sys.setswitchinterval(SWITCH)
     shared = federation_file(federation, address)

@@ -86,7 +86,7 @@ class Outcome:
 
 
 def play(number: int, name: str, credentials: Path, place: str, given: argparse.Namespace, main: Connection) -> None:
-    """Be a peer: play all rounds, cut a link of one's own when it is one's turn, tell of each round."""
+    """Be a peer: play all rounds, cut one of its links when its turn comes, report each round."""
     keep_few_arenas()  # as `eris join` does
     logging.getLogger("eris").setLevel(logging.ERROR)
     chance, scales = random.Random(number), Scales(given.rounds)
@@ -116,7 +116,7 @@ def play(number: int, name: str, credentials: Path, place: str, given: argparse.
 
 
 def soak(folder: Path, given: argparse.Namespace) -> tuple[list[Outcome], dict[int, Look]]:
-    """Be the coordinator of all rounds; return what the peers and the own scales say."""
+    """Be the coordinator of all rounds; return what the peers and its own scales say."""
     keep_few_arenas()  # as `eris coordinator` does
     authority, names = Authority.create(folder / "certs", "soak"), _names(given)
     own = {name: authority.issue(name) for name in ("coordinator", *names)}

@@ -46,6 +46,12 @@ def save_checkpoint(directory: Path, round: int, arrays: Arrays, facts: Mapping[
     """Write a checkpoint; delete all but the newest two, and whatever processes that died while writing left behind.
 
     Checkpoints of later rounds are deleted too: the run has gone back to before them.
+
+    Args:
+        directory: the folder of the run's checkpoints.
+        round: how many rounds are done.
+        arrays: what to keep, by name.
+        facts: everything else to keep, as JSON.
     """
     text = json.dumps({**facts, "round": round}, sort_keys=True)
     header = {"facts": text, "digest": _digest(arrays, text)}
@@ -71,7 +77,8 @@ def load_checkpoint(directory: Path, *, round: int | None = None, above: int | N
         except CheckpointError as error:
             damaged.append(str(error))
     if damaged:
-        raise CheckpointError("every checkpoint is damaged", fix="; ".join(damaged), path=directory)
+        what = f"every checkpoint is damaged ({'; '.join(damaged)})"
+        raise CheckpointError(what, fix="bring them back from a backup, or start the run afresh", path=directory)
     raise CheckpointError("there is no checkpoint", fix="start the run afresh", path=directory)
 
 

@@ -18,6 +18,7 @@ from eris.aggregate.figures import MOST_FIGURES, Figures
 from eris.aggregate.rule import Rule
 from eris.config import Config, Server, concerning
 from eris.errors import ConfigError
+from eris.events import RunStarted
 from eris.local.spec import ModelSpec
 from eris.methods import Method, check_options, method_by_name, with_defaults
 from eris.methods.masked import MASKED_FROM, check_masked, is_masked, smallest_sum
@@ -69,6 +70,20 @@ class Composition:
     def run(self) -> str:
         """The id of this run, carried by its plans and messages."""
         return f"{self.method.name}-{self.config.digest[:16]}"
+
+    def started(self, first_round: int, notes: Sequence[str]) -> RunStarted:
+        """Return the event with which this run begins, or goes on, at a round."""
+        return RunStarted(
+            run=self.run,
+            method=self.method.name,
+            rounds=self.config.rounds,
+            first_round=first_round,
+            members=self.config.members,
+            aggregators=self.recipe.policy.shards,
+            n=self.recipe.spec.n,
+            chain=self.recipe.describe(),
+            notes=tuple(notes),
+        )
 
 
 class _Ingredients(NamedTuple):

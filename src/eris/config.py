@@ -227,22 +227,22 @@ class Privacy(_Table):
     )
     noise: Literal["own", "shares"] = Field(
         default="own",
-        description="own: each member's noise suffices by itself; shares: only the noise of a masked sum does",
+        description="which noise must be enough: each member's own, or that of a masked sum (members add shares)",
     )
     colluders: Annotated[int, Field(ge=0)] = Field(
         default=1, description="for noise = shares: members that may collude with an observer by revealing their noise"
     )
     masking: Literal["none", "pairs"] = Field(
         default="none",
-        description="pairs: aggregators see only sums, and another peer removes the pads; "
-        "none: each aggregator sees its part of every update",
+        description="with pairs, aggregators see only sums, and another peer removes the pads; "
+        "without, each aggregator sees its part of every update",
     )
     unmaskers: Annotated[int, Field(ge=1, le=4)] = Field(
         default=1, description="for masking: peers that must collude with an aggregator to see a member's values"
     )
     per_sample: Literal["auto", "vmap", "hooks", "ghost", "loop"] = Field(
         default="auto",
-        description="how DP-SGD computes the gradient of each sample; auto: depends on the network's layers",
+        description="how DP-SGD computes the gradient of each sample; auto goes by the network's layers",
     )
 
 

@@ -70,7 +70,7 @@ class BitRows:
     def _write(self, rows: Mapping[int, Bits]) -> None:
         if not rows:
             return
-        with writing(self._path, fix="make room there, then go on from the last checkpoint with `eris run --resume`"):
+        with writing(self._path, fix="make room there, then continue with `eris run --resume`"):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("r+b" if self._path.exists() else "w+b") as file:
                 for row, bits in rows.items():
@@ -97,7 +97,14 @@ class BitRows:
 
 
 class ExposureLedger:
-    """Listens to a run and adds up each member's exposure."""
+    """Listens to a run and adds up each member's exposure.
+
+    Args:
+        recipe: what the run's peers agreed on.
+        members: how many there are.
+        folder: for the bits of who saw what.
+        server: whether one server, not members, aggregates.
+    """
 
     views = False  # it needs to know who sent what to whom, but not the values
 

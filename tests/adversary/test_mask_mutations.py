@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -19,8 +21,10 @@ from eris.privacy import masking
 from eris.privacy.masking import MaskKey
 from eris.protocol import aggregator, coordinator, steps, unmasker
 from eris.protocol import member as contributing
+from eris.protocol import sums as sums_module
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.open_round import OpenRound
+from eris.protocol.round_plan import RoundPlan
 from eris.protocol.sums import Sums
 from eris.protocol.unmasker import Unmasker
 from tests.adversary import test_masking as adversary
@@ -47,6 +51,16 @@ def noticed_by(check: Check) -> Callable[[Patch], Patch]:
         return patch
 
     return register
+
+
+def in_a_folder(check: Callable[[Path], None]) -> Check:
+    """Return a check that is given a folder of its own each time."""
+
+    def checked() -> None:
+        with TemporaryDirectory() as folder:
+            check(Path(folder))
+
+    return checked
 
 
 @noticed_by(rounds.test_what_an_aggregator_adds_up_is_not_what_members_sent_until_the_pads_are_off)
@@ -178,7 +192,17 @@ def sums_are_compared_two_by_two(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sums, "fewest", pairwise)
 
 
-@noticed_by(partial(sums.test_a_lost_round_is_not_summed_again_without_a_few, 3, 6.0, False))
+@noticed_by(sums.test_lowest_bits_are_shown_where_values_are_not)
+def sums_are_combined_as_if_they_were_real_numbers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("eris.protocol.sums._rank_of_bits", sums_module._rank)
+
+
+@noticed_by(partial(sums.test_a_lost_round_is_not_summed_again_without_a_few, 3, 1.0, 12, False))
+def three_are_enough_however_many_take_part(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RoundPlan, "least_apart", property(lambda self: self.min_contributors))
+
+
+@noticed_by(partial(sums.test_a_lost_round_is_not_summed_again_without_a_few, 3, 6.0, 9, False))
 def sums_again_count_heads_and_no_weights(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Unmasker, "_hides", lambda self, plan: lambda members: True)
 
@@ -191,6 +215,21 @@ def unmaskers_do_not_report_what_they_gave_out(patch: pytest.MonkeyPatch) -> Non
 @noticed_by(adversary.test_p_alone_cannot_keep_a_sum_to_itself_and_take_it_off_the_next_one)
 def a_lost_round_makes_another_state(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("eris.protocol.sums._ENOUGH", 0.0)
+
+
+@noticed_by(partial(adversary.test_another_term_of_a_coordinator_lets_q_answer_no_second_set, True))
+def answers_are_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Sums, "_read", lambda self, path: None)
+
+
+@noticed_by(adversary.test_a_run_that_goes_back_and_plays_on_without_one_member_does_not_show_that_one)
+def a_round_that_is_played_again_counts_anew(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Sums, "_first", lambda self, start: hash(start.chain))
+
+
+@noticed_by(in_a_folder(adversary.test_a_coordinator_that_takes_the_run_back_finds_no_q_that_has_forgotten))
+def what_others_unmasked_is_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Sums, "keep", lambda self, *, sync=False: None)
 
 
 @noticed_by(adversary.test_a_coordinator_that_leaves_out_what_q_reported_is_refused_by_q)

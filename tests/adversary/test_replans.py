@@ -118,9 +118,13 @@ def commit(made: Recipe, member: Member, plan: RoundPlan, shards: Iterable[int])
 
 
 def coordinates(made: Recipe, upload: Upload) -> set[int]:
-    layout = made.layout(upload.round)
-    buffers = (layout.trainable.n + np.asarray(layout.buffers.coordinates(upload.shard))).tolist()
-    return {*layout.trainable.coordinates(upload.shard).tolist(), *buffers}
+    return of_shard(made, upload.round, upload.shard)
+
+
+def of_shard(made: Recipe, round: int, shard: int) -> set[int]:
+    layout = made.layout(round)
+    buffers = (layout.trainable.n + np.asarray(layout.buffers.coordinates(shard))).tolist()
+    return {*layout.trainable.coordinates(shard).tolist(), *buffers}
 
 
 Step = tuple[tuple[int, ...], str]
@@ -147,7 +151,7 @@ def test_prevented_whatever_is_planned(tmp_path_factory: pytest.TempPathFactory,
         fresh = lambda: Member(  # noqa: E731
             0, made, np.zeros(SPEC.n, np.float32), private_root(0, 0), floor=floor, shown=Shown(made, folder / SHOWN)
         )
-        member, held = fresh(), defaultdict[int, set[int]](set)
+        member, held, moved = fresh(), defaultdict[int, set[int]](set), set[int]()
         began, first = member.snapshot(), True  # where what is counted began; whether that is where the run did
         for epoch, (assignment, then) in enumerate(steps):
             plan = plan_of(made, member, assignment, epoch)
@@ -158,23 +162,27 @@ def test_prevented_whatever_is_planned(tmp_path_factory: pytest.TempPathFactory,
             assert len(held[4] | held[5]) / SPEC.n <= 0.6 + 1e-9
             if then == "lose the round":
                 member.conclude(all_lost(plan))
-            elif then == "commit a shard":  # a friend's, moved by next to nothing
-                commit(made, member, plan, [0])
-            elif then == "commit all":
-                commit(made, member, plan, range(SHARDS))
-                if schedule != "fixed":
+            elif then in ("commit a shard", "commit all"):  # one of a friend's, moved by next to nothing
+                shards = [0] if then == "commit a shard" else range(SHARDS)
+                for shard in shards:
+                    moved |= of_shard(made, plan.round, shard)
+                commit(made, member, plan, shards)
+                if schedule != "fixed" and len(moved) >= SPEC.n / 2:  # one shard in each of three draws may do
                     held.clear()
-                    began, first = member.snapshot(), False
+                    began, first, moved = member.snapshot(), False, set()
             elif then == "restart":
                 snapshot, member = member.snapshot(), fresh()
                 member.restore(snapshot)
+                moved = set()
             elif then == "go back":
                 back = replace(began, round=0, chain=GENESIS) if first else began
                 member.restore(back)
+                moved = set()
             elif then == "snapshot":  # a friend's, which differs in a bit
                 taken = member.snapshot()
                 taken.state["model"][0] += np.float32(1.0)
                 member.restore(taken)
+                moved = set()  # how far it has moved is not known any more
 
     play()
 

@@ -1,4 +1,4 @@
-"""Who tries to coordinate without being voted in, or otherwise than its voters say: over TLS, real certificates."""
+"""Coordinators that nobody voted in, or that contradict their voters, over real TLS with real certificates."""
 
 from __future__ import annotations
 

@@ -67,6 +67,9 @@ def train(
         f"seed={seed}",
         "workers=1",
         f"local.lr={lr}",
+        "local.batch=full",  # the settings say what the task does: attackers read them
+        "local.epochs=1",
+        f"local.momentum={momentum}",
     ]
     config = with_defaults(load_config(changes=[*few, f"method={method}", *changes]), method)
     rows = [_noise(samples, features, 100 * seed + member) for member in range(config.members)]

@@ -70,6 +70,13 @@ def test_several_seeds_end_with_means_and_intervals_over_them(invoke, tmp_path):
     assert auc["value"] == pytest.approx(np.mean(values))
     reach = 4.30265 * np.std(values, ddof=1) / np.sqrt(3)
     assert (auc["low"], auc["high"]) == pytest.approx((max(0, auc["value"] - reach), min(1, auc["value"] + reach)))
+    pooled = together["results"][0]["pooled_auc"]
+    assert pooled["low"] < pooled["value"] < pooled["high"]
+    assert pooled["value"] == pytest.approx(auc["value"], abs=0.05)
+    widths = [
+        figure["high"] - figure["low"] for figure in (t["results"][0]["figures"]["auc"] for t in written["trials"])
+    ]
+    assert pooled["high"] - pooled["low"] < min(widths)  # three times as many members
     bounds = [trial["results"][0]["epsilon"]["lower_bound"] for trial in written["trials"]]
     assert together["results"][0]["epsilon"]["values"] == bounds
     again = json.loads(invoke("audit", "membership", *options, "--json").stdout)  # from what lies there

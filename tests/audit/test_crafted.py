@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from eris.audit import canaries
 from eris.audit.canaries import plant_crafted, plant_in
 from eris.audit.membership_run import AuditedRun, AuditPlan, audit_method
 from eris.audit.memory_need import AuditMemory, require_memory
@@ -102,6 +103,13 @@ def test_the_command_says_what_it_takes_and_which_attack_is_best_without_gradien
     crafted = invoke("audit", "membership", *one, "--crafted", "--canaries", "8", "--out", "b")
     (trial,) = json.loads(crafted.stdout)["trials"]
     assert trial["results"][0]["canaries"] == 5 * 8
+
+
+def test_losses_alone_need_no_memory_for_gradients_of_public_samples(monkeypatch):
+    _, task = built(FEW)
+    monkeypatch.setattr(canaries, "_PUBLIC_BYTES", 1)
+    assert canaries.public_samples(task) is None
+    assert canaries.public_samples(task, gradients=False).samples(0) > 0
 
 
 def test_what_does_not_fit_is_refused_before_it_is_taken(tmp_path):

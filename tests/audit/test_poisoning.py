@@ -115,3 +115,14 @@ def test_the_command_ends_with_a_table_a_file_and_a_picture(invoke, tmp_path):
     assert json.loads(again.stdout)["results"] == written["results"]
     with pytest.raises(ConfigError, match="other settings"):
         invoke("audit", "poisoning", *options, "--target", "5")
+
+
+def test_side_by_side_they_come_to_the_same(tmp_path):
+    config, plan = (
+        load_config(changes=[*CLOUDS, "rounds=2"]),
+        PoisoningPlan(attacks=("none", "sign-flip"), rules=("mean",)),
+    )
+    ended = []
+    apart = audit_poisoning(config, tmp_path / "apart", plan, seeds=[1, 2], listeners=[ended.append], processes=2)
+    assert len(ended) == 4
+    assert apart == audit_poisoning(config, tmp_path / "one", plan, seeds=[1, 2])

@@ -45,7 +45,7 @@ def test_the_whole_way(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-
     assert "bob.cardio" in run("show", federation)
     assert "withdrawn for alice" in run("revoke", federation, "alice")
     assert "revoked by the CA" in run("show", federation / "peers" / "alice")
-    assert "nothing that still held" in run("revoke", federation, "alice")
+    assert "nothing that was still valid" in run("revoke", federation, "alice")
 
 
 def test_the_federation_has_a_name_by_default(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from eris.cli import join
 from eris.compose import check_settings
+from eris.config import load_config
 from eris.peer.federation_file import load_federation
 from tests.cli.processes import eris
 
@@ -24,6 +28,16 @@ def test_masks_are_on_from_four_peers_and_plain_says_what_it_means(tmp_path, cou
     text = path.read_text(encoding="utf-8").lower()
     assert "each aggregator sees its part of your update" in text
     assert ("its part of each update" in said) == (masking == "none")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"), [((), True), (("privacy.masking=pairs",), False), (("members=3",), False)]
+)
+def test_who_joins_plain_shards_is_told_what_they_show(capsys, changes, told):
+    config = load_config(changes=["members=4", "method=eris", *changes])
+    node = SimpleNamespace(federation=SimpleNamespace(config=config), composition=SimpleNamespace(noise=None))
+    join._warn(SimpleNamespace(expiry_warning=lambda: None), SimpleNamespace(node=node), False, alone=True)
+    assert ("each aggregator sees its part of your update" in capsys.readouterr().err) is told
 
 
 def test_what_would_not_load_is_not_written_and_nothing_is_written_over(tmp_path):

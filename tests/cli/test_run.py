@@ -194,6 +194,13 @@ def test_a_run_in_which_nothing_moved_is_not_told_as_a_success(invoke, tmp_path,
     assert "did not change in them" in (tmp_path / "a" / "report.html").read_text()
 
 
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
+def test_a_run_that_noise_broke_is_told_of_the_noise(invoke):
+    noise = [*FAST, "--set", "method=eris", "--set", "privacy.clip=1.0", "--set", "privacy.noise_multiplier=1e38"]
+    with pytest.raises(InputError, match="the noise"):
+        invoke("run", *noise, "--out", "a")
+
+
 def test_a_run_that_lost_a_shard_on_purpose_says_nothing_of_the_kind(invoke):
     some = [*FAST, "--set", "method=eris", "--set", "faults.aggregator_dropout=0.2", "--json"]
     summary = json.loads(invoke("run", *some, "--out", "a").output)["summaries"][0]

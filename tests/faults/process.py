@@ -222,7 +222,7 @@ def _join(job: Job, lines: Lines) -> None:
 
     def links() -> list[Any]:
         dialled = [client._link for client in node.links.clients._clients.values() if client._link is not None]
-        return dialled + list(node.links.server._links)
+        return dialled + node.links.server._every_link()
 
     node.fault_points.listener = Doom(job.fault, lines, links, node.line.control)
     if job.fault is not None and job.fault.point == "checkpoint":

@@ -1,4 +1,4 @@
-"""Near the end of a run anybody may die, and lose its disk for a while: all come to the last verdict, and end well.
+"""Peers are killed or have full disks near the end of a run: all still reach the last verdict and finish.
 
 The moments come from a seed that is printed; ``ERIS_FAULT_SEED=… pytest …`` strikes at the same ones again.
 """

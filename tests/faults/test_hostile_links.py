@@ -96,9 +96,9 @@ def test_damaged_streams_over_tls_cost_nobody_else_anything(gate: Gate, count: i
     manifest = gate.scene.conclude(0).manifest
     assert set(manifest.contributors) >= {0, 1, 2}
     until = time.monotonic() + 5.0
-    while len(gate.server._links) > 1 and time.monotonic() < until:
+    while len(gate.server._every_link()) > 1 and time.monotonic() < until:
         time.sleep(0.05)
-    assert len(gate.server._links) <= 1
+    assert len(gate.server._every_link()) <= 1
     assert threading.active_count() < threads + 5
 
 
@@ -132,9 +132,9 @@ def test_a_peer_has_one_link_however_often_it_dials(gate: Gate) -> None:
     links = [gate.link(HOSTILE) for _ in range(30)]
     gate.contribute(1)
     until = time.monotonic() + 5.0
-    while len(gate.server._links) > 2 and time.monotonic() < until:
+    while len(gate.server._every_link()) > 2 and time.monotonic() < until:
         time.sleep(0.02)
-    assert len([link for link in gate.server._links if link.peer.name == name(HOSTILE)]) == 1
+    assert len([link for link in gate.server._every_link() if link.peer.name == name(HOSTILE)]) == 1
     for link in links:
         link.close()
 
@@ -146,9 +146,9 @@ def test_who_waits_for_a_shard_and_dials_again_is_served_at_once(gate: Gate) -> 
         framing.ask_for_shard(link, gate.scene.plan, 0, time.monotonic() + 5.0)  # which nobody can have yet
         links.append(link)
     until = time.monotonic() + 2.0
-    while len(gate.server._links) > 1 and time.monotonic() < until:
+    while len(gate.server._every_link()) > 1 and time.monotonic() < until:
         time.sleep(0.02)
-    assert len(gate.server._links) == 1  # the others' threads do not wait for the shard any more
+    assert len(gate.server._every_link()) == 1  # the others' threads do not wait for the shard any more
     assert threading.active_count() <= threads + 4  # the loop, and who keeps a thread to spare
     gate.contribute(HOSTILE)
     for link in links:

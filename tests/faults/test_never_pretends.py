@@ -1,4 +1,4 @@
-"""A run that cannot train says so: it waits for whom it needs, goes on when they are back, and else ends by name."""
+"""A run that cannot train says so: it waits for the members it needs, or gives up and names them."""
 
 from __future__ import annotations
 

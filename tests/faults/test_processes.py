@@ -192,7 +192,7 @@ def test_a_peer_of_the_next_version_is_told_so_by_name_and_the_run_goes_on_with_
         said = f"a join request of wire version {VERSION + 1} met version {VERSION}"
         assert said in made.log("coordinator")
         assert said in made.log(MEMBER)
-        assert f"update eris where {VERSION} is spoken" in made.log(MEMBER)
+        assert f"update the side with version {VERSION}" in made.log(MEMBER)
         made.start(MEMBER)
         made.check(*NAMES)
 

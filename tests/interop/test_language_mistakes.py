@@ -155,8 +155,8 @@ MISTAKES = {
     ),
     "steps_of_saving": Mistake(
         eris.ConfigError,
-        "TrainingArguments.save_steps is 7: the run keeps its own checkpoints (`eris resume`) and writes the model at "
-        f"the end [key=arguments.save_steps]: {LEAVE}",
+        "TrainingArguments.save_steps is 7: the run keeps its own checkpoints (`eris run --resume`) and writes the "
+        f"model at the end [key=arguments.save_steps]: {LEAVE}",
     ),
     "pushed": Mistake(
         eris.ConfigError, f"TrainingArguments.push_to_hub is True: {PRIVATE} [key=arguments.push_to_hub]: {LEAVE}"

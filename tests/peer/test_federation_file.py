@@ -88,7 +88,7 @@ def test_a_federation_on_one_machine_is_laid_out_once(tmp_path: Path) -> None:
         LocalFederation.create(tmp_path / "up", settings("members=3"))
     again = LocalFederation.open(tmp_path / "up")
     assert (again.peers, again.config.digest) == (local.peers, local.config.digest)
-    with pytest.raises(CheckpointError, match="no federation of `eris up`"):
+    with pytest.raises(CheckpointError, match="no federation made by `eris up`"):
         LocalFederation.open(tmp_path)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
 from eris.events import Event, Received, RoundEnded, RoundStarted, Sent
-from eris.protocol.sums import SUMS
+from eris.protocol.sums import SUMS, Start, Sums
 from tests.peer.town import settings, town
 from tests.simulate.setting import play
 
@@ -33,5 +35,12 @@ def test_a_peer_hears_its_own_values_without_pads_and_nothing_of_others(tmp_path
         assert not [event for event in events if isinstance(event, Received)]
         assert {event.metrics["largest_share"] for event in events if isinstance(event, RoundEnded)} == {0.0}
         assert {len(event.unmaskers) for event in events if isinstance(event, RoundStarted)} == {4}
-    for name in heard:  # each unmasked one shard in each round, and wrote that down before
-        assert len((tmp_path / "own" / name / SUMS).read_text().splitlines()) == 2
+    for name in heard:
+        path = tmp_path / "own" / name / SUMS
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        assert len([line for line in lines if "plan" in line]) == 2  # each unmasked one shard in each round
+        known = Sums(path)  # and all know, in another process too, what the others unmasked
+        for round, shard in product(range(2), range(4)):
+            start = Start(round, f"after a run that went back, {round}")
+            assert known.allows(start, shard, (0, 1, 2, 3), 3)
+            assert not known.allows(start, shard, (0, 1, 2), 3)

@@ -166,7 +166,7 @@ def test_gradients_of_members_tasks_are_corrected_where_they_can_be(module: str)
     ("words", "sentence"),
     [
         (["run", "--task", "slopes:Slope", "--resume", "gone"], "there is no run in this folder"),
-        (["up", "--task", "slopes:Slope", "--flower", "."], "--task and --flower are two learning problems"),
+        (["up", "--task", "slopes:Slope", "--flower", "."], "--task and --flower each give a learning problem"),
     ],
 )
 def test_options_that_do_not_go_together(module: str, words: list[str], sentence: str, tmp_path: Path) -> None:

@@ -61,6 +61,18 @@ def fleet(tmp_path):
     return path
 
 
+def test_masks_have_their_bytes_their_time_and_nobody_who_sees_alone(eris):
+    rows = {row["method"]: row for row in json.loads(eris("plan", "11.7M", "-k", 10, "--json"))["methods"]}
+    for plain, masked in (("eris", "eris+masked"), ("eris+dsc", "eris+dsc+masked")):
+        one, two = rows[plain], rows[masked]
+        assert two["network"] / one["network"] == pytest.approx(1 + 1 / 18, abs=1e-4)  # each shard once more, q to p
+        assert two["seconds"] / one["seconds"] == pytest.approx(1 + 1 / 18, abs=1e-4)
+        assert [len(row["waits_for"]) for row in (one, two)] == [2, 3]
+        assert (one["exposure"]["share"] > 0, two["exposure"]["share"]) == (True, 0.0)
+        assert "unmasker" in two["exposure"]["note"]
+    assert "ERIS+masked" in eris("plan", "11.7M", "-k", 10)
+
+
 def test_help_has_examples(eris):
     for verb in ("plan", "bounds"):
         text = eris(verb, "--help")
@@ -193,7 +205,7 @@ def test_impossible_fleets_are_refused(eris, fleet, tmp_path):
         eris("plan", "--fleet", fleet, "--aggregators", 7)
     poor = tmp_path / "poor.csv"
     poor.write_text("name,upload,download,memory\na,1MB/s,1MB/s,1KB\nb,1MB/s,1MB/s,1KB\nc,1MB/s,1MB/s,1KB\n")
-    with pytest.raises(ConfigError, match=r"the peer lends 0\.0 MB \[peer=a\]"):
+    with pytest.raises(ConfigError, match=r"the peer offers 0\.0 MB \[peer=a\]"):
         eris("plan", "--fleet", poor, "--method", "eris", "--method", "eris+dsc")
     with pytest.raises(ConfigError, match="no shard sizes fit the memory"):
         eris("plan", "--fleet", poor, "--shards", "capacity")
@@ -203,7 +215,7 @@ def test_a_method_that_does_not_fit_is_marked(eris, tmp_path):
     tight = tmp_path / "tight.csv"
     tight.write_text("name,upload,download,memory\n" + "".join(f"p{k},1MB/s,1MB/s,1MB\n" for k in range(8)))
     text = eris("plan", "1M", "--fleet", tight, "--keep", "1%")
-    assert "lends less memory than it needs" in text
+    assert "offers less memory than it needs" in text
 
 
 def test_as_printed(eris):
@@ -237,6 +249,22 @@ def test_advice(eris, fleet):
     assert data["round_time"] <= 5.05
     assert sum(data["round"]["shard_sizes"]) == 1_652_682
     assert data["limits"]
+
+
+def test_advice_says_that_the_relay_binds(eris):
+    assert "What binds: the relay." in eris("plan", "1M", "-k", 6, "--relay-rate", "1MB/s", "--advise")
+
+
+def test_names_with_brackets_are_printed_whole(eris, tmp_path):
+    peers = tmp_path / "peers.csv"
+    rows = ("phone[b],1MB/s,1MB/s", "oslo[a],20MB/s,20MB/s", "bergen[c],3MB/s,3MB/s")
+    peers.write_text("\n".join(("name,upload,download", *rows)), encoding="utf-8")
+    spec = tmp_path / "[draft].json"
+    spec.write_text('{"tensors": [{"name": "w", "shape": [1000000]}]}', encoding="utf-8")
+    assert "phone[b] ↑" in eris("plan", "1M", "--fleet", peers, "--aggregators", "oslo[a]", "--method", "eris")
+    assert "phone[b])" in eris("plan", "1M", "--fleet", peers, "--advise")
+    assert "[draft]" in eris("plan", spec)
+    assert "[draft].json, as the paper's tables count" in eris("plan", spec, "--as-printed")
 
 
 def test_models_and_settings_of_runs_can_be_planned(eris, tmp_path):
@@ -387,7 +415,7 @@ def test_an_empty_run_is_honest(eris, run, tmp_path):
         eris("bounds", "--from", tmp_path / "nowhere")
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(InputError, match="no results of a run"):
+    with pytest.raises(InputError, match="there are no results of a run"):
         eris("bounds", "--from", empty)
 
 

@@ -169,7 +169,7 @@ def test_memory_of_aggregation():
 def test_too_little_memory_is_refused_by_name():
     peers = [Peer(f"p{k}", 1e6, 1e6) for k in range(9)] + [Peer("watch", 1e6, 1e6, memory=1e6)]
     fleet = Fleet(tuple(peers))
-    with pytest.raises(ConfigError, match=r"4\.4 MB to aggregate 10 contributions.* lends 1\.0 MB \[peer=watch\]"):
+    with pytest.raises(ConfigError, match=r"4\.4 MB to aggregate 10 contributions.* offers 1\.0 MB \[peer=watch\]"):
         require_memory("eris", scenario(n=10**6, fleet=fleet))
     require_memory("eris+dsc", scenario(n=10**6, fleet=fleet, keep=0.01))
     require_memory("eris", scenario(n=10**6, fleet=fleet, aggregators=9))

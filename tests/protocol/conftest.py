@@ -1,4 +1,4 @@
-"""Small models, long roads: a step is taken in many stretches, as it is with a large model."""
+"""Cut every step into many stretches, as for a large model, although the models here are small."""
 
 from __future__ import annotations
 

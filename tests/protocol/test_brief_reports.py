@@ -1,4 +1,4 @@
-"""A peer says in a few bytes what it holds; only who holds something else than the coordinator knows spells it out."""
+"""A peer reports what it holds in a few bytes; it is asked to spell it out only if that is not what we know."""
 
 from __future__ import annotations
 

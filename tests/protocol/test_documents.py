@@ -38,7 +38,8 @@ def test_golden_bytes(name: str) -> None:
 def test_a_peer_of_the_next_version_is_told_so(name: str) -> None:
     data = bytearray(written(SAMPLES[name].value))
     data[1] = VERSION + 1
-    with pytest.raises(Refused, match=f"wire version {VERSION + 1} met version {VERSION}: update eris where {VERSION}"):
+    said = f"wire version {VERSION + 1} met version {VERSION}: update the side with version {VERSION}"
+    with pytest.raises(Refused, match=said):
         SAMPLES[name].read(bytes(data))
 
 

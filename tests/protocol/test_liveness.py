@@ -1,7 +1,9 @@
-"""Masked rounds go on: pairs that fail move, who fails everywhere loses the duty, and who spoils sums sits out in turn.
+"""Masked rounds keep going, whoever fails or lies.
 
-Nobody can be named under masks, and nobody is excluded for what may be a broken link. Each rule is tried against its
-opposite: a run in which it is switched off does not go on.
+A shard moves on if its pair of aggregator and unmasker fails, a peer that fails in three pairs has neither duty any
+more, and participants take turns to sit out until the one that spoils sums is among them. Nobody can be named under
+masks, and nobody is excluded for what may be a broken link. Each rule is tried against its opposite: without it, the
+run stops.
 """
 
 from __future__ import annotations

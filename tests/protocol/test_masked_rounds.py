@@ -14,6 +14,7 @@ from eris.privacy.ring_noise import RingNoise
 from eris.protocol import steps
 from eris.protocol.floor import Floor
 from eris.protocol.messages import Published, Withheld
+from eris.protocol.sums import Start
 from eris.seeds import private_root
 from tests.equivalence.case import Case
 from tests.equivalence.federation import Federation
@@ -75,7 +76,7 @@ def test_two_sums_never_show_fewer_members_than_their_noise_was_sized_for(shares
     whole, unmasker = home.cut_of(3), federation.unmaskers[q]
     assert whole is not None
     assert (len(whole.contributors), plan.least_masked) == (7, 5)
-    unmasker._sums.note(plan.chain, plan.draw, 3, whole.contributors)  # of the lost round before
+    unmasker._sums.note(Start.of(plan), whole.contributors, 3)  # of the lost round before
     fewer = replace(whole, contributors=whole.contributors[:5], nonces=whole.nonces[:5])
     late = federation.now + plan.deadlines.contribute
     if shares:
@@ -157,6 +158,22 @@ def test_a_shard_that_is_not_unmasked_is_lost_by_name() -> None:
     assert {entry.lost for entry in verdict.shards if entry.lost} == {Reason.UNMASK.value}
     federation.conclude(verdict)
     federation.round()  # and the next one goes on
+
+
+def test_a_cut_that_is_refused_for_good_costs_its_shard_and_no_time() -> None:
+    """All were summed from this state before; without one of them q refuses, and nobody waits for its pads."""
+    federation = Federation(MASKED)
+    plan = federation.plan()
+    federation.begin(plan)
+    for unmasker in federation.unmaskers.values():
+        unmasker._sums.note(Start.of(plan), plan.participants, *range(plan.shards))
+    federation.upload(plan, [u for u in federation.contribute(plan, federation._train) if u.member != 3])
+    federation.now = plan.deadlines.contribute
+    assert federation._ticked() == []
+    federation.unmask(plan)
+    outcomes = federation._ticked()  # at the same moment
+    assert [outcome.reason for outcome in outcomes if isinstance(outcome, Withheld)] == [Reason.UNMASK] * plan.shards
+    assert len(outcomes) == plan.shards
 
 
 def test_an_aggregator_does_not_wait_for_an_unmasker_that_is_away() -> None:

@@ -35,7 +35,7 @@ def test_of_other_commands_folders_it_is_said_what_to_open(tmp_path: Path) -> No
     write_method(tmp_path / "compared" / "fold-0" / "eris", "eris")
     write_method(tmp_path / "up" / "peers" / "peer-0", "eris")
     for folder, instead in (("compared", "compared/fold-0"), ("up", "up/peers/peer-0"), ("none", "")):
-        with pytest.raises(InputError, match="no results of a run are here") as told:
+        with pytest.raises(InputError, match="there are no results of a run here") as told:
             read_run(tmp_path / folder)
         assert str(told.value).endswith(str(tmp_path / instead) if instead else "`eris run --out` wrote")
         if instead:

@@ -157,7 +157,7 @@ def test_a_peer_of_the_next_version_is_told_so_by_name(client: ControlClient, se
             client._send(f"/eris.Control/{path}", next_version(data), 5.0)
         assert caught.value.reason is Reason.WRONG_VERSION
         assert f"of wire version {VERSION + 1} met version {VERSION}" in caught.value.what
-        assert caught.value.fix == f"update eris where {VERSION} is spoken"
+        assert caught.value.fix == f"update the side with version {VERSION}"
     assert "alice.cardio" in caplog.text
     assert service.calls == 0
 

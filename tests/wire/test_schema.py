@@ -168,7 +168,7 @@ def test_noise_raises_nothing_but_refusals(data: bytes) -> None:
     ],
 )
 def test_another_version_is_told_so_by_name(data: bytes, older: int) -> None:
-    with pytest.raises(Refused, match=f"a first of wire version .*: update eris where {older} is spoken") as caught:
+    with pytest.raises(Refused, match=f"a first of wire version .*: update the side with version {older}") as caught:
         decode(First, data)
     assert caught.value.reason is Reason.WRONG_VERSION
 

@@ -46,7 +46,7 @@ def rule_by_name(name: str, **params: Any) -> Rule:
     if name in _LOOKS_AT_WHOLE_UPDATES:
         raise ConfigError(
             f"rule {name!r} {_LOOKS_AT_WHOLE_UPDATES[name]}, but an aggregator only has its shard of them",
-            fix=f"use a coordinate-wise rule: {sorted(RULES)}" + _member_side(name),
+            fix=f"use a coordinate-wise rule: {', '.join(sorted(RULES))}" + _member_side(name),
         )
     rule = call_with_options(f"rule {name!r}", RULES.find(name), params)
     if lacking := [part for part in _ASKED if not hasattr(rule, part)]:
@@ -59,7 +59,7 @@ def check_rule(rule: Rule, *, aggregators: int, chain: Chain) -> None:
     if aggregators > 1 and not rule.coordinate_wise:
         raise ConfigError(
             f"rule {rule.name!r} is not coordinate-wise: with {aggregators} shards its result would be different",
-            fix=f"use one aggregator, or a coordinate-wise rule: {sorted(RULES)}",
+            fix=f"use one aggregator, or a coordinate-wise rule: {', '.join(sorted(RULES))}",
         )
     if chain.needs_linear_rule and not rule.linear:
         raise ConfigError(

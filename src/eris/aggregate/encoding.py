@@ -148,9 +148,9 @@ def _check_compressor(compressor: Compressor) -> None:
     if isinstance(compressor, Identity) or (isinstance(compressor, Sparsifier) and compressor.shared_support):
         return
     if isinstance(compressor, Sparsifier):
-        reason = "lets members keep different coordinates: a value that only one of them keeps is bare in the sum"
+        reason = "lets members keep different coordinates: the sum would show a value that only one of them keeps"
     elif compressor.sparse:
-        reason = "keeps coordinates that depend on the values: a value that only one member keeps is bare in the sum"
+        reason = "keeps coordinates that depend on the values: the sum would show a value that only one member keeps"
     else:
         reason = "has its own code for values, whose symbols cannot be added up"
     raise ConfigError(

@@ -149,8 +149,9 @@ def add(total: _Whole, values: _Whole) -> _Whole:
 def next_limit(largest: float, *, first: float, members: int = 1) -> float:
     """Return R for the next round: the least power of two above 16 × the largest value that was committed last.
 
-    If more than 16 members do not agree at all, their mean may be smaller than they are by √K: 4·√K × covers that.
-    Everybody derives R from public values. Before anything was committed, or if nothing moved, it is `first`.
+    If the updates of more than 16 members are unrelated, their mean may be √K times smaller than they are; 4·√K ×
+    covers that. Everybody derives R from public values. Before anything was committed, or if nothing moved, it is
+    `first`.
 
     >>> next_limit(0.01, first=1.0), next_limit(0.0, first=1.0), next_limit(0.01, first=1.0, members=1600)
     (0.25, 1.0, 2.0)

@@ -90,6 +90,8 @@ class Staging:
     `size` is the exact length of a message in bytes if it is known beforehand (it is, unless indices travel); otherwise
     `limit` is the longest one accepted. `read` turns a member's complete bytes into `Contents`; `fold`, if given,
     takes them at once, and `mark` returns what a member's message is then recognised by (by default its digest).
+
+    `members` may contribute. More than `budget` bytes are spilled to a file in `folder`; buffers come from `pool`.
     """
 
     def __init__(
@@ -269,6 +271,8 @@ class Staging:
 
 def all_finite(values: Vector) -> bool:
     """Return whether no value is infinite or NaN; a finite sum of squares proves it in one fast pass."""
+    if not values.size:
+        return True
     with np.errstate(over="ignore", invalid="ignore"):
         if math.isfinite(np.dot(values, values)):
             return True

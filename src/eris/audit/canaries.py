@@ -150,9 +150,9 @@ def plant_in(
     return PlantedTask(*restricted, canaries, public=public_samples(task))
 
 
-def public_samples(task: AuditableTask) -> AuditableTask | None:
-    """Return as many test samples, for the attacker to compare with, as memory for their gradients allows."""
-    count = min(_MOST_PUBLIC, _PUBLIC_BYTES // (4 * task.spec.n_trainable))
+def public_samples(task: AuditableTask, *, gradients: bool = True) -> AuditableTask | None:
+    """Return test samples for the attacker to compare with: no more than memory for their `gradients` allows."""
+    count = min(_MOST_PUBLIC, _PUBLIC_BYTES // (4 * task.spec.n_trainable)) if gradients else _MOST_PUBLIC
     held_out = getattr(task, "held_out", None)
     return held_out(count) if held_out is not None and count >= _LEAST else None
 

@@ -28,9 +28,11 @@ from eris.audit.observer import (
 )
 from eris.audit.scoring import Figure, Scores, ScoreSheet, by_member, by_round, detection, epsilon, figures
 from eris.compose import Composition
+from eris.config import Config
 from eris.errors import ConfigError
-from eris.events import Event
+from eris.events import Event, Sent
 from eris.local.spec import Vector
+from eris.methods.noise_budget import local_steps
 from eris.seeds import Seed
 from eris.view import View
 
@@ -260,7 +262,7 @@ class MembershipAudit:
                     if victim in sent:
                         estimate, others = place.estimator.follow(transcript), place.estimator.others(transcript)
                         beside = (others, together, frozenset(sent) - {*place.estimator.vantage.peers})
-                        self._score(observer, place, estimate, probe, n, public, sent[victim].steps, *beside)
+                        self._score(observer, place, estimate, probe, n, public, self._steps(sent[victim]), *beside)
                     else:
                         place.estimator.miss(transcript)
                         place.miss(self.attacks)
@@ -307,6 +309,12 @@ class MembershipAudit:
     def _public(self, model: Vector) -> PublicProbe | None:
         return None if self._planted.public is None else PublicProbe(self._planted.public, model)
 
+    def _steps(self, sent: Sent) -> float:
+        """Return the effective local steps of a member: masked ones do not tell, but everybody knows the settings."""
+        if not self._composition.recipe.unmaskers:
+            return sent.steps
+        return _agreed_steps(self._composition.config, round(self._samples(sent.member)))
+
     def _samples(self, victim: int) -> float:
         """Return how many samples a victim trains on if weights reveal it, else the mean over all members."""
         task = self._planted.task
@@ -332,6 +340,12 @@ def _audit_seed(composition: Composition) -> Seed:
 def _momentum(composition: Composition) -> float:
     local = composition.config.local
     return local.momentum if local.keep_state and local.optimizer == "sgd" else 0.0
+
+
+def _agreed_steps(config: Config, samples: int) -> float:
+    """Return how many plain steps the local steps of the configuration amount to, as an unmasked member tells it."""
+    momentum = config.local.momentum if config.local.optimizer == "sgd" else 0.0
+    return sum((1 - momentum**step) / (1 - momentum) for step in range(1, local_steps(config, samples) + 1))
 
 
 def _rate(composition: Composition, steps: float) -> float:

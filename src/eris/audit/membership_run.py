@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import io
 import json
-import multiprocessing
-import os
-import signal
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -25,13 +21,14 @@ from numpy.typing import NDArray
 
 from eris.atomic_file import write_atomically
 from eris.audit.attacks.by_name import attack_by_name, offered, require
-from eris.audit.canaries import AuditableTask, PlantedTask, plant_crafted, plant_in
+from eris.audit.canaries import AuditableTask, PlantedTask, plant_crafted, plant_in, public_samples
 from eris.audit.intervals import mean_over_seeds
 from eris.audit.json_file import write_json
 from eris.audit.membership import MembershipAudit, MembershipResult
 from eris.audit.memory_need import AuditMemory, affordable, memory_need, require_memory
 from eris.audit.observer import Observer, parse_observer, partners_of
-from eris.audit.scoring import detection
+from eris.audit.scoring import area, detection, interval_of_area, pooled
+from eris.audit.side_by_side import side_by_side
 from eris.compose import compose
 from eris.config import Config, load_config
 from eris.errors import ConfigError, InputError, RunStopped
@@ -54,7 +51,6 @@ __all__ = [
     "over_seeds",
 ]
 
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _MARK, _SCORES, _SUMMARY = "canaries.json", "scores.npz", "summary.json"
 
 SMALL = (
@@ -228,7 +224,7 @@ def _planted(config: Config, plan: AuditPlan) -> PlantedTask:
     equally = {"equally": plan.coins == "equal"}
     planted = plant_in(cast(AuditableTask, task), config.seed, fold=config.data.fold, most=plan.canaries, **equally)
     if plan.losses_only:
-        return replace(planted, gradients=False)
+        return replace(planted, gradients=False, public=public_samples(cast(AuditableTask, task), gradients=False))
     if not plan.filler:
         return planted
     from eris.audit.text_copies import filler_of, perturbed_copies
@@ -290,7 +286,7 @@ def audit_membership(
         for method in config.methods
     ]
     if min(processes, len(jobs)) > 1:
-        trials = _side_by_side(jobs, processes, listeners, notice)
+        trials = _apart(jobs, processes, listeners, notice)
     else:
         trials = [audit_method(*job, listeners=listeners, stopped=stopped, notice=notice) for job in jobs]
     _write(config, out, trials)
@@ -300,7 +296,7 @@ def audit_membership(
 _Job = tuple[Config, Path, AuditPlan]
 
 
-def _side_by_side(
+def _apart(
     jobs: Sequence[_Job], processes: int, listeners: Sequence[Listener], notice: Callable[[AuditMemory], None]
 ) -> list[MethodAudit]:
     """Audit trainings in processes of their own, at most as many at once as memory allows."""
@@ -308,36 +304,15 @@ def _side_by_side(
     notice(first.memory_need)
     processes = min(processes, len(jobs), affordable(first.memory_need))
     trials = []
-    with _one_thread_each(), multiprocessing.get_context("spawn").Pool(processes, _leave_interrupts) as pool:
-        for trial, (config, *_) in zip(pool.imap(_audited, jobs), jobs, strict=True):
-            trials.append(trial)
-            for listener in listeners:
-                listener(RunEnded(config.rounds, True, "", 0.0))
+    for trial, (config, *_) in zip(side_by_side(_audited, jobs, processes), jobs, strict=True):
+        trials.append(trial)
+        for listener in listeners:
+            listener(RunEnded(config.rounds, True, "", 0.0))
     return trials
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Give each process started inside the block one compute thread: together they already use all cores."""
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _audited(job: _Job) -> MethodAudit:
     return audit_method(*job)
-
-
-def _leave_interrupts() -> None:
-    """Ignore Ctrl-C in a worker: the parent process handles it and ends the workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _runs(config: Config, folder: Path, seeds: Sequence[int]) -> list[tuple[Config, Path]]:
@@ -375,6 +350,7 @@ def _summary(found: Sequence[MembershipResult]) -> dict[str, Any]:
         "canaries": sum(result.canaries for result in found),
         "visible_share": statistics.fmean(result.visible_share for result in found),
         "figures": {name: _figure(name, found) for name in ("auc", "accuracy")},
+        "pooled_auc": _pooled(found),
         "epsilon": {
             "values": epsilons,
             "lower_bound": statistics.fmean(epsilons),
@@ -383,6 +359,15 @@ def _summary(found: Sequence[MembershipResult]) -> dict[str, Any]:
         },
         "true_positives": detection([result.sheet for result in found], [result.coins for result in found]),
     }
+
+
+def _pooled(found: Sequence[MembershipResult]) -> dict[str, float]:
+    """Return the AUC over the canaries of all runs together, with its interval over the members of these runs."""
+    last = [scores for result in found for scores in result.sheet.last]
+    coins = [toss for result in found for toss in result.coins]
+    heads = np.concatenate(coins)[None]
+    low, high = interval_of_area(last, coins)
+    return {"value": statistics.fmean(float(area(view, heads)[0]) for view in pooled(last)), "low": low, "high": high}
 
 
 def _figure(name: str, found: Sequence[MembershipResult]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 from eris.audit.intervals import mean_over_seeds
 from eris.audit.json_file import write_json
 from eris.audit.poisoned_task import PoisonedTask, poisoning_attack
+from eris.audit.side_by_side import side_by_side
 from eris.config import Config, load_config
 from eris.errors import ConfigError, RunStopped
 from eris.events import Listener, RunEnded
@@ -53,6 +54,9 @@ def _rules(attackers: int, members: int) -> dict[str, tuple[str, ...]]:
 
 
 RULES = tuple(_rules(1, 4))
+
+_Job = tuple[Config, Path, "PoisoningPlan", str, str, int]  # with rule, attack and seed
+_Found = dict[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,7 @@ def audit_poisoning(
     seeds: Sequence[int],
     listeners: Sequence[Listener] = (),
     stopped: Callable[[], bool] = lambda: False,
+    processes: int = 1,
 ) -> list[dict[str, Any]]:
     """Train every pair of rule and attack with every seed; write poisoning.json and return its results.
 
@@ -104,26 +109,40 @@ def audit_poisoning(
         out: the folder for the results.
         plan: the attacks and rules.
         seeds: to train each pair with.
-        listeners: hear the events of the trainings.
+        listeners: hear the events of the trainings; with several processes, only the end of each.
         stopped: asked whether to stop.
+        processes: how many trainings may run at once.
     """
     plan.check(config)
     rules = _rules(plan.attackers, config.members)
-    options: dict[str, Any] = {"listeners": listeners, "stopped": stopped}
     changed = {
         rule: load_config(config.model_dump(mode="json", exclude_none=True), changes=rules[rule]) for rule in plan.rules
     }
-    results = [
-        _over_seeds(
-            {"rule": rule, "attack": attack},
-            [_trained(changed[rule], out / "runs", plan, rule, attack, seed, **options) for seed in seeds],
-        )
-        for attack in plan.attacks
-        for rule in plan.rules
-    ]
+    pairs = [(attack, rule) for attack in plan.attacks for rule in plan.rules]
+    jobs = [(changed[rule], out / "runs", plan, rule, attack, seed) for attack, rule in pairs for seed in seeds]
+    found = iter(_all_trained(jobs, listeners, stopped, processes))
+    results = [_over_seeds({"rule": rule, "attack": attack}, [next(found) for _ in seeds]) for attack, rule in pairs]
     facts = {"settings": config.model_dump(mode="json"), "attackers": plan.attackers, "seeds": list(seeds)}
     write_json(out / "poisoning.json", {**facts, "notes": NOTES, "results": results})
     return results
+
+
+def _all_trained(
+    jobs: Sequence[_Job], listeners: Sequence[Listener], stopped: Callable[[], bool], processes: int
+) -> list[_Found]:
+    """Return the result of every training, several at once if there are processes for that."""
+    if min(processes, len(jobs)) < 2:
+        return [_trained(*job, listeners=listeners, stopped=stopped) for job in jobs]
+    found = []
+    for result, (config, *_) in zip(side_by_side(_trained_apart, jobs, min(processes, len(jobs))), jobs, strict=True):
+        found.append(result)
+        for listener in listeners:
+            listener(RunEnded(config.rounds, True, "", 0.0))
+    return found
+
+
+def _trained_apart(job: _Job) -> _Found:
+    return _trained(*job)
 
 
 def _over_seeds(names: dict[str, str], found: Sequence[Mapping[str, float | None]]) -> dict[str, Any]:
@@ -148,9 +167,9 @@ def _trained(
     attack: str,
     seed: int,
     *,
-    listeners: Sequence[Listener],
-    stopped: Callable[[], bool],
-) -> dict[str, float | None]:
+    listeners: Sequence[Listener] = (),
+    stopped: Callable[[], bool] = lambda: False,
+) -> _Found:
     """Train with one rule, attack and seed, or read the result if that was done before."""
     config = with_defaults(config.model_copy(update={"seed": seed}), config.methods[0])
     folder = runs / rule.replace(" ", "-") / attack / f"seed-{seed}"

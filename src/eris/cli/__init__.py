@@ -42,7 +42,7 @@ def _tell_version(asked: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version, do nothing.")
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Federated learning without a server."""
@@ -94,7 +94,7 @@ def main() -> None:
             raise
         _say(str(extra))
         sys.exit(code_of(extra))
-    except OSError as error:  # a file or folder that was named cannot be what it is wanted for
+    except OSError as error:  # a file or folder named by the user cannot be used
         if error.filename is None and not is_full(error):
             raise
         _say(f"{error.filename}: {error.strerror}" if error.filename is not None else f"{error.strerror}")

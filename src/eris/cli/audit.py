@@ -1,4 +1,4 @@
-"""`eris audit`: attack a training as a good attacker would, and say what that came to."""
+"""`eris audit`: attack a training run as a good attacker would, and report the result."""
 
 from __future__ import annotations
 

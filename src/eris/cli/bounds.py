@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
             Path | None,
             typer.Option("--from", help="A finished run to estimate constants from.", metavar="DIR"),
         ] = None,
-        as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
     ) -> None:
         """Show what the theory allows and promises: steps, utility, rounds, leakage, rates.
 

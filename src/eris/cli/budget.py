@@ -1,4 +1,4 @@
-"""`eris budget`: what members have let go over all runs they took part in."""
+"""`eris budget`: what members have spent over all the runs they took part in."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def issue(
     from eris.transport.authority import Authority
 
     made = Authority(folder).issue(name, hosts=host or (), days=days, replace=replace)
-    typer.echo(f"everything {name} needs is in {made}: send it there over a secure channel: its key.pem is secret")
+    typer.echo(f"everything {name} needs is in {made}: send it over a secure channel, because key.pem is secret")
     _show_all(made)
 
 
@@ -105,7 +105,7 @@ def sign(
     from eris.transport.authority import Authority
 
     made = Authority(folder).sign(request, hosts=host or (), days=days, replace=replace)
-    typer.echo(f"send the files of {made} back to the peer: nothing in it is secret")
+    typer.echo(f"send the files in {made} back to the peer; none of them is secret")
     _show_all(made)
 
 
@@ -129,10 +129,10 @@ def renew(
     for name in names or authority.names():
         ends = authority.holds_until(name)
         if within is not None and ends - time.time() > within * 86_400:
-            typer.echo(f"{name} is valid for another {(ends - time.time()) / 86_400:.0f} days more")
+            typer.echo(f"{name} is valid for another {(ends - time.time()) / 86_400:.0f} days")
             continue
         made = authority.renew(name, days=days)
-        typer.echo(f"{name}: put {made / CERTIFICATE} into the peer's folder; nothing in it is secret")
+        typer.echo(f"{name}: put {made / CERTIFICATE} into the peer's folder; it is not secret")
         for summary in summaries(made / CERTIFICATE):
             _show(summary)
 
@@ -150,13 +150,13 @@ def rotate(
     authority = Authority(folder)
     if finish:
         authority.retire()
-        typer.echo(f"{folder}/ca.pem holds the new CA alone: give it to every peer, the coordinator and the relays")
+        typer.echo(f"{folder}/ca.pem holds only the new CA: give it to every peer, the coordinator and the relays")
         return
     authority.rotate()
     typer.echo(f"{folder}/ca.pem holds the old CA and the new one; no run needs to stop:")
     typer.echo(f"1. give ca.pem and revoked.pem of {folder} to every peer, the coordinator and the relays")
     typer.echo(f"2. then `eris certs renew {folder}`, and give each its new certificate.pem")
-    typer.echo(f"3. then `eris certs rotate {folder} --finish`, and give ca.pem and revoked.pem once more")
+    typer.echo(f"3. then `eris certs rotate {folder} --finish`, and give everybody ca.pem and revoked.pem once more")
 
 
 @certs.command()
@@ -165,7 +165,8 @@ def revoke(folder: _Folder, name: _Name) -> None:
     from eris.transport.authority import Authority
 
     serials = Authority(folder).revoke(name)
-    typer.echo(f"withdrawn for {name}: {', '.join(f'{serial:x}' for serial in serials) or 'nothing that still held'}")
+    withdrawn = ", ".join(f"{serial:x}" for serial in serials) or "nothing that was still valid"
+    typer.echo(f"withdrawn for {name}: {withdrawn}")
     typer.echo(f"{folder}/revoked.pem is for every peer and the coordinator; it takes effect without a restart")
 
 

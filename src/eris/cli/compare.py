@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
         over: Annotated[
             list[str] | None,
             typer.Option(
-                metavar="KEY=A,B,C", help="Repeat everything for each value: data.samples=8,16,32; may repeat."
+                metavar="KEY=A,B,C", help="Repeat everything for each value: data.samples=8,16,32; repeatable."
             ),
         ] = None,
         folds: Annotated[int, typer.Option(min=1, help="Partitions of the data to repeat everything on.")] = 1,
@@ -95,7 +95,7 @@ def register(app: typer.Typer) -> None:
             str,
             typer.Option(metavar="AXIS,AXIS", help="Mark the front by two of accuracy, leak, upload, exposure, time."),
         ] = "",
-        names_only: Annotated[bool, typer.Option("--list", help="Print all methods, run nothing.")] = False,
+        names_only: Annotated[bool, typer.Option("--list", help="List all methods and exit.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Print compare.json, nothing else.")] = False,
         quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     ) -> None:
@@ -107,7 +107,7 @@ def register(app: typer.Typer) -> None:
         from eris.simulate.compare_axes import axes_of, fronted, gathered_over
         from eris.simulate.comparison import Budget, Comparison, arm, named_arm
 
-        sys.path.insert(0, str(Path.cwd()))  # a model of the user's own, by import path
+        sys.path.insert(0, str(Path.cwd()))  # so that the user's own modules can be imported
         read, points = reading_by_name(reading), axes_of(over or [])
         own = [named_arm(text) for text in named or []]
         names, config = _settings(methods or [], [*read.settings, *(changes or [])], rounds, instead=bool(own))
@@ -128,7 +128,7 @@ def register(app: typer.Typer) -> None:
         titles = [point.label for point in points] or [""]
         for comparison, place, title in zip(comparisons, folders, titles, strict=True):
             if title and visible:
-                Console(stderr=True).print(title, highlight=False)
+                Console(stderr=True).print(title, highlight=False, markup=False)
             with resumable(folder), _progress(arms, folds * seeds, config.rounds, visible=visible) as watch:
                 results.append(fronted(comparison.run(watch), front, place))
         result = gathered_over(points, results, folder) if points else results[0]
@@ -226,7 +226,7 @@ def _progress(arms: Sequence[Arm], folds: int, rounds: int, *, visible: bool) ->
         }
 
         def watch(label: str, fold: int) -> list[Listener]:
-            if label not in rows:  # FedAvg runs for its best round alone
+            if label not in rows:  # FedAvg runs only to find its best round
                 rows[label] = progress.add_task(f"{label:<{width}}", total=folds * rounds, start=False, facts="")
             return [_Row(progress, rows[label], fold, rounds)]
 
@@ -270,7 +270,7 @@ def _show(result: dict[str, Any], folder: Path, pictures: list[Path] | str, *, t
 
     console = Console()
     if title:
-        console.print(title, style="bold", highlight=False)
+        console.print(title, style="bold", highlight=False, markup=False)
     console.print(compare_table(result))
     for line in result["methods"]:
         if line["privacy"]:

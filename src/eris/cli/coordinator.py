@@ -53,15 +53,15 @@ def register(app: typer.Typer) -> None:
             ),
         ] = 0,
         wait: Annotated[
-            float, typer.Option(min=0.0, metavar="SECONDS", help="End if too few peers have come by then.")
+            float, typer.Option(min=0.0, metavar="SECONDS", help="End if too few peers have joined by then.")
         ] = 86_400.0,
         patience: Annotated[
             float,
-            typer.Option(min=0.0, metavar="SECONDS", help="Wait this long for members without which no round counts."),
+            typer.Option(min=0.0, metavar="SECONDS", help="Wait this long when too few members are here for a round."),
         ] = 3600.0,
         linger: Annotated[
             float,
-            typer.Option(min=0.0, metavar="SECONDS", help="Stay this long, at the end, for members without the model."),
+            typer.Option(min=0.0, metavar="SECONDS", help="At the end, stay this long for members without the model."),
         ] = 300.0,
         lost_rounds: Annotated[
             int, typer.Option(min=0, metavar="N", help="End when N rounds in a row committed nothing. 0: never.")
@@ -81,7 +81,7 @@ def register(app: typer.Typer) -> None:
         log_json: JsonLogs = False,
         with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
     ) -> None:
-        """Admit peers, keep the clock, write verdicts; on any machine that all peers can reach."""
+        """Admit peers, keep the clock, write verdicts; run it on any machine that all peers can reach."""
         from eris.cli.networking.allocator import keep_few_arenas
         from eris.cli.networking.logs import start_logging
         from eris.cli.networking.options import address_option, find_credentials, web_place
@@ -125,7 +125,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _names(federation: FederationFile, *, take_over: bool) -> tuple[str, ...]:
-    """Return whose credentials are looked for: to take over, a standby's first."""
+    """Return whose credentials to look for: to take over, a standby's first."""
     from eris.errors import ConfigError
 
     names = tuple(federation.coordinators)
@@ -169,7 +169,7 @@ def _take_over(
 
 @contextmanager
 def _interruptible(away: threading.Event, *, with_parent: bool) -> Iterator[None]:
-    """Set `away` when somebody sends this process away, or its parent goes, instead of ending in the middle."""
+    """Set `away` on a signal or when the parent process ends, instead of stopping in the middle of something."""
     from eris.cli.networking.interruption import interruptible, stop_with_parent
 
     def go_away(how: str) -> None:
@@ -183,7 +183,7 @@ def _interruptible(away: threading.Event, *, with_parent: bool) -> Iterator[None
 
 
 class _View:
-    """What is shown of the run: a page for who asked for it, a table in a terminal."""
+    """What is shown of the run: a page if one was asked for, a table in a terminal."""
 
     def __init__(self, federation: FederationFile) -> None:
         from eris.web.live_facts import LiveFacts, LogLines, masking_of

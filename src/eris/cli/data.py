@@ -1,4 +1,4 @@
-"""`eris data`: which data sets and pretrained models there are, and getting one."""
+"""`eris data`: list data sets and pretrained models, and fetch them."""
 
 from __future__ import annotations
 
@@ -145,11 +145,15 @@ def _facts(manifest: CacheManifest) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]], width: int) -> str:
-    """Return a line for each; what there is too little room for is cut at its end."""
+    """Return a line for each; what does not fit is cut off at the end."""
     heads = ("name", "here", "samples", "size", "what")
     lines = [heads, *(_line(row) for row in rows)]
-    name, here, samples, size = (max(len(line[place]) for line in lines) for place in range(4))
-    texts = [f"{a:<{name}}  {b:<{here}}  {c:>{samples}}  {d:>{size}}  {e}" for a, b, c, d, e in lines]
+    sides = "<<>>"  # names to the left, numbers to the right
+    widths = [max(len(line[column]) for line in lines) for column in range(len(sides))]
+    texts = [
+        "  ".join([*(f"{text:{side}{wide}}" for text, side, wide in zip(line, sides, widths, strict=False)), line[-1]])
+        for line in lines
+    ]
     return "\n".join(text if len(text) <= width else f"{text[: width - 1]}…" for text in texts)
 
 

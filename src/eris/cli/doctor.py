@@ -79,7 +79,15 @@ def network_findings(federation: FederationFile, own: Credentials, settings: Nod
 def check_peer(
     federation: FederationFile, own: Credentials, settings: NodeSettings, task: str | MakeTask | None, folder: Path
 ) -> None:
-    """Print what `eris join --check` finds: the network, the task, memory and disk; nothing is begun."""
+    """Print what `eris join --check` finds: the network, the task, memory and disk; nothing is begun.
+
+    Args:
+        federation: the file that all peers share.
+        own: this peer's credentials.
+        settings: what it would join with.
+        task: its own task, if it has one.
+        folder: where it would write.
+    """
     from eris.cli.networking.findings import show_findings
     from eris.peer.preflight import examine_task
 

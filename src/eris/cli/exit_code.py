@@ -39,8 +39,8 @@ class ExitCode(IntEnum):
     UNHEALTHY = 21  # what `eris doctor` and `eris join --check` found
     NO_ROOM = 22
     OUT_OF_MEMORY = 23
-    STOPPED_BY_HAND = 24  # apart from 14, or what supervises a peer would start it again at once
-    NO_PLAN = 25  # what `eris plan` was to reach cannot be reached
+    STOPPED_BY_HAND = 24  # not 14, or a supervisor would start the peer again at once
+    NO_PLAN = 25  # no plan reaches the target that `eris plan` was given
     NO_PROGRESS = 26  # rounds were played, and nothing came of them
     INTERRUPTED = 130
 

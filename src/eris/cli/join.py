@@ -153,7 +153,7 @@ def _open(
     from eris.seeds import private_root
 
     number = federation.number(settings.name)
-    trained = task_for(task, federation.config, number)  # first: where it cannot be had, nothing is left behind
+    trained = task_for(task, federation.config, number)  # first: if it fails, nothing is left behind
     root = private_root(federation.config.seed, number) if run.reproducible else private_root_in(folder, settings.name)
     return Session(
         federation,
@@ -177,7 +177,7 @@ def _warn(own: Credentials, session: Session, reproducible: bool, *, alone: bool
 
     console = Console(stderr=True)
     if warning := own.expiry_warning():
-        console.print(warning, style="yellow")
+        console.print(warning, style="yellow", markup=False)
     if reproducible and session.node.composition.noise is not None:
         console.print(NOISE_NOTE, style="yellow")
     if alone and could_be_masked(session.node.federation.config):

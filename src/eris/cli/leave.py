@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eris.cli.networking.options import DEFAULT_FILE, CredentialsOption, FederationArgument
+from eris.cli.networking.options import DEFAULT_FILE, CredentialsOption, FederationArgument, YesOption
 
 __all__ = ["register"]
 
@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option(metavar="NAME", help="Who leaves (default: the only peer with credentials here).")
         ] = None,
         credentials: CredentialsOption = None,
-        yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+        yes: YesOption = False,
     ) -> None:
         """Leave a run for good, after saying what that does to it. (Ctrl-C only interrupts `eris join`.)"""
         from eris.cli.networking.options import known_caller

@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
     def list_(
         kind: Annotated[str, typer.Argument(help=f"What: {', '.join(KINDS)} (default: all).")] = "",
         options: Annotated[bool, typer.Option("--options", help="Show the options that each takes.")] = False,
-        as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
     ) -> None:
         """List everything with a name: built in, or from an installed package.
 
@@ -80,7 +80,7 @@ def _known(kind: str) -> str:
 
 
 def _print(kind: str, indent: str, *, options: bool) -> None:
-    """Print a line for each, or more where one is too short; what is not built in says where it is from."""
+    """Print each on a line, or on several if it is long; what is not built in says where it comes from."""
     from eris.registry import BUILT_IN
 
     width, lines = Console().width, registry_of(kind).listed()

@@ -1,4 +1,4 @@
-"""A run as it goes on, as a table in the terminal: the facts that the live page shows, in the room there is."""
+"""A run in progress as a table in the terminal: what the live page shows, as far as there is room."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _stages(seconds: Mapping[str, float]) -> str:
 
 
 def _peers(rows: Mapping[str, Facts], room: int) -> Table:
-    """Return who is here; where there is no room for all, those that something is wrong with come first."""
+    """Return the peers; if there is no room for all, those in trouble come first."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("peer", "state", "aggregates", "late", "organisation"):
         table.add_column(title, no_wrap=True, justify="right" if title == "late" else "left", overflow="ellipsis")

@@ -35,9 +35,15 @@ NodeConfigOption = Annotated[
 def with_flower(
     flower: Path, settings: Callable[[list[str]], Config], changes: list[str], *, defaults: bool
 ) -> tuple[Config, FlowerApp]:
-    """Read a Flower project, and the settings of a run that has it; by default the method is eris, the rounds its own.
+    """Read a Flower project and the settings of its run; by default the method is eris, the rounds are the project's.
 
     Settings that only a built-in task would read are refused.
+
+    Args:
+        flower: the project's folder.
+        settings: reads a configuration with these changes.
+        changes: those of the command line.
+        defaults: whether eris and the project's rounds are the default.
     """
     from eris.federation import require_nothing_else
     from eris.interop.flower import FlowerApp, configured
@@ -53,7 +59,7 @@ def with_flower(
 
 
 def said(app: FlowerApp, config: Config) -> None:
-    """Say what became of the server."""
+    """Say what replaces the server."""
     methods = ", ".join(config.methods)
     typer.echo(f"Flower app {app.known_as}: the ClientApp runs as it is, {methods} replaces the strategy", err=True)
 
@@ -64,7 +70,7 @@ def for_all(config: Config, task: str | None, app: FlowerApp | None) -> tuple[Co
     from eris.simulate.worker_process import TaskSource
 
     if task and app:
-        raise ConfigError("--task and --flower are two learning problems", fix="give one of them")
+        raise ConfigError("--task and --flower each give a learning problem", fix="give one of them")
     if app is not None:
         return config, TaskSource("eris.interop.flower:flower_task", {"folder": str(app.folder.resolve())})
     if task is not None:
@@ -80,7 +86,7 @@ def again(task: str | None, flower: Path | None) -> str:
 def for_peer(task: str | None, flower: Path | None, node_config: str) -> str | MakeTask | None:
     """Return what makes the task of one peer; None where the settings describe it."""
     if task and flower:
-        raise ConfigError("--task and --flower are two learning problems", fix="give one of them")
+        raise ConfigError("--task and --flower each give a learning problem", fix="give one of them")
     if flower is None:
         if node_config:
             raise ConfigError("--node-config is for Flower apps", fix="give --flower DIR with it")

@@ -51,10 +51,10 @@ def register(app: typer.Typer) -> None:
 
         asked = Asked(model=model, **values_of(fleet, methods, advice, output))
         if asked.relay_rate and (asked.as_printed or asked.panel):
-            raise ConfigError("the paper's tables have no relay", fix="leave --as-printed and --panel out")
+            raise ConfigError("the paper's tables have no relay", fix="leave out --as-printed and --panel")
         if asked.replicas > 1 and (asked.plot is not None or asked.as_printed or asked.panel):
             raise ConfigError(
-                "two replicas are neither drawn nor in the paper's tables", fix="leave --plot and --as-printed out"
+                "two replicas are neither drawn nor in the paper's tables", fix="leave out --plot and --as-printed"
             )
         if asked.collude != 1 and not asked.wants_advice:
             raise ConfigError(

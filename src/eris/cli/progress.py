@@ -1,4 +1,4 @@
-"""What a run looks like while it goes on: a line for each method with round, accuracy, bytes and the time left."""
+"""A run in progress: a line for each method with round, accuracy, bytes and the time left."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
         as_json: Annotated[bool, typer.Option("--json", help="Write what happens as JSON lines.")] = False,
         log_json: JsonLogs = False,
     ) -> None:
-        """Join outbound streams of peers that nobody can dial; on any machine that all of them can reach."""
+        """Connect peers that nobody can dial; run it on any machine that all of them can reach."""
         from eris.cli.networking.interruption import interruptible
         from eris.cli.networking.logs import start_logging
         from eris.cli.networking.options import address_option
@@ -61,7 +61,7 @@ def register(app: typer.Typer) -> None:
         start_logging(as_json=log_json, quiet=True)
         place = address_option(listen, "--listen") or ("", 7445)
         over = threading.Event()
-        # The coordinator is carried too: it tries whether a peer can be reached before it is given a shard.
+        # The coordinator is carried too: it checks that a peer can be reached before it gives it a shard.
         listed = (*shared.peers, COORDINATOR)
         with RelayServer(own, place, listed=listed, tell=lambda news: _say(news, as_json=as_json)) as server:
             where = address_text(server.address)

@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
     def report(
         directory: Annotated[Path, typer.Argument(help="The folder of the run.", metavar="DIR")],
         section: Annotated[
-            list[str] | None, typer.Option(help="A further section, by name or module:name (repeatable).")
+            list[str] | None, typer.Option(help="A further section, by name or module:name; repeatable.")
         ] = None,
     ) -> None:
         """Write DIR/report.html again, from what the run in DIR wrote."""

@@ -40,13 +40,11 @@ def register(app: typer.Typer) -> None:
         out: Annotated[Path | None, typer.Option(help="Folder of the results (default: paper/SIZE).")] = None,
         only: Annotated[
             list[str] | None,
-            typer.Option(help="Only cells whose name has these words: ERIS, MNIST, fold 0; may repeat."),
+            typer.Option(help="Only cells whose name has these words: ERIS, MNIST, fold 0; repeatable."),
         ] = None,
         reading: Annotated[
             str,
-            typer.Option(
-                help="paper: as its numbers were made; eris: as they would have to be meant (docs/reproduce.md)."
-            ),
+            typer.Option(help="paper: as its numbers were made; eris: as they should be meant (docs/reproduce.md)."),
         ] = "paper",
         workers: Annotated[int, typer.Option(min=0, help="Processes; 0 for one per core.")] = 0,
         ray: Annotated[bool, typer.Option("--ray", help="Run the cells on a Ray cluster instead.")] = False,
@@ -149,7 +147,7 @@ def _list(*, as_json: bool) -> None:
 
 
 def _roughly(seconds: float) -> str:
-    """Write a time in its largest unit: an estimate has no more.
+    """Write a time in its largest unit: an estimate is no more precise.
 
     >>> [_roughly(each) for each in (0.2, 90, 5400, 400_000, 4e7)]
     ['1 s', '90 s', '90 min', '4.6 d', '463 d']

@@ -1,4 +1,4 @@
-"""`eris run`: train a federation and show what came of it."""
+"""`eris run`: train a federation and show the result."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def register(app: typer.Typer) -> None:
         ] = None,
         out: Annotated[Path | None, typer.Option(help="The run's folder (default: runs/TIME-METHOD).")] = None,
         show_config: Annotated[
-            bool, typer.Option("--show-config", help="Print the resolved settings, run nothing.")
+            bool, typer.Option("--show-config", help="Print the resolved settings and exit.")
         ] = False,
         resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Continue a run that was stopped.")] = None,
         replay: Annotated[
-            Path | None, typer.Option(metavar="VERDICTS", help="Run again with the losses of a verdicts.jsonl.")
+            Path | None, typer.Option(metavar="VERDICTS", help="Run again, losing what this verdicts.jsonl lost.")
         ] = None,
         checkpoint_seconds: Annotated[
             float, typer.Option(min=0.0, help="How many seconds of work a killed run may lose.")
@@ -61,11 +61,11 @@ def register(app: typer.Typer) -> None:
         from eris.config import dump_config
         from eris.simulate.run import check
 
-        sys.path.insert(0, str(Path.cwd()))  # a model of the user's own, by import path
+        sys.path.insert(0, str(Path.cwd()))  # so that the user's own modules can be imported
         if resume is not None and (config or changes or out or replay):
             raise ConfigError("--resume continues with the folder's own settings", fix="give --resume DIR alone")
         resolved, source = _problem(config, changes or [], resume, replay, task, flower)
-        check(resolved, task=source)  # before a progress display of what will not be
+        check(resolved, task=source)  # before a progress bar appears for a run that is refused
         if show_config:
             typer.echo(dump_config(resolved), nl=False)
             return

@@ -65,15 +65,18 @@ def _show(status: dict[str, Any], console: Console) -> None:
     from eris.transport.credentials import EXPIRY_WARNING_DAYS
 
     state = status["ended"] or (f"round {status['round']} of {status['rounds']}" if status["started"] else "not begun")
-    console.print(f"federation {status['federation']}, run {status['run'] or '–'}: {state}", highlight=False)
+    console.print(
+        f"federation {status['federation']}, run {status['run'] or '–'}: {state}", highlight=False, markup=False
+    )
     if not status["ended"]:
         state, why = status["state"], status["why"]
         style = "" if state == "training" else "yellow"
         said = why if why.startswith(state) else f"{state}{why and f': {why}'}"
         console.print(said, style=style, markup=False, highlight=False, soft_wrap=True)
     who = f"{status['coordinator']} at {status['coordinator_at']}"
-    console.print(f"coordinator {who}, term {status['term']}, epoch {status['epoch']}", highlight=False, soft_wrap=True)
-    console.print(f"digest {status['digest']}", highlight=False, soft_wrap=True)
+    term = f"term {status['term']}, epoch {status['epoch']}"
+    console.print(f"coordinator {who}, {term}", highlight=False, soft_wrap=True, markup=False)
+    console.print(f"digest {status['digest']}", highlight=False, soft_wrap=True, markup=False)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("peer", "here", "aggregates", "reached", "organisation"):
         table.add_column(title)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eris.cli.networking.options import DEFAULT_FILE, CredentialsOption, FederationArgument
+from eris.cli.networking.options import DEFAULT_FILE, CredentialsOption, FederationArgument, YesOption
 
 __all__ = ["register"]
 
@@ -21,9 +21,9 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option(metavar="NAME", help="Who asks (default: the coordinator, or the only peer here).")
         ] = None,
         credentials: CredentialsOption = None,
-        yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+        yes: YesOption = False,
     ) -> None:
-        """End the run; who asked is recorded. Restarted in the same folders, it continues where it stopped."""
+        """End a run for everybody, on record. Restarted in the same folders, it continues where it stopped."""
         from eris.cli.networking.options import known_caller
         from eris.cli.networking.outlook import ask, if_stopped
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 _PEERS = 5
-_PATIENCE = 30  # seconds: nobody but --resume starts a process again here
-_STOPPED = {ExitCode.FINISHED, ExitCode.STOPPED_BY_HAND}  # the first: of who had left before
+_PATIENCE = 30  # seconds: here only --resume starts a process again
+_STOPPED = {ExitCode.FINISHED, ExitCode.STOPPED_BY_HAND}  # FINISHED: a peer that had left before
 _PLAIN: dict[str, Any] = {"soft_wrap": True, "highlight": False, "markup": False}
 
 
@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
         ] = True,
         as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, nothing else.")] = False,
     ) -> None:
-        """Run a federation of real processes over TLS on this machine; it ends with the model of `eris run`."""
+        """Run a federation of real processes over TLS on this machine; its model is the one that `eris run` gives."""
         from eris.cli.networking.local_federation import LocalFederation
 
         own = _OwnTask(task, flower)
@@ -98,7 +98,7 @@ class _OwnTask:
 
 
 def _run(local: LocalFederation, own: _OwnTask, console: Console, *, as_json: bool, report: bool) -> None:
-    """Run the processes to their end; after Ctrl-C or `eris stop` say what was reached, and how to go on."""
+    """Run the processes to their end; after Ctrl-C or `eris stop` say how far it got, and how to continue."""
     from eris.cli.networking.children import Children
     from eris.cli.networking.live_view import LiveView
 
@@ -140,7 +140,7 @@ def _settings(config: Path | None, changes: list[str], peers: int | None) -> Con
 
 
 def _check(config: Config, own: _OwnTask) -> None:
-    """Refuse here what every peer would refuse, each in its own log: a dry batch, before there is a folder."""
+    """Refuse here what every peer would refuse in its own log: a dry batch, before there is a folder."""
     from eris.compose import check_settings
     from eris.peer.own_task import task_for
     from eris.simulate.run import check

@@ -1,4 +1,4 @@
-"""`eris watch`: a run as it goes on, as a table in the terminal and as a page."""
+"""`eris watch`: a run in progress, as a table in the terminal and as a page."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _source(place: Path, credentials: Path | None) -> Iterator[Source]:
 
 @contextmanager
 def _coordinator(file: Path, credentials: Path | None) -> Iterator[Source]:
-    """Ask a coordinator for its status, as anybody may whose credentials are found."""
+    """Ask a coordinator for its status, with whatever credentials are found."""
     from eris.cli.networking.options import caller
     from eris.transport.link import LinkClosed, LinkTimeout
     from eris.web.live_facts import LiveFacts

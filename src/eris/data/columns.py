@@ -59,7 +59,14 @@ def json_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def divided(columns: Columns, test_share: float, name: str, *, groups: NDArray[np.int64] | None = None) -> Found:
-    """Divide a set that has no official test split, by a fixed public seed; a group always stays together."""
+    """Divide a set that has no official test split, by a fixed public seed; a group always stays together.
+
+    Args:
+        columns: of the whole set.
+        test_share: how much of it becomes the test split.
+        name: of the set; the seed depends on it.
+        groups: each sample's group; by default, every sample is its own.
+    """
     count = len(next(iter(columns.values())))
     keys = np.arange(count) if groups is None else groups
     names = np.unique(keys)

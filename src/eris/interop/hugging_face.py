@@ -57,8 +57,8 @@ _OF_NO_MATTER = {
     *("output_dir", "do_train", "do_eval", "use_cpu", "disable_tqdm", "log_level", "use_cache", "dataloader_pin_memory")
 }
 _WHY = {
-    "save": "the run keeps its own checkpoints (`eris resume`) and writes the model at the end",
-    "resume": "runs are resumed with `eris resume`",
+    "save": "the run keeps its own checkpoints (`eris run --resume`) and writes the model at the end",
+    "resume": "runs are resumed with `eris run --resume`",
     "load_best": "peers agree on the last model",
     "push_to_hub": "a run sends data only to its peers; push the folder pretrained yourself",
     "hub": "a run sends data only to its peers; push the folder pretrained yourself",

@@ -114,6 +114,8 @@ class Tracking:
     """Listens to runs, one after another, and hands their figures to trackers.
 
     A tracker that fails causes a warning and is left out from then on: the training matters more than its curves.
+
+    `names` are trackers by name or functions that make one; `folder` is where they write, `config` what they record.
     """
 
     hears = (RunStarted, RoundEnded, RunEnded)

@@ -70,7 +70,7 @@ class _Corrected:
     _corrections: tuple[Correction, ...] = ()
 
     def corrected(self, correction: Correction) -> Self:
-        """Return the same task with this correction of every local gradient; one that it has is not made twice."""
+        """Return the same task with this correction of every local gradient; one that it has is not added twice."""
         if correction in self._corrections:
             return self
         task = copy.copy(self)
@@ -88,6 +88,14 @@ class QuadraticTask(_Corrected):
 
     Coordinates are independent, so every result has a closed form: `optimum` is the minimum of Σ w_k f_k. With a `spec`
     of its own the vector may have buffers; they move towards their centre like everything else.
+
+    Args:
+        centres: c, members × values.
+        curvatures: h, of the same shape, or one for all.
+        samples: how many samples each member counts for; by default one.
+        steps: local steps in a round.
+        descent: how a step is taken.
+        spec: the model as named tensors; by default one vector.
     """
 
     def __init__(
@@ -180,6 +188,14 @@ class LogisticTask(_Corrected):
     """Softmax regression: each member has its own rows of (features, labels); all are tested on the same held-out rows.
 
     A round is one full-batch step, or `epochs` passes in mini-batches whose order comes from the member's private seed.
+
+    Args:
+        train: each member's rows.
+        test: the held-out rows.
+        classes: how many there are.
+        epochs: passes over the rows in a round.
+        batch: rows in a mini-batch; None: all.
+        descent: how a step is taken.
     """
 
     def __init__(

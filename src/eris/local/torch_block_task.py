@@ -46,7 +46,18 @@ _LOCK = threading.RLock()  # torch has one random generator in a process
 
 
 class LongTorchTask:
-    """An `eris.BlockTask` for torch: trains a network of any length on each member's samples."""
+    """An `eris.BlockTask` for torch: trains a network of any length on each member's samples.
+
+    Args:
+        factory: builds the network.
+        train: the training split.
+        members: for each member, the places of its samples in the training split.
+        test: the test split.
+        work: what a member does in a round; only one plain step is possible.
+        objective: loss and metrics; by default those of classification.
+        folder: for the gradient's file; by default the system's folder for temporary files.
+        turn: a file that the peers of one machine lock in turn.
+    """
 
     def __init__(
         self,

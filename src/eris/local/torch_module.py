@@ -36,6 +36,13 @@ class FlatModule:
     The flat memory holds the vector, then the personal tensors that are trained (`keep`); gradients likewise. On an
     accelerator `vector`, `trainable` and `gradient` are copies for the processor that `load`, `read` and
     `read_gradient` fill; the tensors themselves stay on the device.
+
+    Args:
+        module: the network; its tensors become views.
+        buffers: what to do with running statistics: average, local or frozen.
+        keep: patterns of tensors that stay with their peer.
+        device: where to compute.
+        precision: float32, or a half precision for the forward and backward pass.
     """
 
     def __init__(

@@ -186,7 +186,14 @@ def round_steps(flat: FlatModule, work: LocalWork, state: Memory, own_state: Mem
 
 
 class PacedSteps:
-    """Steps whose rate rises and falls over the round; applies weight decay itself, to the tensors that have it."""
+    """Steps whose rate rises and falls over the round; applies weight decay itself, to the tensors that have it.
+
+    Args:
+        steps: takes the steps.
+        flat: the network.
+        work: rate, pace and weight decay.
+        count: how many steps the round has.
+    """
 
     def __init__(self, steps: RoundSteps, flat: FlatModule, work: LocalWork, count: int) -> None:
         if work.weight_decay and work.optimizer != "adamw":
@@ -237,7 +244,10 @@ def pace_at(work: LocalWork, step: int, count: int) -> float:
 
 
 class HostSteps:
-    """Steps on the processor, on memory that the network and numpy share."""
+    """Steps on the processor, on memory that the network and numpy share.
+
+    `state` is what `optimizer` remembers for the shared values of `flat`, `own_state` for personal ones.
+    """
 
     def __init__(self, flat: FlatModule, optimizer: LocalOptimizer, state: Memory, own_state: Memory) -> None:
         self._flat, self._optimizer, self._state, self._own_state = flat, optimizer, state, own_state
@@ -265,7 +275,10 @@ class HostSteps:
 
 
 class DeviceSteps:
-    """Steps on the network's device; model and optimizer state are copied there and back once a round."""
+    """Steps on the network's device; model and optimizer state are copied there and back once a round.
+
+    `state` is what the optimizer remembers for the shared values of `flat`, `own_state` for personal ones.
+    """
 
     _NAMES = ("momentum_buffer", "momentum"), ("exp_avg", "first"), ("exp_avg_sq", "second"), ("step", "count")
 

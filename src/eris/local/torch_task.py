@@ -58,7 +58,21 @@ _LOCK = threading.RLock()  # torch has one random generator and one number of th
 
 
 class TorchTask:
-    """Train a torch model on each member's samples; see `LocalWork` for what a round's local work can be."""
+    """Train a torch model on each member's samples; see `LocalWork` for what a round's local work can be.
+
+    Args:
+        factory: builds the network.
+        train: the training split.
+        members: for each member, the places of its samples in the training split.
+        test: the test split that all share.
+        validation: for each member, the places of the samples it holds back, in the training split.
+        tests: for each member, the places of its own test samples, in the test split.
+        work: what a member does in a round.
+        objective: loss and metrics; by default those of classification.
+        gradient: computes the gradient of a batch; by default as `work` says.
+        evaluation_batch: how many samples are scored at once.
+        cache_bytes: how many bytes of tensors are kept between rounds.
+    """
 
     def __init__(
         self,
@@ -338,7 +352,7 @@ class TorchTask:
         return update, self._optimizer.effective_steps(len(losses)), sum(losses) / len(losses)
 
     def corrected(self, correction: Correction) -> Self:
-        """Return the same task with this correction of every local gradient; one that it has is not made twice."""
+        """Return the same task with this correction of every local gradient; one that it has is not added twice."""
         if correction in self._corrections:
             return self
         if self.work.send != "delta":

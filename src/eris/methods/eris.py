@@ -1,8 +1,7 @@
 """ERIS: every update is cut into shards for as many aggregators; with DSC it is also compressed against a reference.
 
-With `ldp` noise comes before. With `masked` an aggregator adds up what it cannot read, and another peer takes the pads
-off the sum. Server optimizers, robust rules, weighted shards and kinds of masks are settings of each of
-them.
+With `ldp`, noise is added first. With `masked`, an aggregator adds up what it cannot read, and another peer takes the
+pads off the sum. Server optimizers, robust rules, weighted shards and kinds of masks are settings of each of them.
 """
 
 from __future__ import annotations

@@ -55,7 +55,10 @@ class Claim:
 
 
 class Results:
-    """The results of experiments that rules need, each gathered once."""
+    """The results of experiments that rules need, each gathered once.
+
+    They are read from the cells in `folder`, at one `size` and under one `reading` of the paper.
+    """
 
     def __init__(self, folder: Path, size: Size, reading: Reading = PAPER) -> None:
         self._store, self.size, self._reading = CellStore(folder), size, reading
@@ -82,7 +85,10 @@ class Results:
         return found if found is not None and found.value is not None else None
 
     def digests(self, name: str, panel: str, arm: str, point: float | str) -> list[str]:
-        """Return the digest of a row's final model in each fold."""
+        """Return the digest of a row's final model in each fold.
+
+        Arguments as for `figure`.
+        """
         cells = [
             self._store.find(cell)
             for cell in experiment_by_name(name).cells(self.size, self._reading)

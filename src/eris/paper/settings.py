@@ -65,14 +65,18 @@ class DataSet:
 
 
 MNIST = DataSet(
-    "MNIST", "mnist", ("data.name=mnist", "model.name=lenet5"), 50, 25, 64,
-    (120, 140, 200, 250, 250, 250), (80, 100, 200, 180, 180, 180, 160), 0.2, 4, 2, "ω≈30",
-    (10, 1), (0.01, 0.05, 0.1),
+    "MNIST", "mnist", ("data.name=mnist", "model.name=lenet5"),
+    members=50, members_noniid=25, batch=64,
+    unbiased=(120, 140, 200, 250, 250, 250), biased=(80, 100, 200, 180, 180, 180, 160),
+    alpha=0.2, factor=4, factor_biased=2, omega="ω≈30",
+    epsilons=(10, 1), prunes=(0.01, 0.05, 0.1),
 )  # fmt: skip
 CIFAR10 = DataSet(
-    "CIFAR-10", "cifar10", ("data.name=cifar10", "model.name=resnet9"), 50, 25, 64,
-    (80, 140, 140, 140, 140, 140), (60, 80, 100, 140, 100, 100, 100), 0.2, 24, 2, "ω≈170",
-    (10, 1), (0.01, 0.05, 0.1),
+    "CIFAR-10", "cifar10", ("data.name=cifar10", "model.name=resnet9"),
+    members=50, members_noniid=25, batch=64,
+    unbiased=(80, 140, 140, 140, 140, 140), biased=(60, 80, 100, 140, 100, 100, 100),
+    alpha=0.2, factor=24, factor_biased=2, omega="ω≈170",
+    epsilons=(10, 1), prunes=(0.01, 0.05, 0.1),
     offline=("data.name=cifar10", "model.name=lenet5", "model.options={channels=3, size=32}"),
     stand_in="LeNet-5 (0.08 M) for ResNet-9 (1.65 M)",
 )  # fmt: skip
@@ -85,20 +89,27 @@ def _but_the_last(layers: int, name: str) -> str:
 
 IMDB = DataSet(
     "IMDB", "imdb", ("data.name=imdb", "model.name=text-classifier",
-                     'model.options={source="distilbert-base-uncased", length=128}'), 25, 10, 16,
-    (22, 20, 18, 18, 14, 14), (16, 16, 12, 10, 8, 6, 4), 0.5, 2000, 1, "ω≈8000",
-    (100, 10), (0.1, 0.2, 0.3), _ADAM,
-    ("data.name=imdb", "model.name=minilm-l6", f'model.options={{length=32, freeze="{_but_the_last(6, "layer")}"}}'),
-    "the last layer of MiniLM-L6 (1.9 M values) for DistilBERT (67 M), 32 tokens of a review for 128",
+                     'model.options={source="distilbert-base-uncased", length=128}'),
+    members=25, members_noniid=10, batch=16,
+    unbiased=(22, 20, 18, 18, 14, 14), biased=(16, 16, 12, 10, 8, 6, 4),
+    alpha=0.5, factor=2000, factor_biased=1, omega="ω≈8000",
+    epsilons=(100, 10), prunes=(0.1, 0.2, 0.3), optimizer=_ADAM,
+    offline=("data.name=imdb", "model.name=minilm-l6",
+             f'model.options={{length=32, freeze="{_but_the_last(6, "layer")}"}}'),
+    stand_in="the last layer of MiniLM-L6 (1.9 M values) for DistilBERT (67 M), 32 tokens of a review for 128",
 )  # fmt: skip
 CNN = DataSet(
     "CNN/DailyMail", "cnn", ("data.name=cnn_dailymail", "model.name=language-model",
-                             'model.options={source="EleutherAI/gpt-neo-1.3B", article=800, summary=128}'), 10, 10, 8,
-    (), (), 0.5, -0.01, -0.01, "ω ≈ 100", (100, 10), (0.1, 0.2, 0.3), ("local.optimizer=adam", "local.lr=5e-5"),
-    ("data.name=cnn_dailymail", "model.name=smollm2-135m",
-     f'model.options={{article=64, summary=32, generate=16, freeze="{_but_the_last(30, "layers")}"}}'),
-    "the last layer of SmolLM2-135M (3.5 M values) for GPT-Neo-1.3B, the beginnings of a sample of 555 pairs for "
-    "CNN/DailyMail", (16, 32, 64, 128),
+                             'model.options={source="EleutherAI/gpt-neo-1.3B", article=800, summary=128}'),
+    members=10, members_noniid=10, batch=8,
+    unbiased=(), biased=(),
+    alpha=0.5, factor=-0.01, factor_biased=-0.01, omega="ω ≈ 100",
+    epsilons=(100, 10), prunes=(0.1, 0.2, 0.3), optimizer=("local.optimizer=adam", "local.lr=5e-5"),
+    offline=("data.name=cnn_dailymail", "model.name=smollm2-135m",
+             f'model.options={{article=64, summary=32, generate=16, freeze="{_but_the_last(30, "layers")}"}}'),
+    stand_in="the last layer of SmolLM2-135M (3.5 M values) for GPT-Neo-1.3B, the beginnings of a sample of 555 pairs "
+    "for CNN/DailyMail",
+    samples=(16, 32, 64, 128),
 )  # fmt: skip
 DATA_SETS = (MNIST, CIFAR10, IMDB, CNN)
 
@@ -236,7 +247,16 @@ def panel_of(
             f"data.test_samples={test_samples}", *extra)  # fmt: skip
     stand_in = data.stand_in if offline else ""
     return Panel(
-        data.name, base, arms, tuple(points), folds, Measure("training", options), printed, column, rows, stand_in
+        data.name,
+        base,
+        arms,
+        tuple(points),
+        folds,
+        Measure("training", options),
+        printed=printed,
+        column=column,
+        rows=rows,
+        stand_in=stand_in,
     )
 
 
@@ -285,7 +305,14 @@ def table_sizes(
 
 
 def smoke_panel(arms: tuple[Treatment, ...], *, name: str = "MNIST", keep: float = 0.2, extra: Settings = ()) -> Panel:
-    """Return a panel that takes the same path in seconds: a few members on the digits that come with eris."""
+    """Return a panel that takes the same path in seconds: a few members on the digits that come with eris.
+
+    Args:
+        arms: the rows.
+        name: of the data set that it stands for.
+        keep: the share of coordinates that DSC keeps.
+        extra: further settings.
+    """
     base: Settings = (
         "data.name=mnist-sample", "model.name=lenet5", "members=6", "data.validation=0.3", "data.test_samples=100",
         "local.batch=full", *_SGD, "workers=1", "rounds=2", "evaluate_every=1", "data.samples=16", *extra,

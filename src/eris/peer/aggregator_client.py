@@ -231,17 +231,20 @@ class AggregatorClient:
         if errand is None or link is None:
             return
         try:
-            ready = link.pull(_SHORTEST_ANSWERS)
+            ready = link.buffered
             while errand.open_shards:
                 whole = self._is_whole(link, errand, ready)
                 if whole is None:  # it is long, or nothing that we know
                     self._loop.forget(link)
                     self._hand_over(self._hear_in_thread)
                     return
-                if not whole:
+                if whole:
+                    self._hear_next(link, errand)
+                    ready = link.buffered
+                elif (more := link.pull(_SHORTEST_ANSWERS)) > ready:
+                    ready = more
+                else:
                     return
-                self._hear_next(link, errand)
-                ready = link.pull(_SHORTEST_ANSWERS) if errand.open_shards else 0
             self._loop.forget(link)
             self._end()
         except Exception as error:  # noqa: BLE001 - sorted out there

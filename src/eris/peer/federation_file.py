@@ -299,7 +299,10 @@ def load_federation(path: Path) -> FederationFile:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}", fix="give the path of FEDERATION.toml") from None
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}",
+            fix="give the path of FEDERATION.toml, or write one with `eris init --peers A,B,C,D`",
+        ) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}", fix="correct that line") from None
     settings = data.pop("federation", None)

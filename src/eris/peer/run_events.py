@@ -19,7 +19,6 @@ from eris.events import (
     RoundTraffic,
     RunCourseChanged,
     RunEnded,
-    RunStarted,
     RunState,
 )
 from eris.local.devices import device_note
@@ -76,21 +75,8 @@ class RunEvents:
 
     def started(self) -> None:
         """Tell what is about to be played, and from which round on."""
-        recipe = self._member.recipe
         self._began = time.monotonic()
-        self._emit(
-            RunStarted(
-                run=self._composition.run,
-                method=self._composition.method.name,
-                rounds=self._config.rounds,
-                first_round=self._member.round,
-                members=self._config.members,
-                aggregators=recipe.policy.shards,
-                n=recipe.spec.n,
-                chain=recipe.describe(),
-                notes=tuple(self.notes),
-            )
-        )
+        self._emit(self._composition.started(self._member.round, self.notes))
 
     def concluded(self, played: ConcludedRound) -> None:
         """Sum up a round, if anybody listens for that."""

@@ -25,6 +25,7 @@ from eris.peer.shared_aggregator import SharedAggregator
 from eris.protocol.member import Snapshot
 from eris.protocol.messages import Published, Receipt, UploadHeader, Withheld
 from eris.protocol.seal import CertifiedSeal, Contradiction
+from eris.protocol.unmasker import FINAL
 from eris.transport.credentials import Credentials
 from eris.transport.identity import PeerIdentity, Refusal
 from eris.transport.link import Link, LinkClosed, LinkError, LinkLimits, LinkTimeout, LinkTraffic
@@ -80,7 +81,7 @@ class ShardServer:
         self._aggregator, self._sealed, self._accuse = aggregator, sealed, accuse
         self._peer_of, self._find, self._snapshot = peer_of, find, snapshot
         self._fault_points, self._under_way = fault_points or FaultPoints(), under_way or UnderWay()
-        self._links: set[StreamLink] = set()
+        self._links: dict[str, set[StreamLink]] = {}  # by the name of the peer that dialled
         self._past: dict[str, LinkAccount] = {}
         self._complaints: set[tuple[str, str, str]] = set()
         self._lock = threading.Lock()
@@ -155,7 +156,7 @@ class ShardServer:
             return
         self._listener.close()
         with self._lock:
-            links = list(self._links)
+            links = self._every_link()
         for link in links:
             self._let_go(link)
         self._accepting.join()
@@ -167,7 +168,7 @@ class ShardServer:
     def review(self, refusal_of: Callable[[PeerIdentity], Refusal | None]) -> None:
         """Close the links of peers that are no longer welcome."""
         with self._lock:
-            reasons = [(link, refusal_of(link.peer)) for link in self._links]
+            reasons = [(link, refusal_of(link.peer)) for link in self._every_link()]
         for link, reason in reasons:
             if reason is not None:
                 _LOG.warning("the link of %s is closed: %s", link.peer.name, reason.value)
@@ -177,14 +178,17 @@ class ShardServer:
         """Return the totals of the links that others dialled, for each of them."""
         with self._lock:
             totals = dict(self._past)
-            for link in self._links:
+            for link in self._every_link():
                 totals[link.peer.name] = totals.get(link.peer.name, LinkAccount(link.peer.name)).plus(link)
         return [totals[name] for name in sorted(totals)]
 
     def carried(self) -> tuple[int, int]:
         """Return the bytes sent and received so far, without asking the kernel."""
         with self._lock:
-            counts: list[LinkTraffic | LinkAccount] = [*(link.traffic for link in self._links), *self._past.values()]
+            counts: list[LinkTraffic | LinkAccount] = [
+                *(link.traffic for link in self._every_link()),
+                *self._past.values(),
+            ]
         return sum(count.sent for count in counts), sum(count.received for count in counts)
 
     def _accept(self, listener: LinkListener) -> None:
@@ -203,8 +207,8 @@ class ShardServer:
         What the older link had delivered in part is given up before the new one may deliver it again.
         """
         with self._left:
-            older = {other for other in self._links if other.peer.name == link.peer.name}
-            self._links.add(link)
+            older = self._links.get(link.peer.name, set())
+            self._links[link.peer.name] = older | {link}
             self._left.notify_all()  # a link that was itself waiting for an older one need not any more
         for other in older:
             self._let_go(other)
@@ -225,8 +229,11 @@ class ShardServer:
 
     def _take_place(self, link: StreamLink, older: set[StreamLink]) -> None:
         with self._left:
-            self._left.wait_for(lambda: link.closed or self._links.isdisjoint(older), _FAREWELL)
+            self._left.wait_for(lambda: link.closed or older.isdisjoint(self._links.get(link.peer.name, ())), _FAREWELL)
         self._loop.post(partial(self._look, link))
+
+    def _every_link(self) -> list[StreamLink]:
+        return [link for links in self._links.values() for link in links]
 
     def _let_go(self, link: StreamLink) -> None:
         """Close a link, whoever has it; the loop then removes it."""
@@ -253,7 +260,7 @@ class ShardServer:
 
     def _serve_next(self, link: StreamLink) -> bool:
         """Serve the next message or hand it over; False if it has not arrived yet."""
-        ready = link.pull(HEADER_BYTES + SHORT)
+        ready = link.buffered if _holds_frame(link) else link.pull(HEADER_BYTES + SHORT)
         if ready < HEADER_BYTES:
             self._await_rest(link, begun=ready > 0)
             return False
@@ -332,11 +339,16 @@ class ShardServer:
                 self._lend(link, partial(self._answer, link))  # refused, as the plan is not here
             else:
                 self._look(link)
-        for link in [*self._asking]:
+        undecided = set[ShardQuestion]()  # one look for all who ask the same; the first to ask has the first deadline
+        for link, asked in [*self._asking.items()]:
+            if asked.question in undecided:
+                continue
             try:
                 self._answer_question(link)
                 if link not in self._asking:
                     self._look(link)
+                elif not self._aggregator.recipe.unmaskers:  # an unmasker is answered before the others
+                    undecided.add(asked.question)
             except LinkError:
                 self._end(link)
         for link in [link for link, until in self._begun.items() if now >= until]:
@@ -446,9 +458,12 @@ class ShardServer:
         for waiting in (self._behind, self._asking, self._begun, self._kept_back):
             waiting.pop(link, None)
         with self._lock:
-            if link in self._links:
-                self._links.discard(link)
-                self._past[link.peer.name] = self._past.get(link.peer.name, LinkAccount(link.peer.name)).plus(link)
+            name = link.peer.name
+            if link in self._links.get(name, ()):
+                self._links[name] = self._links[name] - {link}
+                if not self._links[name]:
+                    del self._links[name]
+                self._past[name] = self._past.get(name, LinkAccount(name)).plus(link)
             self._left.notify_all()
 
     # ── in a thread, which may wait ──
@@ -592,10 +607,12 @@ class ShardServer:
             shared = self._aggregator
             answer = framing.receive_unmasking(link, shared.recipe, cut, plan.round, deadline, shared.pool)
             self._aggregator.take_off(answer, sender)
-        except Refused as refusal:  # it will not, or not correctly: the shard is lost when its time is up
+        except Refused as refusal:  # it will not, or not correctly: the shard is lost when its time is up, if not now
             if refusal.reason in (Reason.MALFORMED, Reason.WRONG_SIZE):
                 raise LinkClosed(f"no pads: {refusal.what}", clean=False, peer=link.peer.name) from refusal
             self._complain(link, "the pads of %s: %s", refusal)
+            if refusal.reason in FINAL:
+                self._aggregator.deny(shard, sender)
 
 
 class _Asked(NamedTuple):
@@ -604,6 +621,13 @@ class _Asked(NamedTuple):
     question: ShardQuestion
     deadline: float
     behind: float  # until when its round may still open here
+
+
+def _holds_frame(link: StreamLink) -> bool:
+    """Whether a whole frame has been read already, so that the socket need not be asked."""
+    if link.buffered < HEADER_BYTES:
+        return False
+    return link.buffered >= HEADER_BYTES + Header.decode(link.peek(0, HEADER_BYTES)).length
 
 
 def _after_flush(link: StreamLink, deadline: float, work: Callable[[], None]) -> None:

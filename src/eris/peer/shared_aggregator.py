@@ -222,6 +222,12 @@ class SharedAggregator:
             self._aggregator.take_off(answer, sender)
         self.tick()
 
+    def deny(self, shard: int, sender: int) -> None:
+        """Note that an unmasker refuses a shard's cut for good."""
+        with self._changed:
+            self._aggregator.deny(shard, sender)
+        self.tick()
+
     def stir(self) -> None:
         """Make all waiting threads check again whether those they wait for have gone."""
         with self._changed:

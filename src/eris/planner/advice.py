@@ -66,7 +66,7 @@ class Advice:
     block: int
     chunk: int
     limits: tuple[Limit, ...]
-    fewer: str  # which target one aggregator less would miss; empty if none or if there is only one
+    fewer: str  # which target one aggregator fewer would miss; empty if none or if there is only one
 
     @property
     def method(self) -> str:
@@ -176,7 +176,18 @@ def _advice(wide: Scenario, found: Allocation, target: Target, *, fewer: str) ->
     block, chunk = _block(chosen), _chunk(method, chosen)
     missed = _missed(chosen, method, target, time)
     return Advice(
-        chosen, target, not missed, missed, time, seen[0][1], tuple(seen), memory, block, chunk, found.limits, fewer
+        chosen,
+        target,
+        met=not missed,
+        missed=missed,
+        round_time=time,
+        exposure=seen[0][1],
+        coalition_exposure=tuple(seen),
+        memory=memory,
+        block=block,
+        chunk=chunk,
+        limits=found.limits,
+        fewer=fewer,
     )
 
 

@@ -131,7 +131,7 @@ class _Programme:
                 self.add("relay", relay.name, row | {phase: -min(relay.upload, relay.download) * self.unit}, 0.0)
 
     def add_memory(self) -> None:
-        """Bound each share by the memory its aggregator lends."""
+        """Bound each share by the memory its aggregator offers."""
         need = len(self.scenario.participants) * self.up + self.down
         for a, peer in enumerate(self.scenario.aggregators):
             link = self.scenario.fleet.peers[peer]

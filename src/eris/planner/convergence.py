@@ -115,7 +115,10 @@ class Theorem:
 
 
 def potential(theorem: Theorem, *, gap: float, estimator_error: float = 0.0, reference_error: float = 0.0) -> float:
-    """Return Φ₀ = f(x⁰) − f* + αLΔ⁰ + (β/L)·S⁰, S⁰ being the mean over members of ‖∇f_k(x⁰) − s_k⁰‖²."""
+    """Return Φ₀ = f(x⁰) − f* + αLΔ⁰ + (β/L)·S⁰, S⁰ being the mean over members of ‖∇f_k(x⁰) − s_k⁰‖².
+
+    `gap` is f(x⁰) − f*, `estimator_error` Δ⁰, `reference_error` S⁰.
+    """
     return (
         gap + theorem.alpha * theorem.smoothness * estimator_error + theorem.beta / theorem.smoothness * reference_error
     )

@@ -100,5 +100,6 @@ def _of_masked(scenario: Scenario, unmaskers: int, coalition: int, held: NDArray
     if others <= 1:
         note = f"{len(scenario.participants)} contributors: the published mean less the coalition's own is the update"
         return Exposure(whole, observer, whole - seen, note)
-    note = f"masked: single values are seen by an aggregator and {unmaskers} unmasker(s) together" if seen == 0 else ""
+    with_it = "its unmasker" if unmaskers == 1 else f"its {unmaskers} unmaskers"
+    note = f"masked: only an aggregator together with {with_it} sees single values" if seen == 0 else ""
     return Exposure(seen, observer, note=note)

@@ -4,9 +4,9 @@
 name = "oslo"                                      oslo,20MB/s,50MB/s,2GB,yes
 upload = "20MB/s"                                  phone,1MB/s,5MB/s,,no
 download = "50MB/s"
-memory = "2GB"               # lent to aggregation; left out: no limit
+memory = "2GB"               # for aggregation; left out: no limit
 aggregate = true             # may it hold a shard?
-relayed = true               # nobody can dial it: all links to it go by the relay
+relayed = true               # nobody can dial it: all links to it go through the relay
 count = 3                    # three of the same: oslo-1, oslo-2, oslo-3
 
 [server]                     # for the methods that need one; left out: the fastest peer's rates
@@ -43,14 +43,14 @@ _YES, _NO = ("yes", "true", "1", ""), ("no", "false", "0")
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One machine: bytes a second up and down (at the same time), and the memory it lends to aggregation."""
+    """One machine: bytes per second up and down (at the same time), and the memory it offers for aggregation."""
 
     name: str
     upload: float
     download: float
     memory: float = math.inf
     aggregate: bool = True
-    relayed: bool = False  # it opens no port: whatever goes to it, or comes from it as an aggregator, goes by the relay
+    relayed: bool = False  # it opens no port: what goes to it, or comes from it as an aggregator, is relayed
 
     def __post_init__(self) -> None:
         for way, rate in (("upload", self.upload), ("download", self.download)):
@@ -93,7 +93,10 @@ class Fleet:
         server_rate: float | None = None,
         relay_rate: float | None = None,
     ) -> Fleet:
-        """Return a fleet of equal peers, as the paper's tables assume; with `relay_rate` nobody opens a port."""
+        """Return a fleet of equal peers, as the paper's tables assume; with `relay_rate` nobody opens a port.
+
+        Rates are bytes per second, the same up and down; `memory` is what each peer offers for aggregation, in bytes.
+        """
         if members < 1:
             raise ConfigError(f"members is {members}", fix="use at least one member")
         server = None if server_rate is None else Peer("server", server_rate, server_rate)
@@ -122,7 +125,7 @@ class Fleet:
 
     @cached_property
     def relayed(self) -> NDArray[np.bool_]:
-        """Whether links to each peer go by the relay; the server is always reachable."""
+        """Whether links to each peer go through the relay; the server is always reachable."""
         return np.array([*(peer.relayed for peer in self.peers), False])
 
     @property

@@ -50,8 +50,9 @@ def leakage(
 ) -> Leakage:
     """Return the bound for the best placed coalition.
 
-    `shards` is the number of equal shards, or their sizes (any unit): then the largest ones collude. `capacity` is
-    C_max in nats for one coordinate and round, `entropy` is H(D_k) in nats if it is known.
+    `n` values are trained for `rounds` rounds, and compression keeps the share `keep` of them. `shards` is the number
+    of equal shards, or their sizes (any unit): then the largest ones collude. `capacity` is C_max in nats for one
+    coordinate and round, `entropy` is H(D_k) in nats if it is known.
     """
     if n < 1 or rounds < 1:
         raise ConfigError(f"n is {n} and rounds is {rounds}", fix="use 1 or more of each")

@@ -21,7 +21,7 @@ __all__ = ["contraction", "direction", "next_potential", "references"]
 
 
 def direction(*, omega: float, members: int, noise: float, reference_error: float, gradient: float) -> float:
-    """Return Lemma 6's bound on E‖v‖²; all but ω and K are squared norms.
+    """Return Lemma 6's bound on E‖v‖²: `omega` is ω, `noise` N, `reference_error` S, `gradient` ‖∇f‖².
 
     The printed proof replaces ‖Σ a_k‖² by Σ‖a_k‖², which is right if members' noises are independent.
     """
@@ -40,14 +40,17 @@ def contraction(omega: float) -> float:
 
 
 def references(*, omega: float, smoothness: float, noise: float, reference_error: float, moved: float) -> float:
-    """Return Lemma 7's bound on E S after a round in which the model moved by `moved` (a squared norm)."""
+    """Return Lemma 7's bound on E S after a round in which the model moved by `moved` (a squared norm).
+
+    `omega` is ω, `smoothness` L, `noise` N and `reference_error` S before the round.
+    """
     _require(smoothness=smoothness, noise=noise, reference_error=reference_error, moved=moved)
     rest = noise / (1 + omega) + 2 * (1 + omega) * smoothness**2 * moved
     return contraction(omega) * reference_error + rest
 
 
 def next_potential(theorem: Theorem, *, step: float, potential: float, gradient: float) -> float:
-    """Return Lemma 8's bound on E Φ after a round; `gradient` is ‖∇f‖².
+    """Return Lemma 8's bound on E Φ after a round: `step` is λ, `potential` Φ before it, `gradient` ‖∇f‖².
 
     The printed proof has (1−ω) for (1−θ) and β(1+ω) for 2β(1+ω); with these corrected, the lemma holds.
     """

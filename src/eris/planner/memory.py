@@ -41,7 +41,7 @@ def memory_of_aggregators(method: str, scenario: Scenario) -> Bytes:
 
 
 def require_memory(method: str, scenario: Scenario) -> None:
-    """Refuse a plan that an aggregator has too little memory for, naming the one that lacks most."""
+    """Refuse a plan that an aggregator has too little memory for, naming the one that lacks the most."""
     need = memory_of_aggregators(method, scenario)
     lack = need - np.array([peer.memory for peer in scenario.fleet.peers])
     worst = int(np.argmax(lack))
@@ -49,7 +49,7 @@ def require_memory(method: str, scenario: Scenario) -> None:
         peer = scenario.fleet.peers[worst]
         raise ConfigError(
             f"{method} needs {need[worst] / 1e6:,.1f} MB to aggregate {len(scenario.participants)} contributions, "
-            f"but the peer lends {peer.memory / 1e6:,.1f} MB",
+            f"but the peer offers {peer.memory / 1e6:,.1f} MB",
             fix="use more aggregators, shards by capacity or compression, or let --advise choose",
             peer=peer.name,
         )

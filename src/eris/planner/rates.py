@@ -1,4 +1,4 @@
-"""The paper's table of asymptotic utility rates, with numbers put in.
+"""The paper's table of asymptotic utility rates, with numbers filled in.
 
 Constants and logarithmic factors are left out of all rows, so only the growth of a row means something, never the ratio
 of two rows.
@@ -27,7 +27,17 @@ class Rate:
 def rates(
     *, n: int, members: int, samples: int, omega: float, epsilon: float, delta: float, nu: float | None = None
 ) -> list[Rate]:
-    """Return the six rows; `nu` is the error ν̃ of Q-DPSGD-1's quantiser."""
+    """Return the six rows; `nu` is the error ν̃ of Q-DPSGD-1's quantiser.
+
+    Args:
+        n: number of values.
+        members: K.
+        samples: m, of one member.
+        omega: ω of the compressor.
+        epsilon: ε of the private methods.
+        delta: δ of the private methods.
+        nu: the error ν̃ of Q-DPSGD-1's quantiser, if known.
+    """
     if not (epsilon > 0 and 0 < delta < 1 and n > 0 and members > 0 and samples > 0 and omega >= 0):
         raise ConfigError("a constant of the table is out of range", fix="use n, K, m, ε > 0, 0 < δ < 1, ω ≥ 0")
     noise = math.sqrt(n * math.log(1 / delta)) / (samples * epsilon)

@@ -91,7 +91,15 @@ class Accountant:
     def of(
         cls, multiplier: float, rounds: int, *, unit: Unit, adjacency: Adjacency, sample_rate: float = 1.0
     ) -> Accountant:
-        """Return an accountant of `rounds` equal rounds."""
+        """Return an accountant of `rounds` equal rounds.
+
+        Args:
+            multiplier: σ of the noise, relative to the clipping bound.
+            rounds: how many.
+            unit: what is protected: a sample or a member.
+            adjacency: what counts as neighbouring data.
+            sample_rate: share of the units that take part in a round, drawn at random.
+        """
         return cls(unit, adjacency, [Release(multiplier, rounds, sample_rate)])
 
     def spend(self, multiplier: float, *, rounds: int = 1, sample_rate: float = 1.0) -> None:
@@ -208,4 +216,4 @@ _METHODS: dict[str, Callable[[list[Release], float], float]] = {
 
 def _choose(what: str, value: str, choices: Any) -> None:
     if value not in get_args(choices):
-        raise ConfigError(f"{what} is {value!r}", fix=f"use one of {get_args(choices)}")
+        raise ConfigError(f"{what} is {value!r}", fix=f"use one of {', '.join(get_args(choices))}")

@@ -39,7 +39,7 @@ class ClipByNorm(Transform):
         if not math.isfinite(length):
             raise InputError(
                 "the update is not finite and cannot be clipped",
-                fix="lower the learning rate or look for a division by zero",
+                fix="lower the learning rate and, if there is any, the noise; or look for a division by zero",
                 peer=context.member,
                 round=context.round,
             )

@@ -180,7 +180,7 @@ class Worth:
     def __str__(self) -> str:
         said = ", ".join(f"{who} {spent.value:.3g}" for who, spent in self.promised.items())
         if self.realised is not None:
-            said += f"; by the sums there were, outsider {self.realised.value:.3g}"
+            said += f"; as the sums turned out, outsider {self.realised.value:.3g}"
         return f"ε by observer: {said}"
 
     def to_dict(self) -> dict[str, Any]:

@@ -69,6 +69,7 @@ class _Shard:
     outcome: Published | Withheld | None = None
     cut: Cut | None = None  # the cut of a masked shard that waits for its pads
     pads: dict[int, str] = field(default_factory=dict)  # unmasker → digest of its answer, whose pads are off already
+    denied: bool = False  # an unmasker has said that it will not answer the cut
 
 
 class Aggregator:
@@ -245,6 +246,12 @@ class Aggregator:
         pairs: Iterable[tuple[NDArray[Any], NDArray[Any]]] = zip(shard.total, answer.pads, strict=True)
         for total, pads in pairs:
             np.subtract(total, pads, out=total)
+
+    def deny(self, shard: int, sender: int) -> None:
+        """Note that an unmasker refuses a shard's cut for good: nobody waits for its pads until the deadline."""
+        found = self._shards.get(shard)
+        if self.plan is not None and found is not None and found.cut and sender in self.plan.unmaskers_of(shard):
+            found.denied = True
 
     def outcome(self, shard: int) -> Published | Withheld | None:
         """Return what was published or withheld for a shard, so that it can be served again."""
@@ -447,7 +454,7 @@ class Aggregator:
         lost = Withheld(plan.digest, shard.number, self.peer, Reason.UNMASK, contributors)
         if missing := wanted - shard.pads.keys():
             needed = {*missing, *plan.aggregators_of(shard.number)} - {self.peer}  # both must have cut, to be answered
-            return lost if now >= self._unmask_by or needed & self._away else None
+            return lost if shard.denied or now >= self._unmask_by or needed & self._away else None
         if not sum_checks(shard.total.checks, len(contributors)):  # somebody was not honest
             return replace(lost, reason=Reason.WRONG_PADS)
         fold = partial(self._folded, shard, plan, contributors)

@@ -102,11 +102,16 @@ def effective_contributors(plan: RoundPlan, members: Iterable[int]) -> float:
 
     There can be many members and one weight that is nearly everything; then the mean *is* that member's update.
     """
-    weights = Roster(plan.roster)
-    given = {entry.peer: float(entry.weight) for entry in weights}  # not as float32: small ones would vanish
-    chosen = [given[member] for member in members]
-    largest = max(chosen, default=0.0)
-    scaled = [weight / largest for weight in chosen]  # so that no square overflows
+    asked = tuple(members)
+    if asked not in plan.worths:  # every shard of a round asks, mostly about the same members
+        given = {entry.peer: float(entry.weight) for entry in Roster(plan.roster)}  # float32 would lose small ones
+        plan.worths[asked] = _effective([given[member] for member in asked])
+    return plan.worths[asked]
+
+
+def _effective(weights: list[float]) -> float:
+    largest = max(weights, default=0.0)
+    scaled = [weight / largest for weight in weights]  # so that no square overflows
     squares = math.fsum(weight * weight for weight in scaled)
     return math.fsum(scaled) ** 2 / squares if squares > 0 else 0.0
 

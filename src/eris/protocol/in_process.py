@@ -13,7 +13,6 @@ and `unmaskers`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 
 from eris.errors import Refused
 from eris.local.scores import Scores
@@ -32,7 +31,7 @@ from eris.protocol.round_plan import RoundPlan
 from eris.protocol.rules import Rules
 from eris.protocol.steps import Sign, Verify, trust_everybody
 from eris.protocol.sums import Sums
-from eris.protocol.unmasker import Unmasker
+from eris.protocol.unmasker import FINAL, Unmasker
 from eris.protocol.verdict import Verdict
 from eris.seeds import Seed
 
@@ -145,10 +144,13 @@ class InProcess:
             for aggregator in self.aggregators.values():
                 for cut in aggregator.cuts():
                     for peer in plan.unmaskers_of(cut.shard):
-                        with suppress(Refused):  # the unmasker knows why, and the shard will be lost
+                        try:
                             answer = self.unmaskers[peer].unmask(cut, self.now)
                             if answer is not None:
                                 aggregator.take_off(answer, peer)
+                        except Refused as refusal:
+                            if refusal.reason in FINAL:
+                                aggregator.deny(cut.shard, peer)
 
     def publish(
         self, plan: RoundPlan, outcomes: Iterable[Published | Withheld], to: Sequence[Member] | None = None

@@ -44,7 +44,7 @@ from eris.protocol.replica import Replica, copy_over, initial_state
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.shown import Releases, Shown
 from eris.protocol.step_guard import StepGuard, length
-from eris.protocol.sums import Sums
+from eris.protocol.sums import Start, Sums
 from eris.protocol.unmasker import KnowsKey, believe_keys, masked
 from eris.protocol.verdict import GENESIS, UnmaskedSum, Verdict
 from eris.seeds import Seed
@@ -298,7 +298,7 @@ class Member:
         known = manifest.shard in self.held.published
         proof = self.held.receive(plan, published, committed=committed)
         if not known and self._sums is not None and self.recipe.unmaskers:
-            self._sums.note(plan.chain, plan.draw, manifest.shard, manifest.contributors, kept=False)
+            self._sums.note(Start.of(plan), manifest.contributors, manifest.shard)
         return proof
 
     def broken(self, manifest: Manifest, receipt: Receipt | None) -> FalseManifest | None:
@@ -336,7 +336,10 @@ class Member:
         plan = self._open_plan()
         state = self.replica.digest() if plan.checkpoint or plan.attest else ""
         complete = all(map(self.accounted_for, range(plan.shards)))
-        unmasked = self._sums.told(plan.digest) if self._sums is not None else ()
+        unmasked: tuple[UnmaskedSum, ...] = ()
+        if self._sums is not None:
+            self._sums.keep()  # a plan may be taken back without a verdict: what was published counts even so
+            unmasked = self._sums.told(plan.digest)
         held, unreached = self.held.vouched_for(plan), tuple(sorted(self._unreached))
         return Report(plan.digest, self.peer, held, complete, state, unreached, unmasked)
 
@@ -407,6 +410,7 @@ class Member:
     def restore(self, snapshot: Snapshot, *, missed: Sequence[Verdict] = ()) -> None:
         """Move to the snapshot's state; private state stays, settled by the verdicts `missed` in between."""
         for verdict in missed:
+            self._require_own_sums(verdict)
             self._settle(verdict)
             self._judge_sums(verdict)
         self.replica.load(snapshot.state)

@@ -125,6 +125,14 @@ class RoundPlan:
         """The smallest number of members in a sum that an unmasker takes pads off."""
         return max(self.min_contributors, math.ceil(2 * len(self.participants) / 3))
 
+    @property
+    def least_apart(self) -> int:
+        """The smallest number of members that combined sums from one state may show.
+
+        A third of the participants, as many as an aggregator can leave out: fewer could be its friends but for one.
+        """
+        return max(self.min_contributors, len(self.participants) // 3)
+
     @cached_property
     def weights(self) -> dict[int, np.float32]:
         """w_k of every member on the roster, participant or not; they sum to one up to rounding."""
@@ -137,6 +145,11 @@ class RoundPlan:
 
     @cached_property
     def _scales(self) -> dict[tuple[int, ...], np.float32]:
+        return {}
+
+    @cached_property
+    def worths(self) -> dict[tuple[int, ...], float]:
+        """What `effective_contributors` found for sets of members under this plan."""
         return {}
 
     def shards_of(self, peer: int) -> tuple[int, ...]:

@@ -214,14 +214,18 @@ class Releases:
         self._sent.add(release)
 
 
-def append_first(path: Path, line: dict[str, object], *, what: str, fix: str) -> None:
-    """Durably append a line before acting on it; on failure `what` and `fix` go into the error."""
+def append_first(path: Path, line: dict[str, object], *, what: str, fix: str, sync: bool = True) -> None:
+    """Durably append a line before acting on it; on failure `what` and `fix` go into the error.
+
+    Without `sync` it survives this process, but not the machine's loss of power.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line, separators=(",", ":")) + "\n")
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
     except OSError as error:
         raise DiskError(
             f"the record of what will be {what} cannot be written: {error.strerror}",

@@ -40,11 +40,12 @@ from eris.protocol.pairs import check_pairs
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.steps import Sign, Verify, trust_everybody
-from eris.protocol.sums import Hides, Sums
+from eris.protocol.sums import Hides, Start, Sums
 from eris.storage.buffer_pool import BufferPool
 from eris.wire.schema import MOST_PEERS, Digest, Number, Peers, Signature, digest_of, document, encode
 
 __all__ = [
+    "FINAL",
     "Cut",
     "KnowsKey",
     "Pads",
@@ -56,6 +57,8 @@ __all__ = [
 ]
 
 _ROUNDING = 1e-9
+# Refusals of a cut that no later try under the same plan changes.
+FINAL = frozenset({Reason.SUMMED_BEFORE, Reason.TOO_FEW, Reason.CONFLICT, Reason.RESTARTED, Reason.REPLICAS_DIFFER})
 Nonces = Annotated[
     tuple[Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)], ...], msgspec.Meta(max_length=MOST_PEERS)
 ]
@@ -319,15 +322,12 @@ class Unmasker:
         if self._stands is not None:
             self._stands(plan)
         members, noise = cut.contributors, self.recipe.noise
-        least = (
-            plan.least_masked if noise is not None and noise.shares else plan.min_contributors
-        )  # of whom noise hides
-        if not self._sums.allows(plan.chain, plan.draw, cut.shard, members, least, self._hides(plan)):
+        least = plan.least_masked if noise is not None and noise.shares else plan.least_apart  # as many as noise is for
+        if not self._sums.allows(Start.of(plan), cut.shard, members, least, self._hides(plan)):
             what = "with what was summed from this state before, it would show few members' values"
-            raise Refused(
-                Reason.SUMMED_BEFORE, what, fix="wait until a round commits, which changes the state", **where
-            )
-        self._sums.note(plan.chain, plan.draw, cut.shard, members, plan=plan.digest)
+            fix = "bring back the members that took part before, or begin a new run"
+            raise Refused(Reason.SUMMED_BEFORE, what, fix=fix, **where)
+        self._sums.answer(Start.of(plan), cut.shard, members, plan.digest)
         if self._sums.is_told(plan.digest):  # our answers were reported, and this was not among them
             raise Refused(Reason.LATE, "this peer has reported already what it unmasked", **where)
 

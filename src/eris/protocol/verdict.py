@@ -141,7 +141,7 @@ class Verdict:
     @cached_property
     def _alike(self) -> dict[frozenset[int], list[int]]:
         """Contributors, and the shards that have them; most shards share one set, and lost shards have nobody."""
-        alike: dict[frozenset[int], list[int]] = {}
+        alike: dict[tuple[int, ...], list[int]] = {}
         for entry in self.shards:
-            alike.setdefault(frozenset(entry.contributors if entry.committed else ()), []).append(entry.shard)
-        return alike
+            alike.setdefault(entry.contributors if entry.committed else (), []).append(entry.shard)
+        return {frozenset(members): shards for members, shards in alike.items()}

@@ -1,4 +1,4 @@
-"""What a run came to, for people: the table at the end of a run and the HTML report beside its files."""
+"""The result of a run, for people: the table at the end of a run and the HTML report beside its files."""
 
 from __future__ import annotations
 

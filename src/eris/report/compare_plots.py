@@ -46,7 +46,7 @@ def _figure(lines: Lines, folds: int, audit: Mapping[str, Any] | None) -> Figure
     left, middle, right, *last = figure.subplots(1, panels, sharey=True)
     _dress(left, "Accuracy, round by round", "rounds")
     _dress(middle, "Accuracy for its bytes", "bytes a member has sent")
-    _dress(right, "Accuracy against exposure", "largest share of an update any one saw in a round")
+    _dress(right, "Accuracy against exposure", "largest share of an update that one observer saw in a round")
     if audit:
         _draw_trade(last[0], lines, audit)
     for slot, line in enumerate(lines):

@@ -29,7 +29,7 @@ _COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
 
 
 def with_deviation(value: Mapping[str, Any], form: Callable[[float | None], str]) -> str:
-    """Write a mean ± its 95 % interval, else its deviation, where that is not nothing; a unit they share comes once.
+    """Write a mean ± its 95 % interval, or else its deviation, unless that is zero; a shared unit is written once.
 
     >>> with_deviation({"mean": 0.912, "std": 0.004}, lambda share: format_percent(share, 1))
     '91.2 ± 0.4 %'
@@ -71,7 +71,7 @@ def compare_table(result: Mapping[str, Any]) -> Table:
 
 
 def audit_table(result: Mapping[str, Any]) -> Table:
-    """Set what the membership attack came to beside what chance would have, and mark the front."""
+    """Show how well the membership attack did, beside chance, and mark the front."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text

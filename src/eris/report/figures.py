@@ -75,7 +75,7 @@ def label_of(name: str) -> str:
     """
     try:
         known = METHODS.get(name.lower())
-    except ErisError:  # a package that cannot be loaded any more is no reason to have no report
+    except ErisError:  # a package that no longer loads must not prevent the report
         known = None
     return known.label if known and known.label else name
 

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file that opens offline and asks nothing of any other."""
+"""The report of a run: one HTML file that opens offline and loads nothing else."""
 
 from __future__ import annotations
 

@@ -68,7 +68,17 @@ def curves(
     lines: Sequence[PlotLine], *, x_label: str, alternative: str, y_format: Format, x_format: Format | None = None,
     x_logarithmic: bool = False, y_logarithmic: bool = False,
 ) -> Markup:  # fmt: skip
-    """Draw one line for each method, labelled at its end; where lines coincide the later one is dashed on top."""
+    """Draw one line for each method, labelled at its end; where lines coincide the later one is dashed on top.
+
+    Args:
+        lines: the curves.
+        x_label: name of the horizontal axis.
+        alternative: text that says what is shown.
+        y_format: writes values of the vertical axis.
+        x_format: writes values of the horizontal axis; by default whole numbers.
+        x_logarithmic: whether the horizontal axis is.
+        y_logarithmic: whether the vertical axis is.
+    """
     with drawing(alternative):
         from matplotlib.figure import Figure
 
@@ -155,6 +165,14 @@ def bars(
     """Draw a panel for each quantity with one bar for each method, each with its value beside it.
 
     All bars have one scale: it reaches to the largest value, or to `full` where that is more.
+
+    Args:
+        rows: the methods.
+        panels: the quantities.
+        form: writes a value.
+        alternative: text that says what is shown.
+        columns: panels side by side.
+        full: the least that the scale reaches to.
     """
     with drawing(alternative):
         from matplotlib.figure import Figure
@@ -203,7 +221,14 @@ def _draw_panel(axes: Axes, rows: Sequence[Row], panel: PlotPanel, form: Format)
 def dots(
     rows: Sequence[Row], names: Sequence[str], values: Sequence[Sequence[float | None]], alternative: str
 ) -> Markup:
-    """Draw a share for each class and method, the methods side by side within a class."""
+    """Draw a share for each class and method, the methods side by side within a class.
+
+    Args:
+        rows: the methods.
+        names: of the classes.
+        values: for each method, a share for each class or None.
+        alternative: text that says what is shown.
+    """
     with drawing(alternative):
         from matplotlib.figure import Figure
 

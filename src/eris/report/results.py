@@ -58,7 +58,7 @@ def read_run(directory: Path) -> tuple[MethodResult, ...]:
         return (_read_method(directory, directory.name),)
     folders = [path for path in sorted(directory.glob("*")) if path.is_dir() and _is_method(path)]
     if not folders:
-        raise InputError("no results of a run are here", fix=_instead_of(directory), directory=directory)
+        raise InputError("there are no results of a run here", fix=_instead_of(directory), directory=directory)
     results = {result.name: result for result in (_read_method(path, path.name) for path in folders)}
     config = _toml(_text(directory / "config.toml", []), [])
     waiting = [name for name in _methods_in(config) if name not in results]
@@ -70,7 +70,7 @@ def read_run(directory: Path) -> tuple[MethodResult, ...]:
 
 
 def _instead_of(directory: Path) -> str:
-    """Return what to open where other commands than `eris run` wrote."""
+    """Return what to open instead, in a folder that another command than `eris run` wrote."""
     if folds := sorted(directory.glob("fold-*")):
         return f"a comparison's results are compare.json and the pictures beside it; for one fold give {folds[0]}"
     if peers := sorted(path for path in (directory / "peers").glob("*") if _is_method(path)):

@@ -53,7 +53,7 @@ def format_bytes(count: float | None) -> str:
 
 
 def format_rate(rate: float | None) -> str:
-    """Write bytes a second, a round number without the digits that say nothing.
+    """Write bytes per second, without zeros that say nothing.
 
     >>> format_rate(20e6), format_rate(12.5e6)
     ('20 MB/s', '12.5 MB/s')

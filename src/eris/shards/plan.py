@@ -227,7 +227,10 @@ def _require_within(ascending: Coordinates, bound: int, what: str) -> None:
 
 
 def contiguous(n: int, shards: int, *, capacities: Sequence[float] | None = None) -> ShardPlan:
-    """Return a plan in which shard i is the i-th interval of the vector."""
+    """Return a plan in which shard i is the i-th interval of the vector.
+
+    `n` coordinates are cut into `shards`, in proportion to `capacities` (one weight per shard; by default equal).
+    """
     sizes = largest_remainder(_checked_n(n), _checked_capacities(shards, capacities)).tolist()
     segments, start = [], 0
     for size, run in groupby(range(shards), key=sizes.__getitem__):  # neighbours of one size share a segment

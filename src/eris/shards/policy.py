@@ -60,9 +60,9 @@ class ShardPolicy:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(PlanKind):
-            raise ConfigError(f"shard plan is {self.kind!r}", fix=f"use one of {get_args(PlanKind)}")
+            raise ConfigError(f"shard plan is {self.kind!r}", fix=f"use one of {', '.join(get_args(PlanKind))}")
         if self.schedule not in get_args(Schedule):
-            raise ConfigError(f"shard schedule is {self.schedule!r}", fix=f"use one of {get_args(Schedule)}")
+            raise ConfigError(f"shard schedule is {self.schedule!r}", fix=f"use one of {', '.join(get_args(Schedule))}")
         if self.shards < 1 or self.block < 1:
             raise ConfigError(f"there are {self.shards} shards in blocks of {self.block}", fix="use 1 or more of each")
         if self.capacities is not None and len(self.capacities) != self.shards:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from eris.checkpoint import load_checkpoint, save_checkpoint
 from eris.compose import Composition
 from eris.errors import CheckpointError, ConfigError
-from eris.events import Keeper, Listener, RunEnded, RunStarted
+from eris.events import Keeper, Listener, RunEnded
 from eris.exposure import ExposureLedger
 from eris.local.task import leave_behind
 from eris.process_facts import versions
@@ -160,18 +160,7 @@ class MethodRun:
         return kept
 
     def _announce(self) -> None:
-        recipe = self.composition.recipe
-        event = RunStarted(
-            run=self.composition.run,
-            method=self.composition.method.name,
-            rounds=self.config.rounds,
-            first_round=self.simulation.round,
-            members=self.config.members,
-            aggregators=recipe.policy.shards,
-            n=recipe.spec.n,
-            chain=recipe.describe(),
-            notes=notes_of(self.composition),
-        )
+        event = self.composition.started(self.simulation.round, notes_of(self.composition))
         for listener in self._listeners:
             listener(event)
 

@@ -170,7 +170,7 @@ class ProcessEngine:
         return self._memory
 
     def _give(self, waiting: Cohorts, free: list[int], states: States | None) -> None:
-        """Hand out work: evaluations to idle workers, then jobs, one more than each worker is busy with."""
+        """Hand out work: evaluations to idle workers, then jobs; each worker has at most one request waiting."""
         while self._evaluations and (worker := self._least_busy(below=1)):
             evaluation = self._evaluations.popleft()
             worker.ask({"do": "evaluate", "model": evaluation.model}, evaluation)
@@ -204,7 +204,7 @@ class ProcessEngine:
 
     def _collect(self) -> None:
         """Wait until a worker is done, and keep what it has done."""
-        assert any(worker.purposes for worker in self._workers), "nobody was asked: this would be a wait without end"
+        assert any(worker.purposes for worker in self._workers), "nobody was asked, so this would wait forever"
         for key, _ in self._selector.select():
             purpose, answer = key.data.answer()
             if isinstance(purpose, _Evaluation):

@@ -226,7 +226,7 @@ class RayEngine:
     def _collect(self, current: _Round) -> None:
         """Wait until an actor is done, or dead."""
         doing = {reference: hand for hand in self._hands for reference in hand.doing}
-        assert doing, "nobody was asked: this would be a wait without end"
+        assert doing, "nobody was asked, so this would wait forever"
         ready, _ = self._ray.wait(list(doing), num_returns=1, fetch_local=False)
         for reference in ready:
             hand = doing[reference]

@@ -31,7 +31,7 @@ from eris.simulate.peer_exposure import PeerExposure
 __all__ = ["RunFolder"]
 
 _LINES = ("metrics.jsonl", "verdicts.jsonl")
-_FIX = "make room there, then go on from the last checkpoint with `eris run --resume`"
+_FIX = "make room there, then continue with `eris run --resume`"
 
 
 class RunFolder:

@@ -19,6 +19,7 @@ __all__ = ["failed_summary", "notes_of", "summarise"]
 
 NOISE_NOTE = "noise reproducible: no privacy claim"
 _LOWER = "lower local.lr"
+_QUIETER = "lower privacy.noise_multiplier or raise privacy.epsilon, or lower local.lr"
 COHORT_NOTE = "trained in vectorised cohorts: equal to real peers up to rounding, not to the bit"
 
 
@@ -82,7 +83,7 @@ def summarise(
 
 
 def failed_summary(composition: Composition, folder: RunFolder, error: BaseException) -> dict[str, Any]:
-    """Return the summary of a method that failed, up to where it came: it has a reason and no model."""
+    """Return the summary of a method that failed, up to where it failed: it has a reason and no model."""
     rounds, why = folder.rounds(), str(error) or type(error).__name__
     verdicts = folder.verdicts() if composition.recipe.noise is not None else ()
     nothing: dict[str, Any] = {"digest": "", "seconds": 0.0, "exposure": {}, "peak_memory": 0}
@@ -110,21 +111,22 @@ def _what_went_wrong(composition: Composition, rounds: Sequence[Mapping[str, Any
     broken = [line for line in rounds if line.get("not_finite")]
     still = [line for line in rounds if shards and line["lost_shards"] == shards]
     losses = [line["loss"] for line in rounds if "loss" in line]
+    helps = _LOWER if composition.noise is None else _QUIETER  # under noise the rate alone is not to blame
     if still:
         lost = f"{name}: all {shards} shards were lost" if shards > 1 else f"{name}: the one shard was lost"
-        why = _why_lost(composition.config, any(line.get("not_finite") for line in still))
+        why = _why_lost(composition.config, any(line.get("not_finite") for line in still), helps)
         return [f"{lost} in {len(still)} of {len(rounds)} rounds, and the model stood still: {why}"]
     if broken:
-        return [f"{name}: updates were not finite in {len(broken)} of {len(rounds)} rounds: {_LOWER}"]
+        return [f"{name}: updates were not finite in {len(broken)} of {len(rounds)} rounds: {helps}"]
     if losses and losses[-1] is None:
-        return [f"{name}: the loss of the last evaluation is not a finite number: {_LOWER}"]
+        return [f"{name}: the loss of the last evaluation is not a finite number: {helps}"]
     return []
 
 
-def _why_lost(config: Config, broken: bool) -> str:
+def _why_lost(config: Config, broken: bool, helps: str) -> str:
     """Return the most likely cause of a round without a result, and what helps."""
     if broken:
-        return f"updates were not finite; {_LOWER}"
+        return f"updates were not finite; {helps}"
     if config.network.deadline:
         return "too few members trained and sent by network.deadline; raise it, or lower network.compute"
     if config.faults.aggregator_dropout or config.faults.link_failure:

@@ -92,7 +92,7 @@ class RoundBytes:
         return dict(zip(shards, sizes.tolist(), strict=True))
 
     def _unmasked(self, shard: int, payload: int) -> None:
-        """Count the sums of pads that came before: as long as the shard and its check words, to its aggregators."""
+        """Count the sums of pads that the shard's unmaskers sent to its aggregators: shard, check words, figures."""
         owners, helpers = self.plan.aggregators_of(shard), self.plan.unmaskers_of(shard)
         behind = CHECKED + (self.figures if shard == SHARD else 0)
         size = int(framed(np.array([payload + behind]))[0])
@@ -134,7 +134,7 @@ class RoundBytes:
         return np.array([self._places[peer] for peer in peers], np.int64)
 
     def _by_owner(self, owners: Bytes, sizes: Bytes) -> Bytes:
-        """Sum what belongs to shards up by the peers that own them."""
+        """Return what the shards of each peer add up to."""
         return np.bincount(owners, sizes, self._peers).astype(np.int64)
 
 
@@ -158,9 +158,10 @@ def _sizes(support: Coordinates | None, plan: ShardPlan, bits: int, scales: int,
 
 
 def expected_upload(recipe: Recipe, plan: RoundPlan, seed: int) -> int:
-    """Return the bytes of one member's messages to all shards before it has trained: whether they come in time.
+    """Return how long one member's messages to all shards will be, before it has trained: do they come in time?
 
-    From compressing a vector of ones: exact for every compressor whose size does not depend on the values, else close.
+    A vector of ones is compressed to find out. That is exact for every compressor whose size does not depend on the
+    values, and close for the others.
     """
     layout, member = recipe.layout(plan.round), plan.participants[0]
     context = send_context(recipe, plan.round, member, private_root(seed, member).child("round", plan.round))

@@ -1,4 +1,4 @@
-"""Run the user's own code: its failures say what it was asked to do, and memory that ran out is told apart.
+"""Run the user's own code: a failure says what the code was asked to do, and whether memory ran out.
 
 >>> str(failure("evaluation", ZeroDivisionError("division by zero"), round=3))
 'evaluation failed with ZeroDivisionError: division by zero [round=3]'

@@ -153,7 +153,7 @@ def do_jobs(
 
 
 def in_cohorts(jobs: Sequence[Job], size: int, samples: Callable[[int], int]) -> list[tuple[Job, ...]]:
-    """Cut jobs into cohorts of neighbours with equally many samples, independent of workers so that bits are too.
+    """Cut jobs into cohorts of neighbours with equally many samples; workers change neither the cut nor the bits.
 
     >>> jobs = [Job(0, member) for member in range(7)]
     >>> [len(cohort) for cohort in in_cohorts(jobs, 4, [5, 5, 5, 5, 5, 8, 8].__getitem__)]

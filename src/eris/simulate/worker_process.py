@@ -97,5 +97,5 @@ class WorkerProcess:
 
 
 def worker_environment() -> dict[str, str]:
-    """Return the environment of a worker: ours, but one thread, and memory that is kept unless asked otherwise."""
+    """Return the environment of a worker: ours, with one thread; unless ours says otherwise, it keeps freed memory."""
     return {**_ALLOCATOR, **os.environ, **_ONE_THREAD}

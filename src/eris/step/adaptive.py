@@ -68,16 +68,21 @@ class FedAdagrad(_Adaptive):
 
 
 @dataclass(frozen=True)
-class FedAdam(_Adaptive):
-    """q ← β₂ q + (1 − β₂) u²."""
+class _Forgetting(_Adaptive):
+    """An optimizer whose q forgets old squares at the rate β₂."""
 
     beta2: float = 0.99
-
-    name: ClassVar[str] = "fedadam"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_between("beta2", self.beta2)
+
+
+@dataclass(frozen=True)
+class FedAdam(_Forgetting):
+    """q ← β₂ q + (1 − β₂) u²."""
+
+    name: ClassVar[str] = "fedadam"
 
     def advance(self, second: Vector, square: Vector, scratch: Vector) -> None:
         """Move towards the square by a fixed share."""
@@ -87,16 +92,10 @@ class FedAdam(_Adaptive):
 
 
 @dataclass(frozen=True)
-class FedYogi(_Adaptive):
+class FedYogi(_Forgetting):
     """q ← q − (1 − β₂) u² sign(q − u²): towards the square, by a step that does not depend on how far q is."""
 
-    beta2: float = 0.99
-
     name: ClassVar[str] = "fedyogi"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_between("beta2", self.beta2)
 
     def advance(self, second: Vector, square: Vector, scratch: Vector) -> None:
         """Move towards the square by a share of the square."""

@@ -1,4 +1,4 @@
-"""Store what members remember between rounds (references, kept momentum) in memory that does not grow with them.
+"""Store what members remember between rounds (references, kept momentum); memory does not grow with their number.
 
 Nothing advances before the round's verdict: what a round writes counts only after `commit`. And nothing is lost if a
 process is killed: the files that a checkpoint refers to are not overwritten while it, or the next one, may be resumed
@@ -28,7 +28,10 @@ Vector = NDArray[np.float32]
 
 
 class StateStore:
-    """One state per member, in memory or in one of the member's files."""
+    """One state per member, in memory or in one of the member's files.
+
+    The files are in `folder`; `budget` is how many bytes stay in memory.
+    """
 
     def __init__(self, folder: Path, members: int, *, budget: int = BUDGET) -> None:
         self._folder, self._budget = folder, budget
@@ -154,7 +157,7 @@ class StateStore:
 
     def _write(self, member: int, file: int, state: Vector) -> None:
         path = self._path(member, file)
-        with writing(path, fix="make room there, then go on from the last checkpoint with `eris run --resume`"):
+        with writing(path, fix="make room there, then continue with `eris run --resume`"):
             try:
                 _write_over(path, state)
             except FileNotFoundError:

@@ -38,7 +38,7 @@ transform has the capability:
 | `compressor` | it ends the chain: `outgoing` returns a `Packed` |
 | `outgoing_blocks` | an update longer than memory may come in blocks |
 | `check`, `check_length` | chains and lengths it cannot work with are refused before a round begins |
-| `norm_bound` | noise may stand behind it |
+| `norm_bound` | noise may follow it, because it says how long an update can be after it |
 | `spent` | it adds noise, and says what that is worth |
 
 `needs_linear_rule = True` refuses a median of what it sends. Most compression is not a transform but a

@@ -134,7 +134,10 @@ class Chain:
         return None
 
     def outgoing(self, update: Vector, private: State, public: State, context: SendContext) -> Outgoing:
-        """Run the way out; keep the stages that `settle` will need."""
+        """Run the way out; keep the stages that `settle` will need.
+
+        `private` is the member's state, `public` everybody's; `context` says who sends what in which round.
+        """
         stages: list[Vector | Packed] = []
         value: Vector | Packed = update
         for number, transform in enumerate(self.transforms):

@@ -1,4 +1,4 @@
-"""Sixteen-bit floats: fp16 keeps eleven digits and ends at 65504, bf16 keeps eight and float32's range.
+"""Sixteen-bit floats: fp16 keeps eleven significant bits and ends at 65504, bf16 keeps eight and float32's range.
 
 Both round to the nearest, half to even, which is deterministic and therefore biased (by at most half a unit in the last
 place). What would round to infinity is refused before it is sent.

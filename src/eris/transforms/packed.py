@@ -137,7 +137,7 @@ class Packed:
         return vector
 
     def parts(self, plan: ShardPlan, *, memory: Memory | None = None) -> list[Part]:
-        """Cut into one part for each shard: one copy of the symbols, into one piece of `memory` where all travel."""
+        """Cut into one part for each shard. Symbols are copied once; if all travel, into one piece of `memory`."""
         if plan.n != self.n:
             raise PlanError(
                 f"the packed vector has {self.n} values, but the plan is for {plan.n}", fix="use the round's plan"

@@ -132,20 +132,26 @@ class QSGD(Quantizer):
 
 
 @dataclass(frozen=True)
-class MaxQSGD(Quantizer):
-    """Round at random to L = s − 1 levels of the largest magnitude of each tensor."""
+class _PerTensor(Quantizer):
+    """L = s − 1 levels of the largest magnitude of each tensor."""
 
-    unbiased = True
-    contractive = False
     per_tensor = True
-
-    def __repr__(self) -> str:
-        return f"qsgd_max(levels={self.levels})"
 
     @property
     def top(self) -> int:
         """L = s − 1: zero is a level too."""
         return self.levels - 1
+
+
+@dataclass(frozen=True)
+class MaxQSGD(_PerTensor):
+    """Round at random to L = s − 1 levels of the largest magnitude of each tensor."""
+
+    unbiased = True
+    contractive = False
+
+    def __repr__(self) -> str:
+        return f"qsgd_max(levels={self.levels})"
 
     def omega(self, n: int) -> float:
         """Return min(n/(4L²), (√n + 1)/(2L)), an upper bound: f(1−f) is below 1/4 and below f."""
@@ -170,20 +176,14 @@ class TernGrad(Quantizer):
 
 
 @dataclass(frozen=True)
-class Uniform(Quantizer):
+class Uniform(_PerTensor):
     """Round to the nearest of L = s − 1 levels of the largest magnitude of each tensor: biased."""
 
     unbiased = False
     contractive = True  # no value moves by more than itself, the largest hardly at all
-    per_tensor = True
 
     def __repr__(self) -> str:
         return f"uniform(levels={self.levels})"
-
-    @property
-    def top(self) -> int:
-        """L = s − 1: zero is a level too."""
-        return self.levels - 1
 
     def omega(self, n: int) -> None:
         """Return None: biased."""

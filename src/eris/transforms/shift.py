@@ -47,7 +47,14 @@ def gamma_diana(omega: float) -> float:
 
 
 class Shift(Transform):
-    """Shift by a reference, then compress."""
+    """Shift by a reference, then compress.
+
+    Args:
+        compressor: makes the difference smaller.
+        gamma: step of the references: `paper`, `diana` or a number in (0, 1].
+        shared_reference: whether all members share one reference.
+        schedule: factor of γ in each round, at most 1; by default 1.
+    """
 
     needs_linear_rule = only_sums = True  # s = Σ w_k s_k holds for means only
 

@@ -2,8 +2,8 @@
 
 With **shared** masks (the default) all members keep the same coordinates in a round: the published mean is always over
 all contributors and is as short as the upload. **Independent** masks are keyed by a secret of one member and one
-aggregator that travels in the message header; were they public, the published mean would show a coordinate kept by one
-member alone to everybody.
+aggregator that travels in the message header. If they were public, everybody could tell whose value the published mean
+shows at a coordinate that only one member kept.
 
 Nothing here is as long as the vector, apart from Bernoulli's coins.
 """
@@ -42,7 +42,7 @@ _DRAWING = threading.Lock()  # threads that need the same mask at the same time 
 
 
 def share_of(p: float, n: int, *, round_up: bool = False) -> int:
-    """Return ⌊pn⌋, or ⌈pn⌉, as it is meant in decimals; at least one of anything.
+    """Return ⌊pn⌋, or ⌈pn⌉, for p as the decimal it was written as; at least 1, unless n is 0.
 
     >>> share_of(0.29, 100), share_of(0.01, 7), share_of(0.01, 0), share_of(0.5, 5, round_up=True)
     (29, 1, 0, 3)
@@ -163,7 +163,7 @@ class Bernoulli(Sparsifier):
 
 @lru_cache(maxsize=2)
 def _heads(seed: Seed, n: int, p: float) -> Coordinates:
-    """Toss n coins: a byte each tells nearly all of them apart, a word more decides for the few that are left."""
+    """Toss n coins: a byte decides nearly all of them, one more word the few that are left."""
     bytes_that_may = math.ceil(p * 256)
     candidates = [
         first + np.flatnonzero(_bytes(seed.child("coarse"), first, min(_COINS_AT_ONCE, n - first)) < bytes_that_may)

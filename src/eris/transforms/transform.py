@@ -102,7 +102,7 @@ class Transform:
     direction_per_value: float = 1.0  # how much longer a direction is than what was sent for it, at least
 
     def outgoing(self, update: Vector, context: SendContext) -> Vector | Packed:
-        """Return what the member sends instead of `update`. Must not change the update nor a state."""
+        """Return what the member sends instead of `update`. Must change neither the update nor a state."""
         del context
         return update
 

@@ -169,6 +169,11 @@ class StreamLink:
                 ahead += scratch[:count]
         return len(ahead)
 
+    @property
+    def buffered(self) -> int:
+        """Bytes that `pull` has read and nobody has received yet."""
+        return len(self._ahead)
+
     def peek(self, start: int, stop: int) -> bytes:
         """Return a stretch of the buffered bytes without consuming it."""
         return bytes(self._ahead[start:stop])

@@ -51,6 +51,7 @@ class TlsStream:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
         self._buffer = self._record = _NOTHING  # allocated when needed: an idle link has none
         self._unsent, self._unread = bytearray(), _NOTHING
+        self._drained = False  # the last look emptied the socket: asking again would only cost a system call
 
     @property
     def wire_sent(self) -> int:
@@ -131,11 +132,15 @@ class TlsStream:
                 raise LinkClosed("the connection ended without a goodbye", clean=False) from error
             except ssl.SSLError as error:
                 raise self._failure(error) from error
+            if self._drained:
+                self._drained = False
+                return None
             count = self._wire.read_now(view)  # encrypted, then decrypted in the same place
             if count is None:
                 return None
             if count == 0:
                 return self._end_of_wire()
+            self._drained = count < view.nbytes
             self._incoming.write(view[:count])
 
     def _end_of_wire(self) -> int:

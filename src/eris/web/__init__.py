@@ -1,1 +1,1 @@
-"""A run as it goes on, on a page: facts from the stream of events, one self-contained page, server-sent events."""
+"""A run in progress, on a page: facts from the stream of events, one self-contained page, server-sent events."""

@@ -1,4 +1,4 @@
-"""A run's folder, read while it is written: `eris watch` sees what the run itself would tell.
+"""A run's folder, read while it is written: `eris watch` shows what the run itself would.
 
 The folder is that of one run, of several methods side by side, of one peer, or of a whole `eris up`.
 """
@@ -28,7 +28,7 @@ _AT_ONCE = 1 << 24  # bytes of a file that are read in one go
 
 
 class FolderFollower:
-    """Reads what came since it looked last, and tells the facts."""
+    """Reads what is new since the last look, and updates the facts."""
 
     def __init__(self, folder: Path) -> None:
         """Find the runs in a folder; one that has none yet is refused."""
@@ -44,7 +44,7 @@ class FolderFollower:
             self._runs[0].name = ""
 
     def look(self) -> None:
-        """Tell what is new."""
+        """Update the facts with what is new."""
         for run in self._runs:
             self.facts.series(run.name)
             for event in run.events():
@@ -57,7 +57,7 @@ class FolderFollower:
 
     @property
     def ended(self) -> bool:
-        """Whether every run has come to its end."""
+        """Whether every run has ended."""
         return all(run.end() is not None for run in self._runs)
 
     def _conclude(self, ends: list[dict[str, Any]]) -> None:
@@ -88,7 +88,7 @@ class _Run:
     def events(self) -> Iterator[Event]:
         for line in self._lines("verdicts.jsonl"):
             if self.config.members <= _MOST_PEERS:
-                with suppress(ErisError, KeyError, TypeError, ValueError):  # a damaged line is one that is not shown
+                with suppress(ErisError, KeyError, TypeError, ValueError):  # a damaged line is not shown
                     plan, verdict = read_plain(RoundPlan, line["plan"]), read_plain(Verdict, line["verdict"])
                     yield VerdictWritten(verdict.round, plan, verdict)
         for line in self._lines("metrics.jsonl"):
@@ -111,7 +111,7 @@ class _Run:
         path = self.path / name
         if not path.exists():
             return
-        if path.stat().st_size < self._read[name]:  # gone on with from a checkpoint: those rounds come again
+        if path.stat().st_size < self._read[name]:  # resumed from a checkpoint: those rounds come again
             self._read[name] = 0
         with path.open("rb") as file:
             file.seek(self._read[name])
@@ -134,7 +134,7 @@ def _runs_in(folder: Path) -> list[tuple[str, Path]]:
     if not found:
         raise InputError(
             "there is no run in this folder, or it has not begun yet",
-            fix="give the folder that `eris run`, `compare`, `join` or `up` named with --out",
+            fix="give the folder that `eris run`, `compare`, `join` or `up` writes",
             path=folder,
         )
     return found

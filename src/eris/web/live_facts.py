@@ -1,4 +1,4 @@
-"""What there is to see of a run while it goes on: gathered from its events, handed out as what has changed.
+"""What can be seen of a run in progress: gathered from its events, handed out as changes.
 
 The page and the terminal's table show these facts and no others. Nothing here holds values of a model or an update.
 
@@ -48,13 +48,13 @@ Row = dict[str, Any]
 class LiveFacts:
     """Listens to one run, or to several side by side; may be told and asked from any thread.
 
-    `run` is how it goes, in one object; `peers` has a row for each; `rounds`, `losses` and `lines` grow.
+    `run` is its state, in one object; `peers` has a row for each; `rounds`, `losses` and `lines` grow.
     """
 
     hears = (RunStarted, RoundStarted, MemberTrained, VerdictWritten, RoundEnded, RunCourseChanged, RunEnded)
 
     def __init__(self, title: str, peers: Iterable[str] = (), **more: Any) -> None:
-        """Show a run under a title, with the peers that are known before anybody has come."""
+        """Show a run under a title, with the peers that are known before anybody has joined."""
         self._lock = threading.RLock()
         self._run: Row = {"title": title, "state": RunState.WAITING.value, "why": "", "round": 0, "rounds": 0}
         self._run |= {"committed": 0, "lost": {}, "sent": 0, "received": 0, **more}
@@ -89,11 +89,11 @@ class LiveFacts:
                     self._run |= {"state": event.state.value, "why": how, "round": rounds, "ended": time.time()}
 
     def series(self, name: str) -> None:
-        """Let what follows belong to another run of those side by side."""
+        """Assign what follows to another of the runs shown side by side."""
         self._series = name
 
     def note(self, **facts: Any) -> None:
-        """Set facts of the run that no event tells."""
+        """Set facts about the run that no event reports."""
         with self._lock:
             self._run |= facts
 
@@ -113,14 +113,14 @@ class LiveFacts:
 
     def whole(self) -> dict[str, Any]:
         """Return everything there is to see."""
-        with self._lock:  # rows are replaced, never changed: who tells us of a round does not wait for their spelling
+        with self._lock:  # rows are replaced, never changed: whoever reports a round need not wait for their writing
             seen: Row = {"run": dict(self._run), "peers": dict(self._peers)}
             seen |= {"rounds": list(self._rounds), "losses": list(self._losses), "lines": list(self._lines)}
         whole: Row = sayable(seen)
         return whole
 
     def changes(self) -> dict[str, Any]:
-        """Return what was not there when this was asked last."""
+        """Return what has changed since the last call."""
         with self._lock:
             changed: dict[str, Any] = {name: rows for name, rows in self._grown.items() if rows}
             self._grown = {name: [] for name in self._grown}

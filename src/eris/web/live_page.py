@@ -1,7 +1,7 @@
-"""The live page behind a port: one page, one stream of what changes, and nothing that could be changed.
+"""The live page behind a port: one page, one stream of changes, and nothing that a viewer could change.
 
-Whoever knows the address sees it: it holds a token, and the port is one of this machine unless a host is named. What
-changed goes out once a second, encoded once for all who look; while nobody looks, nothing is gathered.
+Whoever knows the address can see the page: the address holds a token, and the port is open to this machine only, unless
+a host is named. Changes go out once a second, encoded once for all viewers; while nobody watches, nothing is gathered.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ __all__ = ["LivePage", "page"]
 LOOPBACK = "127.0.0.1"
 _EVERY = 1.0  # seconds between two batches of changes
 _SILENT = 15.0  # seconds after which a line that says nothing keeps proxies from hanging up
-_BEHIND = 60  # batches that one who looks may lag behind: then it is let go, and its page asks again for everything
-_MOST = 100  # who may look at the same time
+_BEHIND = 60  # batches that a viewer may lag behind; then it is cut off, and its page asks for everything again
+_MOST = 100  # viewers at the same time
 
 
 class LivePage:
@@ -71,7 +71,7 @@ class LivePage:
         self.close()
 
     def close(self) -> None:
-        """Say what there is left to say, hang up, and serve no longer."""
+        """Send what is left, hang up, and stop serving."""
         with contextlib.suppress(TimeoutError, RuntimeError):
             asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(3.0)
         self._server.should_exit = True
@@ -115,9 +115,9 @@ class LivePage:
     # ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _said(self) -> AsyncIterator[bytes]:
-        """Say everything, then what changes."""
+        """Send everything, then the changes."""
         heard = asyncio.Queue[bytes](_BEHIND)
-        async with self._gathering:  # so that nothing is said twice, or to nobody
+        async with self._gathering:  # so that nothing is sent twice, or to nobody
             await self._tell_changes()
             first = _event("whole", await asyncio.to_thread(self._facts.whole))
             self._audience.add(heard)
@@ -127,7 +127,7 @@ class LivePage:
             while said is not _END:
                 said = await asyncio.wait_for(heard.get(), 2 * _SILENT)
                 yield said
-        except TimeoutError:  # it lags too far behind to be told anything
+        except TimeoutError:  # it lags too far behind
             return
         finally:
             self._audience.discard(heard)
@@ -187,7 +187,7 @@ _CAREFUL = {
 
 
 def page() -> tuple[str, str]:
-    """Return the page, all of it in one piece, and the policy that lets it run its own script and ask us alone."""
+    """Return the page in one piece, and the policy that lets it run only its own script and ask only us."""
     style, script, frame = (_read(name) for name in ("page.css", "page.js", "page.html"))
     light, dark = (";".join(f"--{name}:{value}" for name, value in colours.items()) for colours in (LIGHT, DARK))
     style = style.replace("/*light*/", light).replace("/*dark*/", dark)

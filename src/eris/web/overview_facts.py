@@ -10,7 +10,7 @@ __all__ = ["note_overview"]
 
 
 def note_overview(facts: LiveFacts, status: Overview, coordinator: str) -> None:
-    """Take the overview of a coordinator, by its name, up; what its events tell besides is left as it is."""
+    """Take up a coordinator's overview, under its name; what its events report stays as it is."""
     facts.note(
         kind="coordinator", state=status.state, why=status.why, rounds=status.rounds, round=status.round,
         coordinator={"name": coordinator, "term": term_of(status.epoch), "epoch": status.epoch},

@@ -18,7 +18,10 @@ __all__ = ["PeerFacts"]
 
 
 class PeerFacts:
-    """Completes the facts of one peer; `refresh` is called before they are shown."""
+    """Completes the facts of one peer; `refresh` is called before they are shown.
+
+    `node` knows the run, `budget` what this member has spent over all runs, `expiry` when its certificate ends.
+    """
 
     def __init__(self, facts: LiveFacts, node: Node, budget: RunBudget | None, expiry: Callable[[], float]) -> None:
         self._facts, self._node, self._budget, self._expiry = facts, node, budget, expiry

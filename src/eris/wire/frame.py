@@ -99,6 +99,11 @@ class Header(NamedTuple):  # not a dataclass: four are made for every message
         """Read 160 bytes; refuse (malformed) anything that an eris peer would not write."""
         if len(data) != HEADER_BYTES:
             raise _malformed(f"a header of {len(data)} bytes came instead of {HEADER_BYTES}")
+        return cls._decoded(bytes(data))
+
+    @classmethod
+    @lru_cache(maxsize=64)  # a header is looked at before its message is taken
+    def _decoded(cls, data: bytes) -> Header:
         (
             magic, version, number, flags, epoch, round, shard, member, steps, total, offset, length, symbols,
             key, run, plan, chain,

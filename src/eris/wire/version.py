@@ -18,11 +18,11 @@ def require_version(found: int, what: str) -> None:
 
     >>> require_version(4, "plan")
     Traceback (most recent call last):
-    eris.errors.Refused: refused (wrong-version): a plan of wire version 4 met version 3: update eris where 3 is spoken
+    eris.errors.Refused: refused (wrong-version): a plan of wire version 4 met version 3: update the side with version 3
     """
     if found != VERSION:
         raise Refused(
             Reason.WRONG_VERSION,
             f"a {what} of wire version {found} met version {VERSION}",
-            fix=f"update eris where {min(found, VERSION)} is spoken",
+            fix=f"update the side with version {min(found, VERSION)}",
         )

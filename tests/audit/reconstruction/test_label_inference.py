@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from eris.audit.reconstruction import LocalSteps, UpdateObservation
 from eris.audit.reconstruction.label_inference import infer_labels
 from eris.seeds import public_root
 from tests.audit.reconstruction.small_world import digits, observation_of, world
+from tests.audit.reconstruction.test_rounds_together import rounds_of
 
 SEED = public_root(2)
 
@@ -63,6 +66,21 @@ def test_most_labels_show_after_several_steps():
     assert (
         _missing(labels, infer_labels(observation, public, 8, seed=SEED)) <= 2
     )  # the steps blur it; by chance, about four
+
+
+def test_of_several_rounds_the_first_counts():
+    """The model comes to know the pictures, so a later round shows fewer labels than the first."""
+    pictures, labels = digits(40)
+    missing = {"together": 0, "last": 0}
+    for start in range(0, 40, 4):
+        part = slice(start, start + 4)
+        together = rounds_of(pictures[part], labels[part], count=3, aggregators=1)
+        first, last = together.earlier[0], replace(together, earlier=())
+        found = infer_labels(together, world().at(together.model), 4, seed=SEED)
+        assert np.array_equal(found, infer_labels(first, world().at(first.model), 4, seed=SEED))
+        missing["together"] += _missing(labels[part], found)
+        missing["last"] += _missing(labels[part], infer_labels(last, world().at(last.model), 4, seed=SEED))
+    assert missing["together"] < missing["last"]
 
 
 def _missing(true, found) -> int:

@@ -10,6 +10,7 @@ import torch
 
 from eris.audit.observer import parse_observer
 from eris.audit.reconstruction import LocalSteps, UpdateObservation, reconstruction_attack
+from eris.audit.reconstruction.attack_setup import attack_setup
 from eris.audit.reconstruction.collect import collect
 from eris.audit.reconstruction.gauss_newton import _linearised
 from eris.audit.reconstruction.matching import Matching
@@ -69,13 +70,26 @@ def test_the_true_pictures_miss_nothing_in_any_round():
     assert missed.abs().max() < 1e-5
 
 
+MOMENTUM = (
+    "method=eris", "members=4", "rounds=3", "workers=1", "data.samples=2", "data.validation=0.0",
+    "data.test_samples=10", "model.name=eris.audit.reconstruction.small_networks:SigmoidPerceptron",
+    "model.options={hidden=6}", "local.batch=full", "local.lr=0.1", "local.momentum=0.9", "local.keep_state=true",
+)  # fmt: skip
+
+
+def test_the_true_pictures_explain_every_round_once_kept_momentum_is_taken_off():
+    made = attack_setup(
+        load_config(changes=MOMENTUM), [parse_observer("aggregator")], pictures=4, rounds=3, together=True
+    )
+    for collected in made.observations:
+        images, targets = (torch.from_numpy(part[collected.victim]) for part in (made.originals, made.labels))
+        for part in (*collected.observation.earlier, replace(collected.observation, earlier=())):
+            missed = Matching(part, made.public.at(part.model)).residual(images.to(made.public.dtype), targets)
+            assert missed.norm() < 1e-3
+
+
 def test_earlier_rounds_are_collected_only_where_they_are_of_the_same_samples():
-    changes = (
-        "method=eris", "members=4", "rounds=3", "workers=1", "data.samples=2", "data.validation=0.0",
-        "data.test_samples=10", "model.name=eris.audit.reconstruction.small_networks:SigmoidPerceptron",
-        "model.options={hidden=6}", "local.batch=full", "local.lr=0.1", "local.momentum=0.9", "local.keep_state=true",
-    )  # fmt: skip
-    config, observers = load_config(changes=changes), [parse_observer("aggregator")]
+    config, observers = load_config(changes=MOMENTUM), [parse_observer("aggregator")]
     scene = collect(config, observers, victims=2, rounds=3, together=True)
     for collected in scene.observations:
         models = [part.model for part in (*collected.observation.earlier, collected.observation)]
@@ -84,4 +98,4 @@ def test_earlier_rounds_are_collected_only_where_they_are_of_the_same_samples():
     alone = collect(config, observers, victims=2, rounds=3)
     assert all(collected.observation.earlier == () for collected in alone.observations)
     with pytest.raises(ConfigError, match="all samples"):
-        collect(load_config(changes=[*changes, "local.batch=1"]), observers, victims=1, rounds=2, together=True)
+        collect(load_config(changes=[*MOMENTUM, "local.batch=1"]), observers, victims=1, rounds=2, together=True)

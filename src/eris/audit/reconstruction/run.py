@@ -30,6 +30,7 @@ from eris.audit.reconstruction.scores import (
     summarise,
 )
 from eris.local.spec import Vector
+from eris.local.torch_module import one_thread
 from eris.seeds import public_root
 
 __all__ = ["NOTES", "RANDOM", "Notice", "ReconstructionPlan", "ReconstructionReport", "audit_reconstruction"]
@@ -89,9 +90,10 @@ class _Work:
         seed = public_root(self.setup.seed).child("inversion", job.attack, job.victim)
         labels = self.setup.labels[job.victim]
         mode: Mode = "zero-filled" if job.mode == "zero-filled" else "mask-aware"
-        found = self.attack.recover(
-            self.observation, self.setup.public, mode=mode, seed=seed, labels=labels if told else None
-        )
+        with one_thread():  # on these small networks a second one takes more time than it saves
+            found = self.attack.recover(
+                self.observation, self.setup.public, mode=mode, seed=seed, labels=labels if told else None
+            )
         return scored(self.setup.originals[job.victim], labels, found, time.perf_counter() - began)
 
 

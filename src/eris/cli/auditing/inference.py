@@ -10,7 +10,7 @@ import typer
 
 from eris.cli.auditing.answer import ResultsTable, show
 from eris.cli.auditing.interruption import resumable
-from eris.cli.auditing.options import Changes, Json, Out, settings, stamped_folder
+from eris.cli.auditing.options import Changes, Json, Out, Source, settings, stamped_folder
 from eris.cli.auditing.progress import Rounds
 
 if TYPE_CHECKING:
@@ -18,16 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["property_inference", "source_inference"]
 
-_Source = Annotated[
-    Path | None,
-    typer.Argument(metavar="[CONFIG or RUN DIR]", help="Settings to train with (default: a small preset)."),
-]
 _Observer = Annotated[str, typer.Option(help="aggregator (default), pair (with masks), coalition:C, server or wire.")]
 _Seeds = Annotated[int, typer.Option(min=1, help="Number of trainings, each with its own seed; a claim needs ten.")]
 
 
 def property_inference(
-    source: _Source = None,
+    source: Source = None,
     changes: Changes = None,
     observer: _Observer = "aggregator",
     seeds: _Seeds = 3,
@@ -36,7 +32,7 @@ def property_inference(
 ) -> None:
     """Guess from what an observer saw which classes each member holds.
 
-    Members must differ in that: the preset divides the digits unevenly (dirichlet, α = 0.3).
+    The members' classes must differ, so the preset divides the digits unevenly (dirichlet, α = 0.3).
 
     **Examples**
 
@@ -50,7 +46,7 @@ def property_inference(
 
 
 def source_inference(
-    source: _Source = None,
+    source: Source = None,
     changes: Changes = None,
     observer: _Observer = "aggregator",
     asked: Annotated[int, typer.Option(min=1, help="Samples of each member to ask about.")] = 8,
@@ -102,17 +98,22 @@ def _ask(
 def _table(question: Question, found: dict[str, Any]) -> ResultsTable:
     figure = "AUC" if question == "property" else "named correctly"
     table = ResultsTable(("seed", "observer", figure, "95 %", "chance", "asked"), names=("observer",))
-    rows = [(str(run["seed"]), run["observer"], run, run["chance"], str(run["asked"])) for run in found["runs"]]
+    rows = [dict(run) for run in found["runs"]]
     if found["over_seeds"] is not None:
-        rows.append(("all", found["runs"][0]["observer"], found["over_seeds"], found["chance"], ""))
-    for seed, who, one, chance, asked in rows:
-        table.add(seed, who, f"{one['value']:.2f}", f"{one['low']:.2f}–{one['high']:.2f}", f"{chance:.2f}", asked)
+        over_seeds = {"seed": "all", "observer": rows[0]["observer"], "chance": found["chance"], "asked": ""}
+        rows.append({**over_seeds, **found["over_seeds"]})
+    for row in rows:
+        interval = f"{row['low']:.2f}–{row['high']:.2f}"
+        table.add(
+            str(row["seed"]), row["observer"], f"{row['value']:.2f}", interval, f"{row['chance']:.2f}",
+            str(row["asked"]),
+        )  # fmt: skip
     return table
 
 
 def _footnotes(question: Question, found: dict[str, Any], folder: Path) -> str:
     return (
         f"{found['note']}.\n"
-        "95 %: within a run; of all seeds, Student's t over them. The observer itself is left out.\n"
+        "95 %: within a run; over all seeds, by Student's t. The observer itself is left out.\n"
         f"results: {folder / f'{question}.json'}"
     )

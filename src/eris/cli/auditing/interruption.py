@@ -1,4 +1,4 @@
-"""Ctrl-C during a long command: what is there is kept, and the same command goes on."""
+"""Ctrl-C during a long command: finished work is kept, and the same command continues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["resumable"]
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """Say how to go on when interrupted, instead of where the program was."""
+    """On Ctrl-C, say how to continue instead of printing a traceback."""
     try:
         yield
     except KeyboardInterrupt:

@@ -18,7 +18,7 @@ __all__ = ["malicious"]
 
 def malicious(
     changes: Changes = None,
-    aggregators: Annotated[int, typer.Option(min=2, help="Shards; one aggregator lies.")] = 8,
+    aggregators: Annotated[int, typer.Option(min=2, help="Number of aggregators; one of them lies.")] = 8,
     seeds: Annotated[
         int, typer.Option(min=1, help="Number of batches, each with its own seed; a claim needs ten.")
     ] = 5,
@@ -46,7 +46,7 @@ def malicious(
         typer.echo(json.dumps({"path": str(folder), "results": results}))
         return
     notes = (
-        "Isolated: pictures of a batch that one row shows alone. Read: the share of each one's pixels that is read.\n"
+        "Isolated: pictures of a batch that one row shows alone. Read: the share of their pixels that was read.\n"
         "Fishing: how much of one class's output row is that class's alone (cosine). Chance: honest mean.\n"
         f"95 %: Student's t over {seeds} seeds.\nresults: {folder / 'malicious.json'}"
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +18,7 @@ from eris.cli.auditing.options import (
     Changes,
     Json,
     Out,
+    Source,
     Views,
     attacks,
     settings,
@@ -39,15 +39,13 @@ _MasksKnown = Annotated[
 
 
 def membership(
-    source: Annotated[
-        Path | None,
-        typer.Argument(metavar="[CONFIG or RUN DIR]", help="Settings to train with (default: a small preset)."),
-    ] = None,
+    source: Source = None,
     changes: Changes = None,
     observer: Annotated[
         list[str] | None,
         typer.Option(
-            help="aggregator (default), pair (masked), coalition:C, server, neighbour, broadcast, wire; repeatable."
+            help="aggregator (default), pair, unmasker (both masked), coalition:C, server, neighbour, broadcast, wire; "
+            "repeatable."
         ),
     ] = None,
     attack: AttackName = "best",
@@ -76,7 +74,7 @@ def membership(
     all_attacks: Annotated[
         bool,
         typer.Option(
-            "--all-attacks", help="Let every attack listen, so that you can query another one later without training."
+            "--all-attacks", help="Let every attack listen, so that another one can be asked later without training."
         ),
     ] = False,
     processes: Annotated[
@@ -87,8 +85,8 @@ def membership(
 ) -> None:
     """Plant canaries, train, and guess from what an observer saw which of them were trained on.
 
-    Canaries must be planted before the training, so a finished run's folder gives its settings and is trained again;
-    unless an audit made it (audits/…/runs/eris): then it is only attacked again.
+    Canaries must be planted before the training, so of a finished run only the settings are used, and it is trained
+    again. A run that an audit made (audits/…/runs/eris) is only attacked again.
 
     **Examples**
 
@@ -167,7 +165,7 @@ def _memory_note(*, visible: bool) -> Callable[[AuditMemory], None]:
 
 
 def _which(attack: str, name: str) -> str:
-    """Say which attack `best` is, and where it was found to be."""
+    """Say which attack `best` stands for, and how it was chosen."""
     if attack != "best":
         return ""
     from eris.audit.attacks.by_name import ATTACKS, STRONGEST, TUNING

@@ -15,8 +15,23 @@ from eris.errors import ConfigError
 if TYPE_CHECKING:
     from eris.config import Config
 
-__all__ = ["AttackName", "Canaries", "Changes", "Json", "Out", "Views", "attacks", "settings", "stamped_folder"]
+__all__ = [
+    "AttackName",
+    "Canaries",
+    "Changes",
+    "Json",
+    "Out",
+    "Source",
+    "Views",
+    "attacks",
+    "settings",
+    "stamped_folder",
+]
 
+Source = Annotated[
+    Path | None,
+    typer.Argument(metavar="[CONFIG or RUN DIR]", help="Settings to train with (default: a small preset)."),
+]
 Changes = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. data.samples=64.")
 ]
@@ -40,7 +55,7 @@ def settings(source: Path | None, changes: list[str], *, preset: Sequence[str] =
     from eris.audit.membership_run import SMALL
     from eris.config import load_config
 
-    sys.path.insert(0, str(Path.cwd()))  # a model of the user's own, by import path
+    sys.path.insert(0, str(Path.cwd()))  # so that the user's own modules can be imported
     if source is None:
         return load_config(changes=[*(preset or SMALL), *changes])
     path = _settings_in(source) if source.is_dir() else source
@@ -53,13 +68,13 @@ def settings(source: Path | None, changes: list[str], *, preset: Sequence[str] =
 
 
 def _settings_in(folder: Path) -> Path:
-    """Return where the settings of a finished run are, be it simulated or one of real processes."""
+    """Return where a finished run, simulated or of real processes, keeps its settings."""
     for name in ("config.toml", _FEDERATION):
         if (folder / name).exists():
             return folder / name
     raise ConfigError(
         "there is no run in this folder",
-        fix="give the folder that --out of eris run or eris up named, or a TOML file",
+        fix="give a TOML file, or the folder that eris run or eris up wrote",
         path=folder,
     )
 

@@ -1,8 +1,9 @@
-"""`eris audit poisoning`: let a few members do harm, and see what each way to add contributions up makes of it."""
+"""`eris audit poisoning`: let a few members attack, and see how each rule of aggregation copes."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,36 +12,33 @@ import typer
 
 from eris.cli.auditing.answer import ResultsTable, drawn, percent_interval, show
 from eris.cli.auditing.interruption import resumable
-from eris.cli.auditing.options import Changes, Json, Out, settings, stamped_folder
+from eris.cli.auditing.options import Changes, Json, Out, Source, settings, stamped_folder
 from eris.cli.auditing.progress import Rounds
 
 __all__ = ["poisoning"]
 
 
 def poisoning(
-    source: Annotated[
-        Path | None,
-        typer.Argument(metavar="[CONFIG or RUN DIR]", help="Settings to train with (default: a small preset)."),
-    ] = None,
+    source: Source = None,
     changes: Changes = None,
     attack: Annotated[
         list[str] | None,
-        typer.Option(help="none, sign-flip, label-flip, scaled, backdoor (default: all); may be given several times."),
+        typer.Option(help="none, sign-flip, label-flip, scaled, backdoor (default: all); repeatable."),
     ] = None,
     rule: Annotated[
         list[str] | None,
-        typer.Option(help="mean, median, trimmed mean, fixed point (default: all); may be given several times."),
+        typer.Option(help="mean, median, trimmed mean, fixed point (default: all); repeatable."),
     ] = None,
-    attackers: Annotated[int, typer.Option(min=1, help="Members that do harm; fewer than half.")] = 2,
+    attackers: Annotated[int, typer.Option(min=1, help="Number of attackers; fewer than half of the members.")] = 2,
     target: Annotated[int, typer.Option(min=0, help="The class that the backdoor leads to.")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each pair; a claim needs ten.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings per attack and rule; a claim needs ten.")] = 3,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Let a few members do harm, and see what is left of the model under each rule.
+    """Let a few members attack, and see what is left of the model under each rule.
 
-    Fixed point stands for masked sums as well: they are the same bits. What masks take away is seen here, too: no rule
-    that looks at single members' values, and nobody who could be named.
+    Fixed point stands for masked sums too: their bits are the same. It also shows what masks cost: no rule can look
+    at single members' values, and nobody can be blamed.
 
     **Examples**
 
@@ -63,7 +61,8 @@ def poisoning(
     chosen = range(config.seed, config.seed + seeds)
     total = seeds * len(plan.attacks) * len(plan.rules) * config.rounds
     with resumable(folder), Rounds(total, visible=not as_json, what="rounds") as progress:
-        results = audit_poisoning(config, folder, plan, seeds=chosen, listeners=[progress])
+        processes = (os.cpu_count() or 1) if config.workers == 1 else 1
+        results = audit_poisoning(config, folder, plan, seeds=chosen, listeners=[progress], processes=processes)
     path = folder / "poisoning.png"
     picture = drawn(lambda: plot_poisoning(results, path), path)
     if as_json:
@@ -90,6 +89,6 @@ def _footnotes(attackers: int, members: int, seeds: Sequence[int], path: Path, p
     over = f"{len(seeds)} seeds, Student's t" if len(seeds) > 1 else "one run, so no intervals"
     return (
         f"{attackers} of {members} members attack; {over}. Backdoor: test samples of other classes that are\n"
-        "called the target's with the trigger on; chance: attack none. Fixed point stands for masked sums.\n"
+        "classified as the target if they carry the trigger; chance: attack none. Fixed point stands for masked sums.\n"
         f"results: {path}\npicture: {picture}"
     )

@@ -36,7 +36,7 @@ class _Progress:
         self._bar.stop()
 
     def show(self, done: float | None = None, *, total: int | None = None, what: str | None = None) -> None:
-        """Draw what is done; a line only if the last one is some time ago."""
+        """Draw what is done; print a line only if the last one was a while ago."""
         self._bar.update(self._row, completed=done, total=total, description=what)
         self._what, self._total = what or self._what, total or self._total
         if self._lines and time.monotonic() - self._said >= _PAUSE:
@@ -53,7 +53,7 @@ class Rounds:
 
         columns = Progress.get_default_columns()
         self._progress, self._what = _Progress(what, total, columns, visible=visible), what
-        self._before = 0  # rounds of the trainings that are over
+        self._before = 0  # rounds of finished trainings
 
     def __enter__(self) -> Rounds:
         self._progress.start()
@@ -63,7 +63,7 @@ class Rounds:
         self._progress.stop()
 
     def __call__(self, event: Event) -> None:
-        """Count a round that is over."""
+        """Count a finished round."""
         from eris.events import RoundEnded, RunEnded, RunStarted
 
         if isinstance(event, RunStarted):

@@ -34,15 +34,11 @@ def reconstruction(
     changes: Changes = None,
     observer: Annotated[
         list[str] | None,
-        typer.Option(
-            help="aggregator (default), pair (masked), coalition:C, server, broadcast or wire; several may be given."
-        ),
+        typer.Option(help="aggregator (default), pair (masked), coalition:C, server, broadcast or wire; repeatable."),
     ] = None,
     attack: Annotated[
         list[str] | None,
-        typer.Option(
-            help="boxed (default), gauss-newton, idlg, dlg, inverting-gradients, rank-one, …; may be repeated."
-        ),
+        typer.Option(help="boxed (default), gauss-newton, idlg, dlg, inverting-gradients, rank-one, …; repeatable."),
     ] = None,
     mode: Annotated[str, typer.Option(help="mask-aware, zero-filled (the published attacks), or both.")] = "both",
     images: Annotated[int, typer.Option(min=1, help="Pictures to recover for each defence.")] = 3,
@@ -111,12 +107,12 @@ def _single_step(batch: int | None) -> list[str]:
 
 
 def _defences(source: Path | None, changes: list[str]) -> tuple[tuple[Defence, ...], Vector | None]:
-    """Return the trainings to attack and the model they begin with: a finished run is gone on from where it ended."""
+    """Return the trainings to attack and the model they begin with: a finished run continues where it ended."""
     from eris.audit.reconstruction.attack_setup import finished_model
     from eris.audit.reconstruction.defence import methods_of, small_preset
     from eris.config import load_config
 
-    sys.path.insert(0, str(Path.cwd()))  # a model of the user's own, by import path
+    sys.path.insert(0, str(Path.cwd()))  # so that the user's own modules can be imported
     if source is None:
         return small_preset(changes), None
     if not source.is_dir():

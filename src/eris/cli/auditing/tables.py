@@ -71,7 +71,7 @@ def runs_footnote(trials: Sequence[Mapping[str, Any]], together: Sequence[Mappin
     few = "" if len(seeds) >= _ENOUGH else f" (a claim needs {_ENOUGH})"
     return "\n".join(
         [
-            f"Mean over {len(seeds)} seeds{few}, {seeds[0]} to {seeds[-1]}, on which nothing was chosen.",
+            f"Mean over {len(seeds)} seeds{few}, {seeds[0]} to {seeds[-1]}; nothing was tuned on them.",
             "95 %: Student's t over the seeds. ε: mean of the runs' own bounds.",
             *lines,
         ]

@@ -30,7 +30,7 @@ def text(
     tokens: Annotated[str, typer.Option(help="Lengths of texts.")] = "8,32",
     plan: Annotated[
         list[str] | None,
-        typer.Option(help="contiguous, blocks of 1024, blocks of 32, random; may be given several times."),
+        typer.Option(help="contiguous, blocks of 1024, blocks of 32, random; repeatable."),
     ] = None,
     keep: Annotated[str, typer.Option(help="Shares of a shard that compression sends.")] = "1",
     noise: Annotated[str, typer.Option(help="Noise multipliers, with the gradient clipped to its own length.")] = "0",
@@ -73,11 +73,11 @@ def text(
 
 
 def _numbers(text: str, *, least: float = 0.0) -> tuple[float, ...]:
-    """Read numbers with commas between them."""
+    """Read numbers separated by commas."""
     try:
         found = tuple(dict.fromkeys(float(part) for part in text.split(",")))
     except ValueError:
-        raise ConfigError(f"{text!r} are not numbers", fix="write them with commas, such as 1,8,32") from None
+        raise ConfigError(f"{text!r} is not a list of numbers", fix="separate them by commas: 1,8,32") from None
     if min(found) < least:
         raise ConfigError(f"{min(found):g} is less than {least:g}", fix="use larger numbers")
     return found

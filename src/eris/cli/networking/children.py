@@ -23,13 +23,21 @@ Heard = tuple[str, Event | None]  # which child says what; None: it has ended
 
 
 class Child:
-    """One eris command in its own process; its events go to the queue, its logs to a file."""
+    """One eris command in its own process; its events go to the queue, its logs to a file.
+
+    Args:
+        name: of the peer or the coordinator.
+        words: the command, without `eris`.
+        log: the file for its logs.
+        events: the queue.
+        worker: its number among the peers, by which accelerators are shared.
+    """
 
     def __init__(self, name: str, words: list[str], log: Path, events: queue.Queue[Heard], worker: int = 0) -> None:
         self.name, self.log = name, log
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as errors:
-            # One thread for numbers, as in a simulation's workers; a session of its own, so that Ctrl-C comes to us.
+            # One thread for numbers, as in a simulation's workers; its own session, so that Ctrl-C reaches only us.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "eris", *words, "--json", "--log-json", "--with-parent"],
                 stdin=subprocess.PIPE,
@@ -57,7 +65,7 @@ class Child:
             self._process.terminate()
 
     def wait(self, until: float) -> None:
-        """Wait for its end; kill it when the time is over."""
+        """Wait for it to end; kill it when time is up."""
         try:
             self._process.wait(max(until - time.monotonic(), 0.0))
         except subprocess.TimeoutExpired:
@@ -71,20 +79,23 @@ class Child:
     def _read(self, events: queue.Queue[Heard]) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            with contextlib.suppress(KeyError, TypeError, ValueError):  # a library's own words, say
+            with contextlib.suppress(KeyError, TypeError, ValueError):  # such as what a library prints
                 events.put((self.name, read_event_line(line)[1]))
         events.put((self.name, None))
 
 
 class Children:
-    """All of them; a context manager that ends those that are left."""
+    """All children; a context manager that ends those still running."""
 
     def __init__(self) -> None:
         self.events: queue.Queue[Heard] = queue.Queue()
         self._children: dict[str, Child] = {}
 
     def start(self, name: str, words: list[str], log: Path) -> Child:
-        """Start an eris command."""
+        """Start an eris command.
+
+        `name` is what events call it, `words` the command without `eris`, `log` the file for its logs.
+        """
         before = max(0, len(self._children) - 1)  # the first is the coordinator: peers take accelerators in turn
         self._children[name] = Child(name, words, log, self.events, before)
         return self._children[name]
@@ -99,7 +110,7 @@ class Children:
         self.end()
 
     def end(self) -> None:
-        """End all that still run: first by asking, later by force."""
+        """End all that are still running: first by asking, then by force."""
         for child in self:
             if child.exit_code is None:
                 child.ask_to_end()

@@ -1,7 +1,7 @@
 """Events as JSON lines: `eris join --json` and `eris coordinator --json` print them, `eris up` reads its children's.
 
-A line is one object: "event" (the class in `eris.events`), "peer" (who says so), then the event's fields. Events
-that carry the values of updates are not spoken: those stay in the process.
+A line is one object: "event" (the class in `eris.events`), "peer" (who reports it), then the event's fields. Events
+that carry the values of updates are not printed: they stay in the process.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def event_line(event: Event, peer: str) -> str:
 
 
 def read_event_line(line: str | bytes) -> tuple[str, Event]:
-    """Return who says so, and the event; what is no such line raises (KeyError, TypeError, ValueError)."""
+    """Return who reported an event, and the event; any other line raises (KeyError, TypeError, ValueError)."""
     said = json.loads(line)
     kind: Callable[..., Event] = _KINDS[said.pop("event")]
     peer = str(said.pop("peer"))

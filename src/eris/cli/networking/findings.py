@@ -17,7 +17,7 @@ __all__ = ["show_findings"]
 
 
 def show_findings(findings: Iterable[CheckResult]) -> None:
-    """Print a line for each finding as it comes; end with an exit code of its own if one is not well."""
+    """Print a line for each finding as it comes; exit with a code of its own if something is wrong."""
     wrong = 0
     for finding in findings:
         wrong += not finding.well

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and the end of a parent process: a wish to stop that is granted between two steps."""
+"""Ctrl-C, SIGTERM and the end of a parent process: a request to stop, granted between two steps."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ INTERRUPTED = "interrupted"
 
 @contextmanager
 def stoppable(told: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
-    """Turn the first signal into a wish to stop: yield what says whether there is one; a second signal ends at once."""
-    wishes: list[int] = []
+    """Turn the first signal into a request to stop; a second one ends at once.
+
+    Yields a function that says whether there is a request; `told` is called with the first signal.
+    """
+    requests: list[int] = []
 
     def note(number: int, frame: object) -> None:
         del frame
-        if wishes:
+        if requests:
             raise KeyboardInterrupt
-        wishes.append(number)
+        requests.append(number)
         told()
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: bool(wishes)
+        yield lambda: bool(requests)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

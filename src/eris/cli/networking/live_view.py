@@ -1,4 +1,4 @@
-"""A run as it goes on: rounds, shards, peers, bytes, time left. Drawn in a terminal, a line a round elsewhere."""
+"""A run in progress: rounds, shards, peers, bytes, time left. Drawn in a terminal; elsewhere, a line per round."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHOWN = (RunStarted, VerdictWritten, RoundEnded, RunCourseChanged, RunEnded)  # 
 
 
 class PeerLines:
-    """What `eris join` shows: a line a round."""
+    """What `eris join` shows: a line per round."""
 
     hears = SHOWN
 
@@ -137,7 +137,7 @@ class _Row:
 
 
 def presence_of(event: VerdictWritten) -> str:
-    """Return how many shards a round brought, and how many peers were in time."""
+    """Return how many shards a round brought, and how many peers were on time."""
     plan, verdict = event.plan, event.verdict
     shards, peers = plan.shards, len(plan.roster)
     return f"{shards - len(verdict.lost_shards)}/{shards} shards  {peers - len(verdict.late)}/{peers} peers"

@@ -61,7 +61,9 @@ class LocalFederation:
         """Open a folder that `create` made."""
         if not (path / _FILE).is_file() or not (path / "certs").is_dir():
             raise CheckpointError(
-                "there is no federation of `eris up` in this folder", fix="give the folder that --out named", path=path
+                "this folder holds no federation made by `eris up`",
+                fix="give the folder that `eris up` wrote",
+                path=path,
             )
         return cls(path, load_federation(path / _FILE).config)
 
@@ -104,7 +106,7 @@ def _never_began(path: Path) -> bool:
 
 
 def _clear(path: Path) -> None:
-    """Remove everything, and only what, a run left that never began."""
+    """Remove what a run that never began left behind, and nothing else."""
     for folder in ("certs", COORDINATOR, "peers"):
         shutil.rmtree(path / folder, ignore_errors=True)
     for file in (_FILE, "outcome.json"):
@@ -113,7 +115,7 @@ def _clear(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PeerOutcome:
-    """One peer; what it did not get to write is empty."""
+    """One peer; what it never wrote is empty."""
 
     name: str
     exit_code: int | None

@@ -35,7 +35,7 @@ def start_logging(*, as_json: bool, quiet: bool, context: Context = dict, also: 
 
 
 class _Lines(logging.Formatter):
-    """A line for people: whatever another party put into it stays in it."""
+    """A line for people, without control characters from other parties."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
         """Return the line."""
@@ -72,6 +72,6 @@ class JsonLines(logging.Formatter):
 
 
 def _places(arguments: object) -> dict[str, Any]:
-    """Return where it happened, as the errors among a record's arguments say."""
+    """Return where it happened, from the errors among a record's arguments."""
     errors = [value for value in arguments if isinstance(value, ErisError)] if isinstance(arguments, tuple) else []
     return {key: error.where[key] for error in errors for key in _PLACES if key in error.where}

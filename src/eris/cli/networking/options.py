@@ -26,6 +26,7 @@ __all__ = [
     "RelayOption",
     "WebOption",
     "WebPlace",
+    "YesOption",
     "address_option",
     "advertised",
     "caller",
@@ -38,7 +39,7 @@ __all__ = [
 ]
 
 DEFAULT_FILE = Path("FEDERATION.toml")
-_STANDING = 3.0  # seconds for somebody who may coordinate to say where it stands
+_STANDING = 3.0  # seconds that a possible coordinator has to answer
 
 FederationArgument = Annotated[Path, typer.Argument(metavar="FEDERATION.toml", help="What all peers of the run share.")]
 CredentialsOption = Annotated[
@@ -83,6 +84,7 @@ ProxyOption = Annotated[
         help="Dial out through this HTTP proxy: http://[user:password@]host:port, or none (default: https_proxy).",
     ),
 ]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 def relays_option(texts: list[str] | None) -> tuple[tuple[str, int], ...]:
@@ -128,14 +130,14 @@ def web_place(web: bool, at: str | None) -> tuple[int, str] | None:
 
 
 def advertised(place: tuple[str, int] | None) -> str:
-    """Return the host that is listened on, if it is one that others can dial."""
+    """Return the host we listen on, if others can dial it."""
     host = place[0] if place else ""
     return "" if host in ("", "0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
 
 
 @contextmanager
 def caller(file: Path, given: Path | None) -> Iterator[ControlClient]:
-    """Open a line to the coordinator as anybody whose credentials are found: enough to ask how things are."""
+    """Call the coordinator with whatever credentials are found: enough to ask how things are."""
     from eris.peer.federation_file import load_federation
     from eris.transport.control_client import ControlClient
     from eris.transport.route import Proxy
@@ -152,9 +154,10 @@ def caller(file: Path, given: Path | None) -> Iterator[ControlClient]:
 def known_caller(
     file: Path, given: Path | None, name: str | None, *, coordinator: bool = False
 ) -> Iterator[tuple[str, ControlClient]]:
-    """Open a line to the coordinator for what goes on record: as the one peer it can be, or not at all.
+    """Call the coordinator for something that goes on record: under the one name that fits, or not at all.
 
-    With `coordinator` its own credentials do, and come first: who has them runs the federation.
+    With `coordinator`, the coordinator's own credentials count too, and come first: whoever has them runs the
+    federation. `given` is the folder that was named, `name` the peer.
     """
     from eris.peer.federation_file import load_federation
     from eris.transport.control_client import ControlClient
@@ -176,7 +179,7 @@ def known_caller(
 
 
 def find_coordinator(federation: FederationFile, client: ControlClient) -> None:
-    """Turn to whoever coordinates now, if somebody may have taken over: the one that answers from the latest epoch."""
+    """Turn to whoever coordinates now, in case somebody took over: the one that answers from the latest epoch."""
     from eris.transport.link import LinkError
 
     places = federation.coordinators if federation.settings.standbys else {}
@@ -203,7 +206,7 @@ def _beside(file: Path, names: Iterable[str]) -> dict[str, Path]:
 
 
 def find_credentials(file: Path, federation: FederationFile, given: Path | None, *names: str) -> Credentials:
-    """Open the folder that was given, or the first one beside the federation's file that is of one of the names."""
+    """Open the given folder, or the first one beside the federation's file that belongs to one of the names."""
     from eris.transport.credentials import Credentials
 
     found = given or next(iter(_beside(file, names).values()), None)

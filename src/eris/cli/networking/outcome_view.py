@@ -1,4 +1,4 @@
-"""The outcome of a federation on this machine: a row for each peer, and its own words for what went wrong."""
+"""The outcome of a federation on this machine: a row for each peer and, in its own words, what went wrong."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ Codes = Mapping[str, int | None]  # of each process, the coordinator's among the
 
 
 def show_outcome(outcome: Outcome, codes: Codes, local: LocalFederation, console: Console) -> None:
-    """Print the table and the verdict; failures go to standard error."""
+    """Print the table and the verdict; failures go to standard error.
+
+    `outcome` says how the peers ended, `codes` are the exit codes of all processes, `local` has their logs.
+    """
     from eris.peer.run_events import NOISE_NOTE
 
     console.print(_table(outcome))

@@ -22,7 +22,7 @@ __all__ = ["facts_of", "listeners_of", "shown", "start_logs"]
 
 
 def facts_of(federation: FederationFile, peer: str, watching: WatchOptions) -> LiveFacts | None:
-    """Return what a page or a table is fed from; None where there is neither."""
+    """Return the facts behind a page or a table; None if there is neither."""
     from eris.cli.networking.options import web_place
     from eris.web.live_facts import LiveFacts
 
@@ -59,7 +59,15 @@ def shown(session: Session, facts: LiveFacts | None, own: Credentials, watching:
 def listeners_of(
     federation: FederationFile, own: Credentials, folder: Path, facts: LiveFacts | None, watching: WatchOptions
 ) -> Iterator[list[Listener]]:
-    """Open what shows what happens: lines or facts for a table and a page; metrics and trackers if asked for."""
+    """Open everything that shows the run: lines, or facts for a table and a page; metrics and trackers if asked for.
+
+    Args:
+        federation: the file that all peers share.
+        own: this peer's credentials.
+        folder: this peer's folder.
+        facts: behind the table and the page, if there is one.
+        watching: what was asked for.
+    """
     from eris.cli.networking.event_lines import SPOKEN, event_line
     from eris.cli.networking.live_view import PeerLines
     from eris.events import hears

@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from eris.cli.exit_code import ExitCode
 from eris.cli.planning.notes import coalitions, make_table
@@ -67,10 +68,10 @@ def _print_advice(advice: Advice) -> None:
     table = make_table("Advice", "what", "choice", "target")
     table.columns[1].justify, table.columns[1].no_wrap, table.columns[1].ratio = "left", False, 1
     for row in _rows(advice):
-        table.add_row(*row)
+        table.add_row(*map(Text, row))  # a name is a name, not rich's markup
     console.print(table)
     for sentence in _reasons(advice):
-        console.print(f"– {sentence}")
+        console.print(f"– {sentence}", markup=False)
     seen = dict(advice.coalition_exposure)
     parts = ", ".join(f"{c} → {format_percent(seen[c])}" for c in coalitions(len(round.aggregators)))
     console.print(f"Colluding aggregators would see: {parts}")
@@ -119,6 +120,7 @@ _LIMITS = {
     "send": "sending contributions (upload of {})",
     "publish": "publishing shards (upload of {})",
     "receive": "receiving the result (download of {})",
+    "relay": "the relay",
     "memory": "memory ({})",
     "exposure": "the exposure that is allowed",
     "shard": "the largest shard that is allowed ({})",

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from eris.cli.planning.notes import Notes, coalitions, make_table
@@ -65,7 +66,7 @@ def _mark(entry: Cost, notes: Notes) -> str:
     if entry.exposure.note:
         parts.append(f"Exposure: {entry.exposure.note}.")
     if not entry.memory_fits:
-        parts.append("An aggregator lends less memory than it needs.")
+        parts.append("An aggregator offers less memory than it needs.")
     return notes.mark(f"[bold]{label_of(entry.method)}[/] – {' '.join(parts)}") if parts else ""
 
 
@@ -107,7 +108,8 @@ def _other_table(round: Scenario, costs: list[Cost]) -> Table:
 
 
 def _link(wait: Bottleneck, round: Scenario) -> str:
-    who = "all peers" if wait.equals >= round.members > 1 else f"{wait.equals} peers" if wait.equals > 1 else wait.node
+    several = "all peers" if wait.equals >= round.members else f"{wait.equals} peers"
+    who = several if wait.equals > 1 else escape(wait.node)
     return f"{who} {'↑' if wait.way == 'upload' else '↓'}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 __all__ = ["Notes", "coalitions", "make_table"]
 
@@ -31,9 +32,8 @@ class Notes:
 
 def make_table(title: str, *columns: str) -> Table:
     """Return an empty table whose first column is a name and whose others are numbers."""
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
-    )
+    titled = Text(title, style="bold")  # which may name a file: no markup
+    table = Table(title=titled, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
     return table

@@ -49,7 +49,7 @@ class MethodChoice:
     keep: Annotated[str, typer.Option(help="Share of the values that DSC keeps, p = 1/(1+ω) [5%].")] = ""
     omega: Annotated[float | None, typer.Option(help="The same as ω instead of --keep.")] = None
     masks: Annotated[str, typer.Option(help="DSC masks: shared, independent (secret), public [shared].")] = ""
-    method: Annotated[list[str] | None, typer.Option(help="Only this method (repeatable).")] = None
+    method: Annotated[list[str] | None, typer.Option(help="Only this method; repeatable.")] = None
     prune: Annotated[float | None, typer.Option(help="PriPrune: share withheld [1%].")] = None
     degree: Annotated[int | None, typer.Option(help="Shatter: neighbours r [4].")] = None
     chunks: Annotated[int | None, typer.Option(help="Shatter: virtual nodes l [2].")] = None
@@ -99,4 +99,4 @@ class OutputOptions:
     ] = ""
     plot: Annotated[Path | None, typer.Option(help="Draw time against clients, size and rate.")] = None
     figure: Annotated[str, typer.Option(help="With --plot: clients, size, rate or all.")] = "all"
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False

@@ -23,7 +23,7 @@ class BoundsQuestion(StepOptions, StartOptions, LeakageOptions, RateOptions):
     given: frozenset[str] = frozenset()
 
     def resolved(self) -> BoundsQuestion:
-        """Return the question with ω from --keep, after a look at what cannot be."""
+        """Return the question with ω from --keep; refuse what cannot be."""
         if self.masks not in ("shared", "independent"):
             raise ConfigError(f"masks are {self.masks!r}", fix="use shared or independent")
         if self.step is not None and not self.step > 0:

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rich.markup import escape
+
 from eris.cli.planning.plan_options import AdviceOptions, FleetOptions, MethodChoice, OutputOptions
 from eris.config import Config, load_config
 from eris.errors import ConfigError
@@ -19,7 +21,7 @@ from eris.report.units import format_bytes, format_count, format_percent
 __all__ = ["Asked", "completed", "config_of", "describe", "headline", "kept_of", "printed_settings", "scenario_of"]
 
 
-_SMALL_RATE = 1000  # bytes a second: whoever writes less without a unit means another
+_SMALL_RATE = 1000  # bytes per second: whoever writes less without a unit forgot one
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def kept_of(asked: Asked) -> float:
 
 
 def config_of(asked: Asked) -> Config:
-    """Return what the methods read their options from: those of the file, and what the command line says otherwise."""
+    """Return what the methods read their options from: the file's, unless the command line says otherwise."""
     said: dict[str, dict[str, Any]] = {
         "priprune": {"prune": asked.prune},
         "priprune-pseudo": {"prune": asked.prune},
@@ -163,7 +165,7 @@ def describe(round: Scenario) -> dict[str, Any]:
 
 def headline(round: Scenario) -> str:
     """Say in one line what is planned."""
-    model = f"{round.model.name}, " if round.model.name else ""
+    model = f"{escape(round.model.name)}, " if round.model.name else ""
     buffers = f" + {format_count(round.model.buffers)} buffers" if round.model.buffers else ""
     rate = f"{format_bytes(round.fleet.rate)}/s each way" if round.fleet.rate else "rates of the fleet"
     relay = f", relayed at {format_bytes(at.upload)}/s" if (at := round.fleet.relay) is not None else ""

@@ -41,7 +41,7 @@ def show_bounds(question: BoundsQuestion) -> None:
 
 
 def _evidence_section(found: Evidence) -> Section:
-    section = Section("evidence", "From the run (its path only: lower estimates are no bounds)")
+    section = Section("evidence", "From the run (seen on its path only: lower estimates, not bounds)")
     for name, estimate in found.estimates.items():
         section.add(name, name, estimate.value, remark=f"{estimate.kind}: {estimate.how}")
     for number, text in enumerate(found.broken, start=1):

@@ -19,7 +19,10 @@ __all__ = ["FirstMessage"]
 
 
 class FirstMessage:
-    """The ServerApp's first message, and the config of every later one."""
+    """The ServerApp's first message, and the config of every later one.
+
+    `options` are the settings the app runs with; `members` is how many nodes its strategy is told of.
+    """
 
     arrays_key, config_key = "arrays", "config"
 

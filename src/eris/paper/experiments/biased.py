@@ -69,7 +69,7 @@ EXPERIMENTS = (
         axis="n", shape="lines",
     ),
     Experiment(
-        "table-cifar-large", "CIFAR-10 with more data a client", "whether the picture changes with more data",
+        "table-cifar-large", "CIFAR-10 with more data per client", "whether the picture changes with more data",
         {
             "smoke": (smoke_panel((FEDAVG, ERIS_DSC), name="CIFAR-10", extra=_STEPS),),
             "small": (_large(small=True),),

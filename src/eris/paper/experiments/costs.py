@@ -84,7 +84,7 @@ EXPERIMENTS = (
         axis="round", shape="planned",
     ),
     Experiment(
-        "table-rates", "Asymptotic utility, with numbers put in",
+        "table-rates", "Asymptotic utility, with numbers filled in",
         "how each row grows; constants are left out, so rows cannot be compared with each other",
         dict.fromkeys(("smoke", "small", "paper"), (_RATES,)), (Metric("rate", "value without constants", digits=5),),
         shape="planned", notes=("Q-DPSGD-1 with a quantiser's error ν̃ = 1.",),

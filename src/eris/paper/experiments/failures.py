@@ -60,8 +60,8 @@ def _experiment(
 
 EXPERIMENTS = (
     _experiment("figure-dropout", "Aggregators that drop out", "aggregator_dropout",
-                ("Whose aggregator is gone lacks everybody's share, so both ways to count come to the same bits; size "
-                 "small has one of them.",), small=_ARMS[:1]),
+                ("A shard without its aggregator lacks every member's share, so both ways of counting give the same "
+                 "bits; size small runs one of them.",), small=_ARMS[:1]),
     _experiment("figure-links", "Links that fail", "link_failure",
                 ("Every second printed point is the mean of its neighbours: it was interpolated.",)),
 )  # fmt: skip

@@ -56,8 +56,8 @@ def _panel(
     })  # fmt: skip
     points = tuple(_share(each) for each in shares)
     base = (*_base(name, members), *_FITTING.get(name, ()))
-    return Panel(f"{label}, {attack}", base, _BOTH, points, 1, measure, "figure-reconstruction", "{x} %",
-                 f"{label} {attack}", stand_in)  # fmt: skip
+    return Panel(f"{label}, {attack}", base, _BOTH, points, 1, measure, printed="figure-reconstruction",
+                 column="{x} %", rows=f"{label} {attack}", stand_in=stand_in)  # fmt: skip
 
 
 def _with_whole(panel: Panel) -> tuple[Panel, Panel]:
@@ -118,29 +118,29 @@ _DEFENCES = (
 
 
 def _defences(
-    label: str, attack: str, data: str, column: str, pictures: int, members: int, arms: tuple[Treatment, ...],
-    stand_in: str,
-    options: Mapping[str, Any] | None = None, model: Settings = (),
+    label: str, attack: str, data: str, *, pictures: int, members: int, column: str = "",
+    arms: tuple[Treatment, ...] = _DEFENCES, stand_in: str = "", options: Mapping[str, Any] | None = None,
+    model: Settings = (),
 ) -> Panel:  # fmt: skip
     measure = Measure("reconstruction", {
         "attack": attack, "pictures": pictures, "controls": min(pictures, 4), "modes": ["zero-filled", "mask-aware"],
         "attack_options": dict(options or {}),
     })  # fmt: skip
-    return Panel(label, (*_base(data, members), *model), arms, (Point(),), 1, measure, "defences", column,
-                 stand_in=stand_in)  # fmt: skip
+    return Panel(label, (*_base(data, members), *model), arms, (Point(),), 1, measure, printed="defences",
+                 column=column, stand_in=stand_in)  # fmt: skip
 
 
 _SMOKE_ARMS = tuple(arm for arm in _DEFENCES if arm.label in ("FedAvg", "ERIS, A = 2", "random gradients"))
 _TABLE: dict[Size, tuple[Panel, ...]] = {
-    "smoke": (_defences("idlg", "idlg", "mnist-sample", "", 1, 4, _SMOKE_ARMS, "smoke: two steps on one digit",
-                        {"steps": 2}),),
-    "small": (_defences("ROG", "idlg", "mnist-sample", "ROG", 2, 50, _DEFENCES,
-                        "iDLG on digits for ROG on CIFAR-10", _QUICK),),
+    "smoke": (_defences("idlg", "idlg", "mnist-sample", pictures=1, members=4, arms=_SMOKE_ARMS,
+                        stand_in="smoke: two steps on one digit", options={"steps": 2}),),
+    "small": (_defences("ROG", "idlg", "mnist-sample", pictures=2, members=50, column="ROG",
+                        stand_in="iDLG on digits for ROG on CIFAR-10", options=_QUICK),),
     "paper": (
-        _defences("ROG", "rog", "cifar10", "ROG", 200, 200, _DEFENCES, "",
+        _defences("ROG", "rog", "cifar10", pictures=200, members=200, column="ROG",
                   model=("model.name=eris.audit.reconstruction.small_networks:TwoConvolutions",)),
-        _defences("GGL", "ggl", "imagenet-folder", "GGL", 50, 50, _DEFENCES, "", {"steps": 300},
-                  ("model.name=resnet18",)),
+        _defences("GGL", "ggl", "imagenet-folder", pictures=50, members=50, column="GGL", options={"steps": 300},
+                  model=("model.name=resnet18",)),
     ),
 }  # fmt: skip
 

@@ -1,0 +1,42 @@
+"""Trainings of an audit in processes of their own, as many at once as there are cores, each with one compute thread."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+__all__ = ["side_by_side"]
+
+_Job = TypeVar("_Job")
+_Done = TypeVar("_Done")
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def side_by_side(work: Callable[[_Job], _Done], jobs: Sequence[_Job], processes: int) -> Iterator[_Done]:
+    """Yield what `work` makes of each job, in their order, with so many processes."""
+    with _one_thread_each(), multiprocessing.get_context("spawn").Pool(processes, _leave_interrupts) as pool:
+        yield from pool.imap(work, jobs)
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Give each process started inside the block one compute thread: together they already use all cores."""
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _leave_interrupts() -> None:
+    """Ignore Ctrl-C in a worker: the parent process handles it and ends the workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
