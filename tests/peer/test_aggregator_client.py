@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import errno
 import queue
+import threading
 import time
 from typing import Any
 
 import pytest
 
 from eris.errors import DiskError
-from eris.peer import framing
+from eris.peer import aggregator_client, framing
 from eris.peer.aggregator_client import AggregatorClient, Delivery, ShardResult
 from eris.transport.calls import PeerRecord
 from eris.transport.link import LinkClosed, LinkLimits
 from eris.transport.link_listener import LinkListener
 from eris.transport.stream_link import StreamLink
-from eris.transport.tls_link import Plaintext
+from eris.transport.tls_link import Plaintext, dial
 from eris.wire import HEADER_BYTES
 from tests.protocol.test_rounds import world
 
@@ -77,3 +78,29 @@ def test_a_name_that_no_host_can_have_is_told_to_whoever_asks_for_a_snapshot() -
             client.snapshot({}, time.monotonic() + 5.0)
     finally:
         client.close()
+
+
+def test_a_client_that_is_closed_while_it_dials_keeps_no_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, results, made_links = world(2), queue.Queue[ShardResult](), queue.Queue[StreamLink]()
+    dialled, closed = threading.Event(), threading.Event()
+
+    def late(*arguments: Any, **options: Any) -> StreamLink:
+        link = dial(*arguments, **options)
+        dialled.set()
+        closed.wait(10.0)
+        made_links.put(link)
+        return link
+
+    monkeypatch.setattr(aggregator_client, "dial", late)
+    with LinkListener(Plaintext("peer-1"), ("127.0.0.1", 0), limits=LIMITS) as listener:
+        book: Any = OneRecord(listener.address)
+        client = AggregatorClient(1, book, Plaintext("peer-0"), made.recipe, LIMITS, results.put)
+        client.go(Delivery(made.coordinator.plan(0.0), (), (1,), time.monotonic() + 10.0))
+        assert dialled.wait(10.0)
+        client.close()
+        closed.set()
+        link = made_links.get(timeout=10.0)
+        until = time.monotonic() + 10.0
+        while not link.closed and time.monotonic() < until:
+            time.sleep(0.01)
+    assert link.closed

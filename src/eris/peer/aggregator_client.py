@@ -501,6 +501,9 @@ class AggregatorClient:
                     _LOG.info("peer %d: %s cannot be reached now: %s", self.peer, name, error)
                 continue
             self._way = name
+            if self._closed:  # while we dialled: `close` did not see this link, and nobody else would end it
+                self._drop()
+                raise LinkClosed("this side closed the link", clean=False, peer=self.peer)
             return self._link
         raise failure
 
