@@ -116,7 +116,13 @@ class PeerLinks:
     def _tell_in_thread(self, outcome: Published | Withheld, round: int) -> None:
         """Tell the coordinator how a shard ended, in a thread: whoever cut it has others to serve meanwhile."""
         self._fault_points("cut", round=round)
-        self._loop.hand_over(partial(self._reporter.tell, outcome, round))
+        self._loop.hand_over(partial(self._tell, outcome, round))
+
+    def _tell(self, outcome: Published | Withheld, round: int) -> None:
+        try:
+            self._reporter.tell(outcome, round)
+        finally:
+            self.aggregator.told(outcome)
 
     def _compare(self, seal: CertifiedSeal) -> None:
         """Check the seal of another peer's plan; if the coordinator told us two different things, end the run here."""

@@ -100,6 +100,7 @@ class RoundPlayer:
         trained = self._train(plan)
         watch.stop("train")
         self._exchange(plan, trained.uploads if trained is not None else [], deadline)
+        self._aggregator.wait_until_told(deadline)
         watch.stop("exchange")
         stated = self._reporter.report(plan)
         self._fault_points("reported", round=plan.round)

@@ -37,7 +37,10 @@ _YIELD = 0.2  # seconds that one more waits at most, so that a slow link holds u
 
 
 class SharedAggregator:
-    """A peer's aggregator, shared by its threads; `on_cut` hears how a shard ended, and in which round."""
+    """A peer's aggregator, shared by its threads.
+
+    `on_cut` hears how a shard ended and in which round; `told` is called once the coordinator knows it too.
+    """
 
     def __init__(
         self, aggregator: Aggregator, on_cut: Callable[[Outcome, int], None], emit: EventStream | None = None
@@ -45,6 +48,7 @@ class SharedAggregator:
         self._aggregator, self._on_cut, self._emit = aggregator, on_cut, emit or EventStream()
         self._changed, self._stirred = threading.Condition(), _nothing
         self._abstained: dict[int, Withheld] = {}  # shards of a round that we sit out
+        self._untold: set[int] = set()  # withheld shards of this round of which the coordinator has not heard yet
         self._closed = False
         self._arriving = threading.BoundedSemaphore(_AT_ONCE)
 
@@ -94,7 +98,7 @@ class SharedAggregator:
         """Open a round."""
         with self._changed:
             self._aggregator.begin(plan, time.monotonic())
-            self._abstained = {}
+            self._abstained, self._untold = {}, set()
             self._stir()
 
     def abstain(self, plan: RoundPlan) -> list[Withheld]:
@@ -157,12 +161,30 @@ class SharedAggregator:
             cuts = len(self._aggregator.cuts())
             outcomes, round = self._aggregator.tick(time.monotonic()), self.plan.round if self.plan else -1
             seen = self._seen(outcomes) if outcomes and self._emit.wants(Received) else []
+            self._untold |= {outcome.shard for outcome in outcomes if isinstance(outcome, Withheld)}
             if outcomes or len(self._aggregator.cuts()) != cuts:
                 self._stir()
         for outcome in outcomes:
             self._on_cut(outcome, round)
         for event in seen:
             self._emit.aside(event)
+
+    def told(self, outcome: Outcome) -> None:
+        """Note that the coordinator has heard how a shard ended, or that it could not be told."""
+        if isinstance(outcome, Withheld):
+            with self._changed:
+                if self._has(outcome.plan):
+                    self._untold.discard(outcome.shard)
+                self._changed.notify_all()
+
+    def wait_until_told(self, deadline: float) -> None:
+        """Wait until the coordinator has heard of every shard that we withheld.
+
+        A report that overtook such a notice could be the last one awaited. The verdict would then lose the shard as
+        "not published", and a masked shard would stay with the pair that could not unmask it.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or not self._untold, deadline - time.monotonic())
 
     def _seen(self, outcomes: list[Outcome]) -> list[Received]:
         """Return what this aggregator has seen of every contributor, published or not."""
