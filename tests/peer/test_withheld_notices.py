@@ -63,7 +63,7 @@ def test_a_shard_that_was_not_unmasked_gets_another_pair_however_late_its_notice
 
     monkeypatch.setattr(SharedUnmasker, "unmask", refuse)
     config = settings("members=4", "aggregators=4", "rounds=1", method="eris+masked")
-    with town(tmp_path, config, round=20.0) as place:
+    with town(tmp_path, config, round=4.0) as place:
         clock = played(place).coordinator.coordinator
         assert set(clock.lost_reasons) == {Reason.UNMASK.value}
         assert set(clock._moved) == {0, 1, 2, 3}
