@@ -60,7 +60,7 @@ def epsilon_lower_bound(
 
 
 def rate_interval(hits: int, count: int, *, level: float = 0.05) -> tuple[float, float]:
-    """Return the Clopper–Pearson interval of a rate."""
+    """Return the Clopper–Pearson interval of a rate of `hits` in `count`, with confidence 1 − `level`."""
     if count == 0:
         return 0.0, 1.0
     low = 0.0 if hits == 0 else _solve(lambda q: _tail(count, q)[hits] - level / 2)
@@ -71,12 +71,18 @@ def rate_interval(hits: int, count: int, *, level: float = 0.05) -> tuple[float,
 def area_interval(
     placements: NDArray[np.float64], coins: NDArray[np.bool_], members: NDArray[np.int64], *, level: float = 0.05
 ) -> tuple[float, float]:
-    """Return an interval for the area under the ROC curve, from each canary's placement (see `placements`).
+    """Return an interval for the area under the ROC curve, with confidence 1 − `level`.
 
     The area is the mean placement of the included canaries. Its variance is that of DeLong, summed by member
     (Obuchowski): scores of one member's canaries are standardised together, so they are not independent, and members
     may differ. The interval is computed on the logit scale, with Student's t for that many members, so that it stays
     inside (0, 1) and keeps its coverage with few of them.
+
+    Args:
+        placements: of each canary, as `placements` returns them.
+        coins: whether each canary was included.
+        members: whose canary each is.
+        level: the significance level.
     """
     inside, outside = int(coins.sum()), int((~coins).sum())
     if not inside or not outside:

@@ -110,7 +110,7 @@ def audit_poisoning(
         plan: the attacks and rules.
         seeds: to train each pair with.
         listeners: hear the events of the trainings; with several processes, only the end of each.
-        stopped: asked whether to stop.
+        stopped: asked whether to stop; with several processes, never.
         processes: how many trainings may run at once.
     """
     plan.check(config)
@@ -130,7 +130,10 @@ def audit_poisoning(
 def _all_trained(
     jobs: Sequence[_Job], listeners: Sequence[Listener], stopped: Callable[[], bool], processes: int
 ) -> list[_Found]:
-    """Return the result of every training, several at once if there are processes for that."""
+    """Return the result of every training, several at once if there are `processes` for that.
+
+    `listeners` and `stopped` are those of `audit_poisoning`.
+    """
     if min(processes, len(jobs)) < 2:
         return [_trained(*job, listeners=listeners, stopped=stopped) for job in jobs]
     found = []
@@ -170,7 +173,18 @@ def _trained(
     listeners: Sequence[Listener] = (),
     stopped: Callable[[], bool] = lambda: False,
 ) -> _Found:
-    """Train with one rule, attack and seed, or read the result if that was done before."""
+    """Train with one rule, attack and seed, or read the result if that was done before.
+
+    Args:
+        config: what to train, with the rule already set.
+        runs: where all trainings have their folders.
+        plan: how many attack, and the class that a backdoor opens to.
+        rule: its name, for the folder.
+        attack: its name.
+        seed: to train with.
+        listeners: hear the events of the training.
+        stopped: asked whether to stop.
+    """
     config = with_defaults(config.model_copy(update={"seed": seed}), config.methods[0])
     folder = runs / rule.replace(" ", "-") / attack / f"seed-{seed}"
     key = sha256(json.dumps([config.digest, attack, plan.attackers, plan.target]).encode()).hexdigest()
@@ -189,7 +203,10 @@ def _trained(
 
 
 def _known(mark: Path, key: str, config: Config, listeners: Sequence[Listener]) -> dict[str, float | None]:
-    """Return the result of a finished training, and tell listeners, such as progress bars, that it is done."""
+    """Return the result of a finished training, and tell listeners, such as progress bars, that it is done.
+
+    `mark` is its result file, which is refused if it has another `key`: it was made with other settings.
+    """
     found: dict[str, Any] = json.loads(mark.read_text(encoding="utf-8"))
     if found.pop("key") != key:
         raise ConfigError(

@@ -102,7 +102,10 @@ def area(scores: Scores, coins: Coins) -> Scores:
 
 
 def true_positive_rate(scores: Scores, coins: Coins, false_positive_rate: float, keys: NDArray[Any]) -> Scores:
-    """Return the share of included canaries found when at most this share of the others is called in."""
+    """Return the share of included canaries found when at most this share of the others is called in.
+
+    There is one for each row of `coins`; equal scores are ordered by random `keys`.
+    """
     order = np.lexsort((keys, -scores))
     ranked = coins[..., order]
     inside = ranked.sum(axis=-1)
@@ -133,9 +136,9 @@ class Figure:
     """
 
     value: float
-    chance: float
-    chance_95: float
-    p_value: float
+    chance: float  # mean over tosses
+    chance_95: float  # 95 % point over tosses
+    p_value: float  # share of the tosses that do as well, the real one included
     low: float | None = None
     high: float | None = None
 
@@ -161,7 +164,10 @@ class ScoreSheet:
 
 
 def figures(sheet: ScoreSheet, coins: Sequence[Coins], seed: Seed, *, tosses: int = 1000) -> dict[str, Figure]:
-    """Return every statistic of a sheet with its chance level, from so many tosses, and its interval if it has one."""
+    """Return every statistic of a sheet with its chance level, from so many tosses, and its interval if it has one.
+
+    `coins` are each member's; `seed` tosses them again.
+    """
     values = {name: float(value[0]) for name, value in _statistics(sheet, [part[None] for part in coins]).items()}
     null = _null(sheet, coins, seed.child("null"), tosses)
     bounds = {"auc": interval_of_area(sheet.last, coins), "accuracy": rate_interval(*guessing(sheet, coins))}
@@ -215,7 +221,7 @@ def by_member(sheet: ScoreSheet, coins: Sequence[Coins]) -> list[float]:
 
 
 def epsilon(sheet: ScoreSheet, coins: Sequence[Coins], *, delta: float) -> dict[str, Any]:
-    """Return the lower bound on ε from the pre-chosen guesses, with all that is needed to interpret it."""
+    """Return the lower bound on ε (at δ = `delta`) from the pre-chosen guesses, with what is needed to interpret it."""
     right, count = guessing(sheet, coins)
     canaries = sum(len(toss) for toss in coins)
     return {

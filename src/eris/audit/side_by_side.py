@@ -1,4 +1,4 @@
-"""Trainings of an audit in processes of their own, as many at once as there are cores, each with one compute thread."""
+"""Trainings of an audit in processes of their own, several at once, each with one compute thread."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def side_by_side(work: Callable[[_Job], _Done], jobs: Sequence[_Job], processes: int) -> Iterator[_Done]:
-    """Yield what `work` makes of each job, in their order, with so many processes."""
+    """Yield what `work` makes of each job, in the order of the jobs, with up to so many at once."""
     with _one_thread_each(), multiprocessing.get_context("spawn").Pool(processes, _leave_interrupts) as pool:
         yield from pool.imap(work, jobs)
 
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Give each process started inside the block one compute thread: together they already use all cores."""
+    """Give each process started inside the block one compute thread, so that they do not compete for cores."""
     before = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     try:

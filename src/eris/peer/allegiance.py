@@ -35,7 +35,7 @@ PROMISE = "promise.json"  # in a peer's folder
 
 
 class Allegiance:
-    """A peer's promise and its log of verdicts; safe to use from many threads."""
+    """A peer's promise and its log of verdicts, kept in `folder`; safe to use from many threads."""
 
     def __init__(self, federation: FederationFile, credentials: Credentials, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

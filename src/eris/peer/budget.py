@@ -50,16 +50,16 @@ def budget_folder() -> Path:
 class RunSpent:
     """One run: how much it has, or may have, revealed of this member's data."""
 
-    federation: str
+    federation: str  # its name
     rounds: int  # of the run
     sent: int  # in which this member took part; a round that is played again counts again
     largest_share: float  # largest share of one update that any other peer was to receive
     multiplier: float = 0.0  # of the noise; 0 if none counts
     alone: float = 0.0  # the same against an observer of this member's own share of noise; 0: not less
     steps: int = 1  # noisy releases in a round
-    unit: Unit = "member"
-    adjacency: Adjacency = "replacement"
-    delta: float = 1e-5
+    unit: Unit = "member"  # what ε protects
+    adjacency: Adjacency = "replacement"  # what counts as a neighbouring data set
+    delta: float = 1e-5  # at which ε is stated
     closed: bool = True  # it came to its end, and `sent` is final
     began: float = 0.0  # seconds since 1970
 

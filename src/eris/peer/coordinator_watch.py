@@ -44,6 +44,14 @@ class CoordinatorWatch:
         inbox: Inbox,
         proxy: Proxy | None = None,
     ) -> None:
+        """Turn `client` to the coordinator that this peer followed last; `start` begins to watch.
+
+        Args:
+            allegiance: accepts mandates, and votes.
+            client: the one through which this peer calls whoever coordinates.
+            inbox: knows when that coordinator was last heard from.
+            proxy: the HTTP proxy to go through, if any.
+        """
         self._places, self._silence = federation.coordinators, federation.settings.connect
         self._credentials, self._allegiance, self._client = credentials, allegiance, client
         self._inbox, self._proxy = inbox, proxy

@@ -77,7 +77,13 @@ class Mandates:
         require_vote(vote, candidacy, listed=listed, is_signed=self.is_signed, is_sealed=self.is_sealed)
 
     def is_signed(self, name: str, certificate: bytes, purpose: str, message: bytes, signature: str) -> bool:
-        """Return whether our CA gave a certificate to a name, now or earlier, and its key signed this message."""
+        """Return whether our CA gave `certificate` to `name`, now or earlier, and its key signed this message.
+
+        Args:
+            certificate: DER.
+            purpose: what the signature is good for; one for another purpose does not count.
+            signature: in hex.
+        """
         if not self._credentials.issued(name, certificate):
             return False
         return verify_message(certificate, purpose, message, bytes.fromhex(signature))

@@ -71,6 +71,14 @@ class NewsReader:
         admission: Admission,
         emit: EventStream,
     ) -> None:
+        """Prepare; `start` begins to read.
+
+        Args:
+            credentials: take over what the CA has revoked.
+            book: brought up to date with every plan.
+            admission: joins again when the coordinator was restarted.
+            emit: told whether the run trains or waits.
+        """
         self._line, self._links, self._book, self._credentials = line, links, book, credentials
         self._client, self._inbox, self._allegiance = line.control, line.inbox, line.allegiance
         self._admission, self._emit, self._seconds = admission, emit, news_seconds(len(federation.peers))

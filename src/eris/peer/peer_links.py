@@ -50,7 +50,15 @@ class PeerLinks:
         emit: EventStream,
         fault_points: FaultPoints,
     ) -> None:
-        """Prepare both sides without opening anything; `snapshot` returns this peer's state, for others."""
+        """Prepare both sides without opening anything.
+
+        Args:
+            roles: those of this peer, which answer over the links.
+            book: where the others are, and who is welcome.
+            reporter: tells the coordinator how our shards ended.
+            snapshot: returns this peer's state, for others.
+            emit: told what our aggregator received.
+        """
         self._federation, self._credentials, self._settings = federation, credentials, settings
         self._book, self._line, self._reporter, self._fault_points = book, line, reporter, fault_points
         self._peer = roles.member.peer

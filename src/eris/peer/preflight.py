@@ -57,9 +57,9 @@ _LEAST_DISK = 256 * 1024 * 1024
 class CheckResult:
     """The result of one check."""
 
-    what: str
+    what: str  # was checked, in a word
     well: bool
-    text: str
+    text: str  # what was found and, if that is not well, what to do
 
     @classmethod
     def of(cls, what: str, error: ErisError) -> CheckResult:
@@ -243,7 +243,15 @@ def examine_task(
     *,
     spill_above: int = SPILL_ABOVE,
 ) -> Iterator[CheckResult]:
-    """Check this peer's learning problem, the disk space it needs, and the first plan against the floor."""
+    """Check this peer's learning problem, the disk space it needs, and the first plan against the floor.
+
+    Args:
+        own: import path or factory of its task; None: the one that the configuration describes.
+        floor: what this peer insists on.
+        peer: its number.
+        folder: where it would write.
+        spill_above: bytes; longer vectors lie in files.
+    """
     try:
         task = task_for(own, federation.config, peer)
         yield CheckResult("task", True, f"{task.spec.n:,} parameters, {task.samples(peer):,} samples of this peer")

@@ -54,6 +54,7 @@ def build_roles(
 
     Args:
         composition: the run's recipe, as composed from its configuration.
+        task: this peer's learning problem.
         private: this peer's private root of randomness.
         book: checks signatures and mask keys of other peers.
     """

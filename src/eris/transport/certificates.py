@@ -114,7 +114,7 @@ def pem(value: x509.Certificate | x509.CertificateSigningRequest | x509.Certific
 
 
 def new_authority(key: PrivateKey, federation: str, *, days: int = AUTHORITY_DAYS) -> x509.Certificate:
-    """Return the self-signed certificate of a federation's CA."""
+    """Return the self-signed certificate of a federation's CA, valid for so many days."""
     name = _subject(federation)
     builder = _builder(name, name, key.public_key(), days)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

@@ -120,7 +120,13 @@ class _MemoryStream:
 def memory_pair(
     limits: LinkLimits, dialler: str = "member", acceptor: str = "aggregator", *, capacity: int = CAPACITY
 ) -> tuple[StreamLink, StreamLink]:
-    """Return the two ends of a link between a member (first) and an aggregator."""
+    """Return the two ends of a link, the dialler's first, then the acceptor's.
+
+    Args:
+        dialler: its name.
+        acceptor: its name.
+        capacity: bytes that may be under way in each direction before the writer waits.
+    """
     there, back = _Pipe(capacity), _Pipe(capacity)
     return (
         StreamLink(_MemoryStream(there, back), _identity(acceptor), limits),

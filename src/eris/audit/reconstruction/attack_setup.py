@@ -33,11 +33,11 @@ _LARGE = 100_000  # weights; larger models are attacked in single precision
 class AttackSetup:
     """One training, ready to be attacked; pictures are in [0, 1]."""
 
-    seed: int
+    seed: int  # of the training
     observations: tuple[VictimObservation, ...]
-    public: PublicModel
-    originals: dict[int, Pictures] = field(repr=False)
-    labels: dict[int, Labels] = field(repr=False)
+    public: PublicModel  # before the attacked round
+    originals: dict[int, Pictures] = field(repr=False)  # by victim
+    labels: dict[int, Labels] = field(repr=False)  # by victim
 
 
 def attack_setup(
@@ -116,7 +116,7 @@ def _public(scene: CollectedRound, pixels: _Pixels, shape: tuple[int, ...]) -> P
 class _Pixels:
     """The normalisation of a data set's pictures, to undo it, and its number of classes."""
 
-    mean: tuple[float, ...]
+    mean: tuple[float, ...]  # of each channel
     std: tuple[float, ...]
     classes: int
 

@@ -38,7 +38,7 @@ class Boxed:
     """Infer the label from the last layer; find the picture by L-BFGS-B in [0, 1] from grey, less smooth each stage."""
 
     steps: int = 600  # over all stages
-    restarts: int = 3
+    restarts: int = 3  # searches at most, the first included
     smoothness: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-6)  # weight of the total variation in each stage
     enough: float = 1e-5  # a match this good needs no restart
 
@@ -102,5 +102,5 @@ def _objective(matching: Matching, targets: Tensor, pictures: Tensor, weight: fl
 
 
 def _start(shape: tuple[int, ...], seed: Seed, spread: float) -> Numbers:
-    """Return a start around grey, but not at it: pictures of one batch that start equal would stay equal."""
+    """Return a start up to `spread` / 2 from grey, but not at it: pictures of a batch that start equal stay equal."""
     return 0.5 + spread * (seed.child("start").generator().random(shape) - 0.5)

@@ -24,8 +24,8 @@ __all__ = ["DLG", "IDLG"]
 class IDLG:
     """Infer the label from the last layer; find the picture by L-BFGS from noise."""
 
-    steps: int = 300
-    restarts: int = 3
+    steps: int = 300  # of L-BFGS, in each search
+    restarts: int = 3  # searches at most, the first included
     enough: float = 1e-7  # a match this good ends the search
 
     name = "idlg"
@@ -58,7 +58,7 @@ class IDLG:
 class DLG:
     """Find picture and label together, by L-BFGS from noise."""
 
-    steps: int = 300
+    steps: int = 300  # these three as in `IDLG`
     restarts: int = 3
     enough: float = 1e-7
 

@@ -35,8 +35,8 @@ _PATIENCE = 8  # steps within which the match must improve by a tenth, or the se
 class GaussNewton:
     """Infer the label from the last layer; find the picture by Levenberg–Marquardt in [0, 1], from `boxed` or grey."""
 
-    steps: int = 60
-    restarts: int = 3
+    steps: int = 60  # in each search
+    restarts: int = 3  # searches at most, the first included
     before: tuple[int, ...] = (200, 600)  # steps of `boxed` for the first starts; later starts are grey
     enough: float = 1e-14  # a match this good ends the search; rounding to float32 leaves a tenth of it
 
@@ -80,7 +80,16 @@ class GaussNewton:
     def _descend(
         self, matching: Matching, targets: Tensor, pictures: Tensor, rows: Tensor, enough: float, *, damping: float
     ) -> SearchResult:
-        """Step until the match is good enough, or until no damping gives a step that improves it."""
+        """Step until the match is good enough, improves no more, or no damping gives a step that improves it.
+
+        Args:
+            matching: measures how far a candidate is from what was seen.
+            targets: the labels.
+            pictures: where to start.
+            rows: which of the matched values are used.
+            enough: the match that ends the search.
+            damping: of the first step, relative to the mean curvature.
+        """
         trace = [_loss(matching, pictures, targets, rows)]
         for _ in range(self.steps):
             missed, jacobian = _linearised(matching, pictures, targets, rows)
@@ -105,7 +114,7 @@ class GaussNewton:
 
 
 def _step(curvature: Tensor, slope: Tensor, free: Tensor, damping: float) -> Tensor:
-    """Return the damped step of the free pixels, zero for all others."""
+    """Return the step of the free pixels, zero for all others; `damping` is relative to their mean curvature."""
     part = curvature[free][:, free]
     damped = part + damping * part.diagonal().mean() * torch.eye(len(part), dtype=part.dtype)
     step = torch.zeros_like(slope)
@@ -119,7 +128,7 @@ def _loss(matching: Matching, pictures: Tensor, targets: Tensor, rows: Tensor) -
 
 
 def _linearised(matching: Matching, pictures: Tensor, targets: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the residual and its Jacobian in the pixels, computed by rows or by columns, whichever are fewer."""
+    """Return `rows` of the residual and of its Jacobian in the pixels, by rows or by columns, whichever are fewer."""
     variable = pictures.detach().clone().requires_grad_()
     missed = matching.residual(variable, targets)[rows]
     if len(rows) <= variable.numel():

@@ -33,7 +33,8 @@ def infer_labels(observation: UpdateObservation, public: PublicModel, count: int
 
     For one sample the label is exact as soon as one value of its row was seen (if features are not negative, or if it
     is the bias). Rows of which nothing was seen get the labels that the others leave. Of several rounds the first
-    counts: the better a model knows the pictures, the less what they do to it resembles what noise does.
+    counts: the better a model knows the pictures, the less what they do to it resembles what noise does. `seed` draws
+    that noise.
     """
     last = _LastLayer.of(public)
     if observation.earlier:
@@ -54,7 +55,7 @@ class _LastLayer:
 
     weight: slice
     bias: slice | None
-    classes: int
+    classes: int  # rows of the weight
 
     @classmethod
     def of(cls, public: PublicModel) -> _LastLayer:
@@ -86,7 +87,10 @@ class _LastLayer:
 def _expected(
     last: _LastLayer, public: PublicModel, observation: UpdateObservation, seed: Seed
 ) -> tuple[Numbers, Numbers]:
-    """Return each row's sum for noise pictures with another label, and how much lower it is with the row's own."""
+    """Return each row's sum for noise pictures with another label, and how much lower it is with the row's own.
+
+    Only the values that were seen are added up; `seed` draws the noise.
+    """
     noise = seed.child("probes").generator().random((_PROBES, *public.shape))
     pictures = torch.from_numpy(noise).to(public.dtype)
     table = np.stack([_sums_for(label, last, public, observation, pictures) for label in range(public.classes)])

@@ -33,10 +33,10 @@ class ROG:
     pictures of this shape is used.
     """
 
-    steps: int = 100
-    restarts: int = 1
-    step: float = 0.05
-    enough: float = 1e-5
+    steps: int = 100  # in each search
+    restarts: int = 1  # searches at most, the first included
+    step: float = 0.05  # the learning rate at first
+    enough: float = 1e-5  # a match this good needs no restart
     enhancer: Enhancer | str | None = None
 
     name = "rog"

@@ -28,9 +28,9 @@ _PAUSE = 20  # steps between two checks of the loss
 class SearchResult:
     """The outcome of one search."""
 
-    pictures: Tensor
-    loss: float
-    trace: list[float] = field(default_factory=list)
+    pictures: Tensor  # not yet cut off at 0 and 1
+    loss: float  # of the match
+    trace: list[float] = field(default_factory=list)  # losses on the way
     labels: Labels | None = None  # if it searched for them too
 
     def recovered(self, labels: Labels) -> Recovered:
@@ -41,7 +41,10 @@ class SearchResult:
 
 
 def best_of(search: Callable[[Seed], SearchResult], seed: Seed, *, restarts: int, enough: float) -> SearchResult:
-    """Search up to `restarts` times, until a match is below `enough`; return the best. One thread: same bits."""
+    """Search up to `restarts` times, until a match is no worse than `enough`, and return the best.
+
+    Every search gets its own seed; all run in one thread, for the same bits.
+    """
     found: list[SearchResult] = []
     with one_thread():
         for number in range(restarts):
@@ -52,7 +55,7 @@ def best_of(search: Callable[[Seed], SearchResult], seed: Seed, *, restarts: int
 
 
 def labels_for(observation: UpdateObservation, public: PublicModel, labels: Labels | None, seed: Seed) -> Labels:
-    """Return the given labels, or else infer them from the last layer."""
+    """Return the given labels, or else infer them from the last layer; `seed` is then of the noise to compare with."""
     if labels is not None:
         return labels
     with one_thread():
@@ -60,7 +63,7 @@ def labels_for(observation: UpdateObservation, public: PublicModel, labels: Labe
 
 
 def noise_like(public: PublicModel, count: int, seed: Seed) -> Tensor:
-    """Return standard normal values in the shape of `count` pictures."""
+    """Return standard normal values in the shape of `count` pictures that the public model takes."""
     values = seed.child("start").generator().standard_normal((count, *public.shape))
     return torch.from_numpy(values).to(public.dtype)
 
@@ -68,7 +71,10 @@ def noise_like(public: PublicModel, count: int, seed: Seed) -> Tensor:
 def descend(
     variables: list[Tensor], loss: Callable[[], Tensor], *, steps: int, enough: float
 ) -> tuple[float, list[float]]:
-    """Minimise a loss over `variables`, in place, by L-BFGS with a line search; return the last loss and the trace."""
+    """Minimise a loss over `variables`, in place, by L-BFGS with a line search; return the last loss and the trace.
+
+    It ends after about `steps` steps, with a loss of `enough` or less, or when the loss no longer falls.
+    """
     optimizer = torch.optim.LBFGS(
         variables,
         max_iter=_PAUSE,

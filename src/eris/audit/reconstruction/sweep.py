@@ -45,12 +45,12 @@ DEFENCES: tuple[tuple[str, tuple[str, ...]], ...] = (
 class ReconstructionSize:
     """The size of a sweep: how many pictures, which attacks, and the options of each."""
 
-    pictures: int
-    attacks: tuple[str, ...]
-    shares: tuple[int, ...]
-    defence_attack: str = "boxed"
-    options: dict[str, dict[str, Any]] = field(default_factory=dict)
-    changes: tuple[str, ...] = ()
+    pictures: int  # for each defence
+    attacks: tuple[str, ...]  # of the sweep over shares
+    shares: tuple[int, ...]  # numbers of aggregators
+    defence_attack: str = "boxed"  # of the sweep over defences
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # by attack
+    changes: tuple[str, ...] = ()  # to the small preset's settings
 
 
 RECONSTRUCTION_SIZES = {
