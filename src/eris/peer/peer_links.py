@@ -122,7 +122,7 @@ class PeerLinks:
         self.aggregator.without(peers, away=away)
 
     def _tell_in_thread(self, outcome: Published | Withheld, round: int) -> None:
-        """Tell the coordinator how a shard ended, in a thread: whoever cut it has others to serve meanwhile."""
+        """Tell the coordinator how a shard ended, so that the thread that cut it can keep serving others."""
         self._fault_points("cut", round=round)
         self._loop.hand_over(partial(self._tell, outcome, round))
 
