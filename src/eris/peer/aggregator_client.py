@@ -640,20 +640,20 @@ class AggregatorClients:
         """Return the client for a peer."""
         if peer not in self._clients:
             self._clients[peer] = AggregatorClient(
-                peer,
-                self.book,
-                self._security,
-                self._recipe,
-                self._limits,
-                self.results.put,
-                self._fault_points,
-                self._pool,
-                self.under_way,
-                self._proxy,
-                self._compare,
-                self._unmask,
-                self._loop,
-                self._dials,
+                peer=peer,
+                book=self.book,
+                security=self._security,
+                recipe=self._recipe,
+                limits=self._limits,
+                deliver=self.results.put,
+                fault_points=self._fault_points,
+                pool=self._pool,
+                under_way=self.under_way,
+                proxy=self._proxy,
+                compare=self._compare,
+                unmask=self._unmask,
+                loop=self._loop,
+                dials=self._dials,
             )
         return self._clients[peer]
 

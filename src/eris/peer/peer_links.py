@@ -66,16 +66,16 @@ class PeerLinks:
         self._loop = LinkLoop(f"eris-links {settings.name}")
         self.aggregator = SharedAggregator(roles.aggregator, self._tell_in_thread, emit)
         self.clients = AggregatorClients(
-            book,
-            credentials,
-            roles.member.recipe,
-            federation.link_limits,
-            fault_points,
-            roles.pool,
-            settings.proxy,
-            self._compare,
-            self.unmasker.unmask if self.unmasker is not None else None,
-            self._loop,
+            book=book,
+            security=credentials,
+            recipe=roles.member.recipe,
+            limits=federation.link_limits,
+            fault_points=fault_points,
+            pool=roles.pool,
+            proxy=settings.proxy,
+            compare=self._compare,
+            unmask=self.unmasker.unmask if self.unmasker is not None else None,
+            loop=self._loop,
         )
         self.server = ShardServer(
             self.aggregator,
