@@ -268,7 +268,7 @@ def test_a_plan_that_pairs_friends_is_refused() -> None:
         with pytest.raises(Refused) as refused:
             check_pairs(wrong, recipe)
         assert refused.value.reason is Reason.WRONG_PLAN
-    with pytest.raises(Refused, match="agreed were 0"):
+    with pytest.raises(Refused, match="0 each were agreed"):
         check_pairs(plan, scene.federation.recipe)
 
 

@@ -58,7 +58,7 @@ class Callers:
             ) from None
 
     def entry(self, number: int, caller: PeerIdentity, request: JoinRequest) -> RosterEntry:
-        """Return the entry that a peer asks for; refuse anything not agreed, or not signed by the peer itself."""
+        """Return the entry that peer `number` asks for; refuse anything not agreed, or not signed by that peer."""
         uniform, most = self._federation.config.server.weights == "uniform", self._federation.settings.max_weight
         if request.weight > most or (uniform and request.weight != 1):
             raise Refused(

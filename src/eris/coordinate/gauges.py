@@ -15,7 +15,7 @@ __all__ = ["CoordinatorGauges"]
 
 
 class CoordinatorGauges(ServedGauges):
-    """Reads a coordinator's state whenever it is scraped."""
+    """Reads a coordinator's state whenever it is scraped, at `port` of this machine's address `host`."""
 
     def __init__(self, node: CoordinatorService, port: int, host: str = LOOPBACK) -> None:
         super().__init__(port, host, {"federation": node.federation.name})

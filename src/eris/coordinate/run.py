@@ -74,7 +74,7 @@ _MOST_STANDSTILLS = 3  # in a round that gets more time for them: nobody may dra
 
 
 class CoordinatorRun:
-    """One run; every call but `end` is made with `lock` held."""
+    """One run; every call but `end` and `sealed` is made with `lock` held."""
 
     def __init__(
         self,
@@ -93,6 +93,9 @@ class CoordinatorRun:
         """Wait for `begin_with` peers (0: all), for at most `wait` seconds.
 
         Args:
+            credentials: the coordinator's own; they sign plans and verdicts.
+            journal: what an earlier start left in it is continued.
+            fault_points: where tests make this process fail.
             patience: seconds to wait, in the middle of the run, for members that are needed; None: a round's time.
             linger: seconds to wait, after the last round, for members that lack the model.
             lost_rounds: rounds in a row that may commit nothing before the run ends; 0: any number.
@@ -202,9 +205,9 @@ class CoordinatorRun:
         self._post(PeerGone(peer))
 
     def _excuse(self, peer: int, *, moved: bool, contributes: bool) -> None:
-        """Tell everybody not to wait in this round for a peer that came back in the middle of it before it was missed.
+        """Tell everybody not to wait for a peer in this round: it came back before it was missed, or sits it out.
 
-        A peer that moved cannot be dialled before the next plan, and one that lost its reference sends nothing.
+        A peer that `moved` cannot be dialled before the next plan; one that does not contribute may still be dialled.
         """
         if moved:
             self._post(PeerGone(peer))
@@ -492,7 +495,7 @@ class CoordinatorRun:
             self.end(f"not enough members came in time: {self.waiting}")
 
     def _await_members(self, why: str) -> None:
-        """Begin anew when the members are back, as after a restart of this process; they have a round's time for it.
+        """Begin anew when the members are back, as after a restart of this process, within `patience` seconds.
 
         Members still here join again, because the board is a new one.
         """
@@ -648,7 +651,7 @@ class CoordinatorRun:
 
 
 def _rounds_in(journal: Iterable[Entry], figures: Figures, agreed: int) -> int:
-    """Return after how many rounds the members' figures ended a run; the agreed number if they have not."""
+    """Return after how many rounds the members' `figures` ended a run; the `agreed` number if they have not."""
     best, done = BestRound(), 0
     for entry in in_force(list(journal)):
         if isinstance(entry, Verdict):

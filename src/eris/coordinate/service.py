@@ -99,7 +99,12 @@ class CoordinatorService:
     ) -> None:
         """Listen; the run begins with `begin_with` peers (0: all), and ends if they have not come in `wait` seconds.
 
-        `patience`, `linger`, `lost_rounds` and `listeners` are those of CoordinatorRun.
+        `patience`, `linger`, `lost_rounds` and `listeners` are those of `CoordinatorRun`.
+
+        Args:
+            credentials: the coordinator's own.
+            folder: holds the journal; an unfinished run in it goes on.
+            listen: host and port at which peers call.
         """
         peers = len(federation.peers)
         config = federation.config
@@ -277,7 +282,9 @@ class CoordinatorService:
                 case Idle():
                     self._run.sit_out(number, request.plan)
                 case Vote() | KeptRounds():
-                    raise Refused(Reason.WRONG_EPOCH, f"{self._credentials.name} coordinates already, and asks nobody")
+                    raise Refused(
+                        Reason.WRONG_EPOCH, f"{self._credentials.name} coordinates already, and asks for no votes"
+                    )
                 case BriefReport():
                     coordinator.report_briefly(number, request)
                 case FullReport():
@@ -340,7 +347,7 @@ class CoordinatorService:
         return Done()
 
     def stop(self, caller: PeerIdentity, request: StopRequest) -> Done:
-        """End the run after the round in flight, and record who asked, as signed."""
+        """End the run at once, without the round in flight, and record who asked, as signed."""
         claim, now = request.claim, self.overview()
         if (claim.run, claim.epoch) != (now.run, now.epoch):
             raise Refused(

@@ -73,9 +73,10 @@ def take_over(
 ) -> Mandate:
     """Get voted in, and write the journal that a coordinator then started in this folder continues from.
 
-    If we already hold the mandate of the journal's last term, nobody is asked again.
+    If the last mandate known is ours already, nobody is asked again.
 
     Args:
+        credentials: our own, which sign the candidacy.
         folder: where the journal is written.
         listen: host and port at which peers find us.
         wait: seconds to wait for votes and rounds.
@@ -130,7 +131,10 @@ def _learn_from_others(mandates: Mandates, credentials: Credentials) -> None:
 
 
 class TakeOver:
-    """A candidate behind a gRPC server: answers where it stands, and collects votes and rounds."""
+    """A candidate behind a gRPC server: answers where it stands, and collects votes and rounds.
+
+    `known` are the mandates of earlier terms: it asks for the next one.
+    """
 
     def __init__(self, federation: FederationFile, credentials: Credentials, known: tuple[Mandate, ...] = ()) -> None:
         self.federation, self._credentials = federation, credentials
@@ -152,7 +156,7 @@ class TakeOver:
                 if now >= until or stopped():
                     raise RunStopped(
                         f"not voted in: {self._so_far}",
-                        fix="bring more of the listed peers within reach, or stop whoever coordinates them; then again",
+                        fix="bring more listed peers within reach, or stop whoever coordinates them; then try again",
                     )
                 if now >= said + _WORDS:
                     _LOG.info("taking over: %s", self._so_far)

@@ -62,11 +62,11 @@ class _Shard:
 
     number: int
     expected: Expected  # the form of every member's upload; where masks differ, that of a member with the key zero
-    staging: Staging
+    staging: Staging  # what has arrived
     total: _Sum | None  # None for floats
-    headers: dict[int, UploadHeader] = field(default_factory=dict)
+    headers: dict[int, UploadHeader] = field(default_factory=dict)  # by member, complete or still arriving
     refused: set[int] = field(default_factory=set)  # whose contribution was whole and no good: no other one will come
-    outcome: Published | Withheld | None = None
+    outcome: Published | Withheld | None = None  # None while it is open
     cut: Cut | None = None  # the cut of a masked shard that waits for its pads
     pads: dict[int, str] = field(default_factory=dict)  # unmasker → digest of its answer, whose pads are off already
     denied: bool = False  # an unmasker has said that it will not answer the cut
@@ -78,8 +78,10 @@ class Aggregator:
     Bytes arrive in chunks: ask for `room`, fill it, then call `filled`.
 
     Args:
-        sign: signs manifests; None leaves them unsigned, where nobody can impersonate anybody.
+        sign: signs manifests and, where contributions are masked, receipts and cuts; None leaves them unsigned, where
+            nobody can impersonate anybody.
         budget: bytes of contributions kept in memory; above it they are staged in a file.
+        pool: memory that is used again from round to round.
         agreement: what every plan is held to; None accepts any plan.
         verify: checks other peers' signatures.
         guard: limits how long a mean may be.
@@ -141,7 +143,10 @@ class Aggregator:
         self._away |= set(peers) if away else set()
 
     def room(self, header: UploadHeader, start: int, stop: int, *, sender: int) -> memoryview:
-        """Return memory to receive bytes [start, stop) of a contribution into, or refuse it with a typed reason."""
+        """Return memory to receive bytes [start, stop) of a contribution into, or refuse it with a typed reason.
+
+        `sender` is whoever the link belongs to: a peer contributes only for itself.
+        """
         with self._counted():
             shard = self._admit(header, sender)
             if shard.headers.get(header.member, header) != header:
@@ -153,7 +158,7 @@ class Aggregator:
             return memory
 
     def filled(self, header: UploadHeader, start: int, stop: int) -> Receipt | None:
-        """Note that the memory is filled; return a receipt once the contribution is complete, decoded and finite."""
+        """Note that bytes [start, stop) are filled; return a receipt once the contribution is complete and finite."""
         if self.plan is None or header.plan != self.plan.digest:
             with self._counted():
                 raise Refused(Reason.LATE, "the round is over", **_place(header))
@@ -294,7 +299,7 @@ class Aggregator:
             self._agreement.check(plan, self.recipe)
 
     def _adopt(self, header: UploadHeader, payload: memoryview, sender: int) -> bool:
-        """Stage a contribution without a copy; False if another has begun to arrive, to be compared with it."""
+        """Stage a whole contribution without a copy; False if another has begun to arrive, to be compared with it."""
         with self._counted():
             shard = self._admit(header, sender)
             if header.member in shard.headers:
@@ -355,7 +360,7 @@ class Aggregator:
         return int(self.recipe.layout(plan.round).trainable.sizes[shard]) if support is None else support.size
 
     def _expected(self, shard: int, plan: RoundPlan, mask_key: bytes) -> Expected:
-        """Return the form an upload must have; coordinates are shared, redrawn from the member's secret, or sent."""
+        """Return the form an upload must have; coordinates are shared, redrawn from the `mask_key`, or sent."""
         layout, compressor = self.recipe.layout(plan.round), self.recipe.compressor
         buffers, kind = int(layout.buffers.sizes[shard]), self.recipe.words.buffers
         form = Expected(
@@ -488,7 +493,7 @@ class Aggregator:
 
 
 def _add(total: _Sum, member: int, given: Contents) -> None:
-    """Add a contribution to a shard's sum."""
+    """Add a contribution to a shard's sum; whose it is does not matter."""
     del member
     add(total.values, given.values)
     add(total.buffers, given.buffers)

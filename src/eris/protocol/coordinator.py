@@ -37,7 +37,14 @@ _MOST_FAILED_PAIRS = 3  # with the same peer in them, after which it gets no dut
 
 
 class Coordinator:
-    """One run's clock: takes messages and the time, and returns plans and verdicts."""
+    """One run's clock: takes messages and the time, and returns plans and verdicts.
+
+    Args:
+        roster: the members that the run begins with; later changes are in the journal.
+        journal: what it holds is replayed, and everything new is appended before anyone hears of it.
+        epoch: the lowest epoch to plan in, the first of this coordinator's term.
+        verify: checks the aggregators' signatures on manifests and receipts.
+    """
 
     def __init__(
         self,
@@ -133,12 +140,11 @@ class Coordinator:
         self._attest = self.round > 0
 
     def returned(self, peer: int, *, private_round: int, reference_epoch: int) -> bool:
-        """Take a peer back whose private state dates from the start of `private_round`; return whether that state is
-        valid.
+        """Take a peer back, and return whether its private state is still valid.
 
-        It is not if it belongs to an earlier epoch, or if a contribution of this peer was committed since, a step that
-        its reference lacks. Then the next plan begins a new reference epoch for all, and the peer forgets its
-        reference.
+        The state dates from the start of `private_round`, in `reference_epoch`. It is not valid if that is an earlier
+        epoch, or if a contribution of this peer was committed since, a step that its reference lacks. Then the next
+        plan begins a new reference epoch for all, and the peer forgets its reference.
         """
         self.heard_again(peer)
         self.unreached.pop(peer, None)
@@ -410,10 +416,10 @@ class Coordinator:
         )
 
     def _masked(self, assignment: tuple[int, ...], witnesses: tuple[int, ...], present: set[int]) -> tuple[int, ...]:
-        """Return the unmaskers of each shard, drawn from the present peers that have shown a key; empty if nothing is
-        masked.
+        """Return the unmaskers of each shard, from the `present` peers with a mask key; empty if nothing is masked.
 
-        In a simulation no peer shows a key: nothing is padded there, for the sums are the same.
+        `assignment` and `witnesses` are the shards' first and second aggregators, who cannot unmask them. In a
+        simulation no peer shows a key: nothing is padded there, for the sums are the same.
         """
         chosen, count = list[int](), self.recipe.unmaskers
         able = present & self.mask_keys.keys() if self.mask_keys else present

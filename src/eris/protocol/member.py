@@ -68,7 +68,7 @@ class Snapshot:
     """Everything a newcomer needs to reach this member's state."""
 
     round: int  # the next round
-    chain: str
+    chain: str  # digest of the last verdict
     state: dict[str, Vector] = field(repr=False)
 
 
@@ -102,6 +102,7 @@ class Member:
             agreement: what every plan is held to; None accepts any.
             shown: counts which peer has seen which coordinates of this member's updates.
             verify: checks other peers' signatures.
+            pool: memory that is used again from round to round, or lies in files.
             key: this process's mask key, where contributions are masked.
             knows_key: says whether a peer itself signed a mask key; pads under any other key hide nothing.
             sums: hears of every published sum; this peer's unmasker consults it.

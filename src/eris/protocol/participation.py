@@ -13,7 +13,7 @@ ALARMS = 2  # rounds in a row with an impossible sum, after which a third of the
 
 
 def draw_participants(peers: Sequence[int], fraction: float, public: Seed, round: int) -> tuple[int, ...]:
-    """Draw a share of the peers for a round, the same on every machine: at least one, ascending.
+    """Draw a `fraction` of the peers for a round, at least one, ascending; `public` makes it the same on every machine.
 
     >>> from eris.seeds import public_root
     >>> draw_participants(range(10), 0.3, public_root(1), round=0)

@@ -51,7 +51,7 @@ class Start(NamedTuple):
     """Where the updates of a round began, and which draw of the shard plan cut them."""
 
     round: int
-    chain: str
+    chain: str  # digest of the verdict before it
     draw: int = 0
 
     @classmethod
@@ -144,7 +144,10 @@ class Sums:
         return all(len(group) >= enough and (hides is None or hides(group)) for group in shown_by(sums))
 
     def answer(self, start: Start, shard: int, contributors: _Set, plan: str) -> None:
-        """Note a sum that we are about to unmask ourselves; it is on the disk when this returns."""
+        """Note a sum that we are about to unmask ourselves; it is on the disk when this returns.
+
+        `plan` is the digest of the plan under which we answer.
+        """
         with self._lock:
             first, places = self._first(start), {start.draw: 1 << shard}
             self._write({"round": first, "plan": plan, "sums": [_spelled(contributors, places)]})
@@ -161,7 +164,7 @@ class Sums:
                 _add(self._unkept[first], members, places)
 
     def keep(self, *, sync: bool = False) -> None:
-        """Write down what was noted since; without `sync`, what a machine that loses power may forget."""
+        """Write down what was noted since; without `sync`, a machine that loses power may forget it."""
         with self._lock:
             unkept, self._unkept = self._unkept, defaultdict(dict)
             for first, sums in unkept.items():
@@ -196,7 +199,7 @@ class Sums:
     def judged(self, verdict: Verdict, draw: int, share: Callable[[int], float]) -> None:
         """Follow a verdict: note what is known of its shards, and how much of the model has moved.
 
-        `share` gives a shard's share of the model.
+        `draw` is the draw of the shard plan in that round; `share` gives a shard's share of the model.
         """
         start = Start(verdict.round, verdict.previous, draw)
         for members, shards in _committed(verdict):

@@ -73,7 +73,7 @@ class Cut:
     shard: Number
     aggregator: Number
     contributors: Peers  # ascending
-    nonces: Nonces = field(repr=False)
+    nonces: Nonces = field(repr=False)  # in the order of the contributors
     signature: Signature = ""
 
     @cached_property
@@ -106,7 +106,7 @@ class Pads(NamedTuple):
 
     @classmethod
     def zeros(cls, values: int, buffers: int, figures: int = 0, pool: BufferPool | None = None) -> Pads:
-        """Return the sum of nobody's pads."""
+        """Return the sum of nobody's pads, for so many `values`, `buffers` and `figures`."""
         room = (pool or BufferPool()).take(4 * values).view(np.uint32)
         room.fill(0)
         return cls(room, np.zeros(buffers, np.uint64), np.zeros(CHECK_WORDS, np.uint32), np.zeros(figures, np.uint64))
@@ -134,7 +134,7 @@ def pad_purpose(
 ) -> PadPurpose:
     """Return what the pad of one contribution is for; its member and its unmasker arrive at the same.
 
-    `sizes` are the numbers of values, buffers and figures under the pad.
+    `nonce` is the contribution's; `sizes` are the numbers of values, buffers and figures under the pad.
     """
     keys = plan.keys
     if member not in keys or unmasker not in keys:
@@ -154,7 +154,10 @@ def pad_purpose(
 
 
 def masked(upload: Upload, plan: RoundPlan, key: MaskKey) -> Upload:
-    """Add the pads of all the shard's unmaskers to a contribution, in place, and return it."""
+    """Add the pads of all the shard's unmaskers to a contribution, in place, and return it.
+
+    `key` is the contributing member's own, the one that the plan shows for it.
+    """
     values, buffers, figures, checks = upload.part.symbols, upload.buffers, upload.figures, check_words()
     sizes = values.size, buffers.size, figures.size
     nonce, place = fresh_nonce(), (plan, upload.shard, upload.member)
@@ -186,6 +189,7 @@ class Unmasker:
             that member's own update.
         sums: knows whose updates from a state were summed before.
         stands: refuses a plan that starts from a state other than this peer's, for then it could not judge the sums.
+        pool: memory that is used again from round to round.
     """
 
     def __init__(

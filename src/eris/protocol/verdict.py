@@ -35,7 +35,7 @@ class ShardVerdict:
     """One shard: committed with the hash of what was published and its contributors, or lost with the reason why."""
 
     shard: Number
-    aggregator: Number
+    aggregator: Number  # the first, if there are two
     hash: Digest = ""  # BLAKE3 of the published payload; empty if lost
     contributors: tuple[Number, ...] = ()  # ascending
     lost: Text = ""  # why; empty if committed
@@ -65,7 +65,7 @@ class _Row:
     aggregator: Number
     manifest: Digest
     hash: Digest
-    contributors: Number
+    contributors: Number  # place of the set in the table
     lost: Text
 
 

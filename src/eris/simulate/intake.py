@@ -30,7 +30,10 @@ __all__ = ["Intake", "jobs_of"]
 
 
 class Intake:
-    """Takes a round's contributions one by one, and returns what the aggregators publish."""
+    """Takes a round's contributions one by one, and returns what the aggregators publish.
+
+    `outages` are the round's faults, `jobs` what its members were asked to do.
+    """
 
     def __init__(self, plan: RoundPlan, composition: Composition, outages: Outages, jobs: Sequence[Job]) -> None:
         assert plan.digest  # computed and kept before the first contribution, because every manifest names it
@@ -180,7 +183,10 @@ class Intake:
 
 
 def jobs_of(plan: RoundPlan, outages: Outages, recipe: Recipe, scale: RingScale | None = None) -> list[Job]:
-    """Return a round's jobs, each with the shards that will be lost or lack the member if all values are finite."""
+    """Return a round's jobs, each with the shards that will be lost or lack the member if all values are finite.
+
+    `scale` is how the round's values are written in fixed point; None for floats.
+    """
     silent = {member: outages.unreached(member, plan.shards) for member in plan.participants}
     counts = np.full(plan.shards, len(plan.participants))
     for shards in filter(None, silent.values()):

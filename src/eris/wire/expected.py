@@ -29,8 +29,8 @@ class Expected:
 
     plan: ShardPlan  # over the trainable coordinates
     shard: int
-    code: Code
-    buffers: int = 0  # dense values that come last
+    code: Code  # of the symbols
+    buffers: int = 0  # dense values behind symbols, scales and positions
     coordinates: Coordinates | None = None  # redrawn; None: every coordinate of the shard
     explicit: bool = False  # positions travel
     buffer_type: np.dtype[Any] = FLOATS.buffers
@@ -53,7 +53,10 @@ class Expected:
         return self._length(self.size if self.explicit else self._count)
 
     def decode(self, payload: Bytes, *, symbols: int, mask_key: bytes = b"") -> tuple[Part, NDArray[Any]]:
-        """Read an upload of so many symbols into the part and the buffers; float32 values stay where they are."""
+        """Read an upload of `symbols` values into its part and its buffers; float32 values stay where they are.
+
+        The part gets the `mask_key` of the upload's header.
+        """
         if symbols > self.size if self.explicit else symbols != self._count:
             raise self._wrong(f"{symbols} values came, but {self._count} are expected")
         if payload.size != self._length(symbols):

@@ -61,7 +61,7 @@ class Header(NamedTuple):  # not a dataclass: four are made for every message
     epoch: int = 0
     round: int = 0
     shard: int = 0
-    member: int = 0
+    member: int = 0  # who contributes
     steps: float = 1.0  # local steps τ_k
     explicit: bool = False  # indices travel with the values
     compact: bool = False  # published on the round's shared support only
@@ -76,7 +76,7 @@ class Header(NamedTuple):  # not a dataclass: four are made for every message
         return self.framing(self.total, self.offset, self.length)
 
     def framing(self, total: int, offset: int, length: int) -> bytes:
-        """Return the 160 bytes for one chunk of the message."""
+        """Return the 160 bytes for one chunk: `length` of the message's `total` payload bytes, from `offset` on."""
         if len(self.mask_key) not in (0, 16) or (len(self.run), len(self.plan), len(self.chain)) != (16, 32, 32):
             raise InputError("a header field has the wrong length", fix="mask key 0 or 16, run 16, digests 32 bytes")
         if len(self.nonce) not in (0, 16) or (self.nonce and self.mask_key):
@@ -142,7 +142,10 @@ class Header(NamedTuple):  # not a dataclass: four are made for every message
 def frames(
     header: Header, payload: Sequence[memoryview], *, chunk: int = CHUNK
 ) -> Iterator[tuple[bytes, list[memoryview]]]:
-    """Cut a message into frames of at most `chunk` payload bytes: pairs of header bytes and pieces, nothing copied."""
+    """Cut a message into frames of at most `chunk` payload bytes: pairs of header bytes and pieces, nothing copied.
+
+    `header` is the message's; `total`, `offset` and `length` are filled in for each frame.
+    """
     total, offset = sum(piece.nbytes for piece in payload), 0
     for pieces in _chunks(payload, chunk):
         length = sum(piece.nbytes for piece in pieces)
