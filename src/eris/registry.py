@@ -322,6 +322,8 @@ def call_with_options(name: str, make: Callable[..., T], given: Mapping[str, Any
 
     `name` is what errors call the thing, `make` makes it, and `word` is what errors call an option.
 
+    `given` are the options.
+
     >>> def half(p: float, mode: Literal["up", "down"] = "up") -> str: return f"{p} {mode}"
     >>> call_with_options("half", half, {"p": 0.5, "mode": "down"})
     '0.5 down'

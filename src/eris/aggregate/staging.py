@@ -154,7 +154,10 @@ class Staging:
         return entry.coverage.complete
 
     def write(self, member: int, start: int, data: bytes | memoryview, *, total: int) -> bool:
-        """Copy a chunk in, if there is no socket to receive from; return whether the contribution is complete."""
+        """Copy a chunk in, if there is no socket to receive from; return whether the contribution is complete.
+
+        `total` is the length of the whole contribution in bytes, `start` where the chunk belongs.
+        """
         stop = start + len(data)
         self.room(member, start, stop, total=total)[:] = data
         return self.filled(member, start, stop)

@@ -56,7 +56,7 @@ class Learner(Protocol):
         ...
 
     def fit(self, arrays: Arrays, memory: Memory, seed: Seed) -> Fitted:
-        """Train from `arrays`; `memory` is changed in place."""
+        """Train from `arrays`; `memory` is changed in place, and `seed` is the source of all randomness."""
         ...
 
     def score(self, arrays: Arrays) -> Mapping[str, Any]:

@@ -51,6 +51,7 @@ class SklearnLearner:
     def __init__(
         self, model: Any, train: tuple[Any, Any], test: tuple[Any, Any] | None, classes: Any, epochs: int
     ) -> None:
+        """Prepare to train; the arguments are those of `sklearn_task`."""
         self._model, self._epochs = _averaged(model), epochs
         self._train, self._test = _rows(train), None if test is None else _rows(test)
         self._classifies = hasattr(model, "predict_proba") or hasattr(model, "classes_") or _is_classifier(model)

@@ -33,7 +33,10 @@ def smallest_sum(config: Config) -> int:
 
 
 def check_masked(config: Config, method: Method, members: int) -> None:
-    """Refuse masking if nobody could unmask, and its settings if nothing is masked."""
+    """Refuse masking if nobody could unmask, and its settings if nothing is masked.
+
+    `members` is how many peers there are to aggregate and unmask.
+    """
     privacy, shards = config.privacy, config.shards
     if not is_masked(config):
         if privacy.unmaskers != 1:

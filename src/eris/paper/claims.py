@@ -458,7 +458,10 @@ CLAIMS: tuple[Callable[[Results], Claim], ...] = (
 
 
 def decide(folder: Path, size: Size, reading: Reading = PAPER) -> list[Claim]:
-    """Return every claim with its verdict, from the cells in a folder."""
+    """Return every claim with its verdict, from the cells in a folder.
+
+    `size` and `reading` say which cells: those of a run at that size, read in that way.
+    """
     results = Results(folder, size, reading)
     return [rule(results) for rule in CLAIMS]
 

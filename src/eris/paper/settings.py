@@ -297,7 +297,14 @@ class BySize:
     def table(
         self, title: str, shows: str, arms: Callable[[DataSet], tuple[Treatment, ...]], notes: tuple[str, ...]
     ) -> Experiment:
-        """Return the table of means over sample sizes; `arms` returns a data set's rows."""
+        """Return the table of means over sample sizes.
+
+        Args:
+            title: what is varied.
+            shows: what the table asks.
+            arms: returns a data set's rows.
+            notes: printed below.
+        """
         sizes = self._panels(arms, lambda data: {"printed": self.setting, "column": data.name})
         title = f"{title}, means over sample sizes"
         return Experiment(f"table-{self.setting}", title, shows, sizes, axis="n", averaged=True, notes=notes)

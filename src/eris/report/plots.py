@@ -256,7 +256,10 @@ def _tidy_percent(share: float) -> str:
 
 
 def timeline(faults: FaultRecord, rounds: tuple[int, int], alternative: str) -> Markup:
-    """Draw which shard was lost, or committed without some members, in which round."""
+    """Draw which shard was lost, or committed without some members, in which round.
+
+    `rounds` are the first and the last; `alternative` is the text for those who do not see the picture.
+    """
     with drawing(alternative):
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator

@@ -93,7 +93,10 @@ class Quantizer(DenseCompressor):
         return max_norm(values)
 
     def rounded(self, multiples: NDArray[np.float64], block: slice, seed: Seed | None) -> NDArray[Any]:
-        """Round to whole numbers; unbiased quantisers toss the coins that belong to these coordinates."""
+        """Round to whole numbers; unbiased quantisers toss the coins that belong to these coordinates.
+
+        `multiples` are the values of a `block` of the vector, in units of the quantiser.
+        """
         assert seed is not None
         tossed = coins(seed, block.start, multiples.size)
         below = np.floor(multiples)
