@@ -302,7 +302,7 @@ def test_without_a_quorum_the_run_ends_and_says_so(tmp_path: Path) -> None:
     with fleet(tmp_path, "fedavg", round=20.0) as made:  # so long they have to come back
         made.start_all(**{name: Fault("plan") for name in ("cedar", "dogwood", "elder")})
         ends = [made.wait_for(name, "end") for name in ("amber", "birch", "coordinator")]
-    assert all("2 of 5 members are here, but the quorum is 3" in end["how"] for end in ends)
+    assert all("2 of 5 members are present, but the quorum is 3" in end["how"] for end in ends)
     assert all("bring members back" in end["how"] for end in ends)
 
 
@@ -360,7 +360,7 @@ def test_the_death_of_all_peers_ends_the_run_by_name_and_who_restarts_them_all_g
     with fleet(tmp_path, method, quorum=len(NAMES), round=20.0) as made:
         made.start_all(**{name: Fault("plan", round=4) for name in NAMES})
         how = made.wait_for("coordinator", "end")["how"]
-        assert "0 of 5 members are here, but the quorum is 5" in how
+        assert "0 of 5 members are present, but the quorum is 5" in how
         made.start_all()
         pairs = made.check(*NAMES)
         assert not lost(pairs)

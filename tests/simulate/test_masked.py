@@ -137,7 +137,7 @@ def test_the_planner_knows_it():
     ("changes", "said"),
     [
         (["method=fedavg"], "one server, which aggregates alone"),
-        (["method=gossip"], "nobody could remove the pads"),
+        (["method=gossip"], "no peer could remove the pads"),
         (["method=eris", "server.rule=median"], "looks at every member's values"),
         (["method=eris", "server.optimizer=fednova", "local.epochs=1"], "sums of a few rounds would reveal each"),
         (["method=scaffold", "local.epochs=1"], "sums of a few rounds would reveal each"),

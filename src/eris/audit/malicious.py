@@ -170,7 +170,7 @@ class _Scene:
         names = list(spec.slices)
         weights = [name for name in names if name.endswith("weight")]
         if len(weights) < 2 or not isinstance(spec.slices[weights[0]], slice):
-            raise InputError("the lies need a perceptron with a hidden layer", fix="use model.name=mlp")
+            raise InputError("this attack needs a perceptron with a hidden layer", fix="use model.name=mlp")
         self.first, self._last = spec.slices[weights[0]], spec.slices[weights[-1]]
         self.biases = self.model[spec.slices[weights[0].replace("weight", "bias")]]
         self.output_bias = spec.slices[weights[-1].replace("weight", "bias")]

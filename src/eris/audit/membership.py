@@ -152,7 +152,7 @@ class MembershipAudit:
         coins, seed = self._planted.canaries.coins, _audit_seed(self._composition).child("statistics")
         taken = self.scores(observer)
         if attack not in taken:
-            raise ConfigError(f"attack {attack} was not made in this audit", fix=f"use one of {', '.join(taken)}")
+            raise ConfigError(f"attack {attack} was not part of this audit", fix=f"use one of {', '.join(taken)}")
         scores = [part[:rounds] for part in taken[attack]]
         if self._composition.method.trusted and not ATTACKS.find(attack).cumulative:
             scores = [part[-1:] for part in scores]  # only the final model is shown to anyone

@@ -45,7 +45,7 @@ class Callers:
         raise Refused(
             Reason.NOT_A_MEMBER,
             f"{caller.name} may not call {call}: it is not {who}",
-            fix="add it to federation.peers or federation.operators, in everybody's file",
+            fix="add it to federation.peers or federation.operators, in every peer's file",
         )
 
     def number(self, caller: PeerIdentity) -> int:
@@ -64,14 +64,14 @@ class Callers:
             raise Refused(
                 Reason.MALFORMED,
                 f"{caller.name} asks for weight {request.weight:g}, but at most {1 if uniform else most:g} was agreed",
-                fix="raise federation.max_weight, in everybody's file, or count fewer samples",
+                fix="raise federation.max_weight, in every peer's file, or count fewer samples",
             )
         agreed = self._federation.organisations
         if agreed and request.organisation != agreed.get(number, ""):
             raise Refused(
                 Reason.MALFORMED,
                 f"{caller.name} claims {request.organisation or 'none'}, but federation.organisations says otherwise",
-                fix="leave --organisation out, or change everybody's file",
+                fix="leave --organisation out, or change every peer's file",
             )
         entry = RosterEntry(
             peer=number,

@@ -115,7 +115,7 @@ def require_not_taken_over(federation: FederationFile, credentials: Credentials)
     if (last := mandates.last) is not None and not mandates.is_ours:
         raise ConfigError(
             f"{last.name} has taken over in term {last.term}, with the votes of "
-            f"{', '.join(vote.voter for vote in last.votes)}: they follow nobody else",
+            f"{', '.join(vote.voter for vote in last.votes)}: they follow no other coordinator",
             fix="leave it to that one, or ask for the next term with --take-over",
         )
 
@@ -156,7 +156,7 @@ class TakeOver:
                 if now >= until or stopped():
                     raise RunStopped(
                         f"not voted in: {self._so_far}",
-                        fix="bring more listed peers within reach, or stop whoever coordinates them; then try again",
+                        fix="bring more listed peers within reach, or stop the coordinator they follow; then try again",
                     )
                 if now >= said + _WORDS:
                     _LOG.info("taking over: %s", self._so_far)

@@ -119,7 +119,7 @@ class HomeTask:
             if name not in self._start or array.shape != self._start[name].shape:
                 raise TaskError(
                     f"training returned {name!r} with shape {array.shape}, which the model does not have",
-                    fix="return the model with the names and shapes it came with",
+                    fix="return the model with its original names and shapes",
                 )
         return fitted
 

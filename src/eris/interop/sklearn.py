@@ -136,7 +136,7 @@ def _averaged(model: Any) -> Any:
         raise MissingExtra("scikit-learn", "sklearn", "an estimator") from error
     name = type(model).__name__
     if not isinstance(model, BaseEstimator):
-        raise ConfigError(f"{name} is not an estimator of scikit-learn", fix="give one: SGDClassifier(loss='log_loss')")
+        raise ConfigError(f"{name} is not a scikit-learn estimator", fix="give one: SGDClassifier(loss='log_loss')")
     if not hasattr(model, "partial_fit") or not _has_weights(model):
         raise ConfigError(
             f"{name} has no weights that could be averaged",

@@ -49,7 +49,7 @@ def check_masked(config: Config, method: Method, members: int) -> None:
     if method.server or method.exchange is not None:
         who = "has one server, which aggregates alone" if method.server else "has no aggregators"
         raise ConfigError(
-            f"{method.name} {who}: nobody could remove the pads",
+            f"{method.name} {who}: no peer could remove the pads",
             fix="use eris with aggregators = 1: it gives the same bits as fedavg in fixed point",
             key="privacy.masking",
         )

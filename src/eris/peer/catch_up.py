@@ -163,7 +163,7 @@ class CatchUp:
                     published = self._clients.to(peer).fetch(digest, verdict.round, until)
                     if published.manifest.shard != shard:
                         raise Refused(
-                            Reason.WRONG_SHARD, f"another shard came, number {published.manifest.shard}", peer=peer
+                            Reason.WRONG_SHARD, f"received shard {published.manifest.shard} instead", peer=peer
                         )
                     self._member.accept_fetched(published, verdict)
                     break

@@ -113,7 +113,7 @@ class FederationFile:
             )
         if config.local.cohort > 1:
             raise ConfigError(
-                "a peer trains alone: cohorts are for `eris run`, and give other bits",
+                "a peer trains alone: cohorts are for `eris run`, and give different bits",
                 fix="leave local.cohort out",
                 key="local.cohort",
             )

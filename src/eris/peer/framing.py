@@ -385,7 +385,9 @@ def _expected(link: Link, frame: Header, kind: Kind, deadline: float) -> Header:
             raise RefusedUnderPlan(refusal.reason, refusal.what, refusal.seal, peer=link.peer.name)
         raise Refused(refusal.reason, refusal.what, peer=link.peer.name)
     if frame.kind is not kind:
-        raise Refused(Reason.MALFORMED, f"{frame.kind.name} came, but {kind.name} was expected", peer=link.peer.name)
+        raise Refused(
+            Reason.MALFORMED, f"received {frame.kind.name}, but {kind.name} was expected", peer=link.peer.name
+        )
     return frame
 
 
@@ -396,7 +398,7 @@ def _receive_payload(link: Link, kind: Kind, payload: Bytes, deadline: float) ->
         frame = _expect(link, kind, deadline)
         if frame.total != total or frame.offset != start:
             raise Refused(
-                Reason.WRONG_SIZE, f"byte {frame.offset} of {frame.total} came, but {start} of {total} is expected"
+                Reason.WRONG_SIZE, f"received byte {frame.offset} of {frame.total}, but {start} of {total} is expected"
             )
         link.receive_into(payload[start : start + frame.length].data, deadline=deadline)
         start += frame.length

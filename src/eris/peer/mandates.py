@@ -46,7 +46,7 @@ class Mandates:
                 raise Refused(
                     Reason.EQUIVOCATION,
                     f"there are two mandates for term {mandate.term}, of {known.name} and of {mandate.name}",
-                    fix="somebody voted twice; compare the votes in both, and revoke its certificate",
+                    fix="a peer voted twice: compare the votes in both mandates, and revoke its certificate",
                 )
             return False
         require_mandate(

@@ -147,7 +147,7 @@ def _check_method(config: Config, *, own: bool) -> None:
         )
     if own and method.with_defaults(config.for_method(method.name)).privacy.unit == "sample":
         raise ConfigError(
-            "your own task takes its local steps itself: DP-SGD cannot be put into it",
+            "your own task takes its local steps itself: DP-SGD cannot be added to it",
             fix="use privacy.unit = 'member', or name model and data",
             key="privacy.unit",
         )

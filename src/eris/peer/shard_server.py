@@ -594,7 +594,7 @@ class ShardServer:
         if isinstance(question, HashQuestion):
             found = self._find(question.hash)
             if found is None:
-                raise Refused(Reason.WRONG_DIGEST, "nothing with this hash is here")
+                raise Refused(Reason.WRONG_DIGEST, "this peer has no shard with this hash")
             return found
         plan, shard = question.plan, question.shard
         self._aggregator.wait_for_plan(

@@ -246,7 +246,7 @@ class Aggregator:
                 raise Refused(Reason.WRONG_SIZE, f"the pads have the wrong sizes, {answer.pads.sizes} words", **where)
             given, before = digest_of(answer.signed_bytes), shard.pads.get(sender)
             if before not in (None, given):
-                raise Refused(Reason.CONFLICT, "different pads came before", **where)
+                raise Refused(Reason.CONFLICT, "this unmasker sent different pads before", **where)
             if shard.outcome is not None or before is not None:
                 return
             shard.pads[sender] = given

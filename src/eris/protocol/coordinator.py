@@ -384,7 +384,7 @@ class Coordinator:
         members, present = sorted(self.roster), self._present()
         if not self.has_quorum:
             raise RunStopped(
-                f"only {len(present)} of {len(members)} members are here, "
+                f"only {len(present)} of {len(members)} members are present, "
                 f"but the quorum is {self._quorum(len(members))}",
                 fix="bring members back, then start the run again: it continues with this round",
                 round=self.round,

@@ -197,7 +197,7 @@ class HeldShards:
         if published.values.size != expected or published.buffers.size != buffers:
             raise Refused(
                 Reason.WRONG_SIZE,
-                f"{published.values.size} values and {published.buffers.size} buffers came, but {expected} and "
+                f"received {published.values.size} values and {published.buffers.size} buffers, but {expected} and "
                 f"{buffers} are expected",
                 **where,
             )

@@ -458,7 +458,7 @@ class Member:
         if self.untold and self.peer not in verdict.late:
             raise Refused(
                 Reason.WRONG_DIGEST,
-                "the verdict does not say whose pads this peer reported to have given out",
+                "the verdict does not say whose pads this peer reported giving out",
                 fix="the coordinator is not honest: with that shard's aggregator it could learn one member's values",
                 peer=self.peer,
                 round=verdict.round,

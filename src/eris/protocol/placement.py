@@ -81,7 +81,7 @@ class Placement:
                 load[placed[shard]] += size
             elif home not in self.roster:
                 raise RunStopped(
-                    f"shard {shard} has no aggregator: {home} left and nobody may take it",
+                    f"shard {shard} has no aggregator: {home} left and no other peer may take it",
                     fix="raise the largest allowed share, or add a peer that can aggregate",
                     round=self.round,
                 )

@@ -271,7 +271,7 @@ class Unmasker:
             )
         if missing := set(plan.aggregators_of(cut.shard)) - cuts.keys():
             if missing & self._away:
-                raise Refused(Reason.UNMASK, "the shard's other aggregator is gone", **where)
+                raise Refused(Reason.UNMASK, "the shard's other aggregator is unreachable", **where)
             return None
         if not all(cut.agrees(other) for other in cuts.values()):
             raise Refused(Reason.REPLICAS_DIFFER, "the shard's two aggregators cut different sets", **where)
@@ -335,7 +335,7 @@ class Unmasker:
             raise Refused(Reason.SUMMED_BEFORE, what, fix=fix, **where)
         self._sums.answer(Start.of(plan), cut.shard, members, plan.digest)
         if self._sums.is_told(plan.digest):  # our answers were reported, and this was not among them
-            raise Refused(Reason.LATE, "this peer has reported already what it unmasked", **where)
+            raise Refused(Reason.LATE, "this peer has already reported what it unmasked", **where)
 
     def _summed(self, cut: Cut, plan: RoundPlan) -> Pads:
         sizes = *self.recipe.published_sizes(plan.round, cut.shard), self.recipe.figure_words(plan.round, cut.shard)

@@ -79,7 +79,7 @@ class _Table:
 
 def _table(shards: tuple[ShardVerdict, ...]) -> _Table:
     if [entry.shard for entry in shards] != list(range(len(shards))):
-        raise ValueError("shards stand in the order of their numbers, all of them")
+        raise ValueError("all shards must be listed, in order of their numbers")
     sets: dict[tuple[int, ...], int] = {}
     rows = [_Row(e.aggregator, e.manifest, e.hash, sets.setdefault(e.contributors, len(sets)), e.lost) for e in shards]
     return _Table(tuple(sets), tuple(rows))

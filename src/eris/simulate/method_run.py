@@ -160,7 +160,7 @@ class MethodRun:
         kept = {name.removeprefix(start): part for name, part in arrays.items() if name.startswith(start)}
         if not kept:
             raise CheckpointError(
-                "a listener that must see every round was not there from the first",
+                "a listener that must see every round missed the first ones",
                 fix="resume with the same listeners, or start a new run",
                 path=self.folder.path,
             )

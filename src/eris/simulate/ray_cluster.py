@@ -118,7 +118,7 @@ def _require_somebody(address: str) -> None:
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or "no answer"
         raise _refused(
-            f"nobody listens at {address}: {why}",
+            f"nothing listens at {address}: {why}",
             "start Ray there with `ray start --head`, open the port, or leave network.ray out for a local Ray",
         ) from None
 

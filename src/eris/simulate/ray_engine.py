@@ -317,7 +317,7 @@ class RayEngine:
                 )
         if not self._hands:
             raise RunStopped(
-                "all Ray actors are gone",
+                "all Ray actors have died",
                 fix="check the cluster with `ray status`; `eris run --resume` continues from the last checkpoint",
             )
         for place, home in enumerate(self._homes):

@@ -267,7 +267,7 @@ def _require_noise(config: Config, task: Task | TaskSource) -> None:
     noise = on_steps(config, samples)
     if noise is not None and getattr(task, "sample_noise", 0.0) < noise.multiplier * (1 - 1e-9):
         raise ConfigError(
-            "your own task takes its local steps itself: DP-SGD cannot be put into it",
+            "your own task takes its local steps itself: DP-SGD cannot be added to it",
             fix="use privacy.unit = 'member', or name model and data",
             key="privacy.unit",
         )

@@ -79,7 +79,7 @@ class LinkListener:
         try:
             link = self._links.get(timeout=max(seconds, 0.0))
         except queue.Empty:
-            raise LinkTimeout("connect", f"nobody connected within {seconds:g} s") from None
+            raise LinkTimeout("connect", f"no peer connected within {seconds:g} s") from None
         if link is None:
             self._links.put(None)  # for the next thread that waits here
             raise LinkClosed("this side closed the listener", clean=True)

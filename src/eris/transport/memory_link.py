@@ -38,7 +38,7 @@ class _Pipe:
                 while not self._space and not self._cut:
                     self._changed.wait(patience.left())
                 if self._cut or self._ended:
-                    raise LinkClosed("the other side is gone", clean=False)
+                    raise LinkClosed("the other side has left", clean=False)
                 count = min(data.nbytes, self._space, _PIECE)
                 self._pieces.append(memoryview(bytes(data[:count])))
                 self._space -= count
@@ -76,7 +76,7 @@ class _Pipe:
     def _end_of_stream(self) -> int:
         if self._ended:
             return 0
-        raise LinkClosed("the other side is gone without a goodbye", clean=False)
+        raise LinkClosed("the other side left without a goodbye", clean=False)
 
 
 class _MemoryStream:

@@ -94,7 +94,7 @@ def decode_published(
     """
     if payload.size != words.payload(count, buffers):
         raise Refused(
-            Reason.WRONG_SIZE, f"{payload.size} bytes came, but {count} values and {buffers} buffers are expected"
+            Reason.WRONG_SIZE, f"received {payload.size} bytes, but {count} values and {buffers} buffers are expected"
         )
     end = words.payload(count, 0)
     return native(payload[:end], words.values), native(payload[end:], words.buffers)

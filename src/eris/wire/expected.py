@@ -58,9 +58,9 @@ class Expected:
         The part gets the `mask_key` of the upload's header.
         """
         if symbols > self.size if self.explicit else symbols != self._count:
-            raise self._wrong(f"{symbols} values came, but {self._count} are expected")
+            raise self._wrong(f"received {symbols} values, but {self._count} are expected")
         if payload.size != self._length(symbols):
-            raise self._wrong(f"{payload.size} bytes came, but {self._length(symbols)} are expected")
+            raise self._wrong(f"received {payload.size} bytes, but {self._length(symbols)} are expected")
         scales_start = packed_size(symbols, self.code.bits)
         positions_start = scales_start + 4 * self.code.scale_count
         buffers_stop = self._figures_stop(payload) - FIGURE_TYPE.itemsize * self.figures
@@ -129,5 +129,5 @@ def _decode_positions(positions: Bytes, count: int, size: int) -> Coordinates:
         return listed
     marked = np.flatnonzero(np.unpackbits(positions, bitorder="little")).astype(np.int64, copy=False)
     if marked.size != count or (count and int(marked[-1]) >= size):
-        raise Refused(Reason.MALFORMED, f"the bitmap marks {marked.size} positions, but {count} values came")
+        raise Refused(Reason.MALFORMED, f"the bitmap marks {marked.size} positions, but the message has {count} values")
     return marked

@@ -98,7 +98,7 @@ class Header(NamedTuple):  # not a dataclass: four are made for every message
     def decode(cls, data: bytes | bytearray | memoryview) -> Header:
         """Read 160 bytes; refuse (malformed) anything that an eris peer would not write."""
         if len(data) != HEADER_BYTES:
-            raise _malformed(f"a header of {len(data)} bytes came instead of {HEADER_BYTES}")
+            raise _malformed(f"the header has {len(data)} bytes instead of {HEADER_BYTES}")
         return cls._decoded(bytes(data))
 
     @classmethod
@@ -132,7 +132,7 @@ class Header(NamedTuple):  # not a dataclass: four are made for every message
         if self.length > LONGEST_CHUNK or self.offset + self.length > self.total:
             raise _malformed(f"bytes {self.offset} + {self.length} do not fit into a message of {self.total}")
         if self.length == 0 and self.total:
-            raise _malformed("an empty chunk came for a message that is not empty")
+            raise _malformed("a chunk is empty, but its message is not")
         if self.symbols > 8 * self.total:
             raise _malformed(f"{self.symbols} values do not fit into {self.total} bytes")
         if not (math.isfinite(self.steps) and self.steps >= 0):

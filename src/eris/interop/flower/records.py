@@ -73,7 +73,7 @@ def checked(arrays: Arrays, like: Arrays, where: str) -> Arrays:
         other = sorted(set(arrays) ^ set(like))
         raise TaskError(
             f"{where} does not have the model's arrays: only one side has {', '.join(other[:3])}",
-            fix="return all arrays that came, under their names",
+            fix="return all arrays that you received, under the same names",
         )
     for name, array in arrays.items():
         if array.shape != like[name].shape:
