@@ -57,7 +57,9 @@ def register(app: typer.Typer) -> None:
         ] = 86_400.0,
         patience: Annotated[
             float,
-            typer.Option(min=0.0, metavar="SECONDS", help="Wait this long when too few members are present for a round."),
+            typer.Option(
+                min=0.0, metavar="SECONDS", help="Wait this long when too few members are present for a round."
+            ),
         ] = 3600.0,
         linger: Annotated[
             float,
