@@ -133,7 +133,7 @@ class RingScale:
 
     @classmethod
     def within(cls, ring: Ring, weights: Iterable[np.float32], room: int = 0) -> bool:
-        """Return whether honest contributors with these weights can produce this sum.
+        """Return whether honest contributors with these weights can produce this sum, `ring`.
 
         `room` is for noise, which is added after the limit.
         """

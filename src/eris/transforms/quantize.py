@@ -34,7 +34,7 @@ _COIN = 2.0**32
 
 
 def coins(seed: Seed, first: int, count: int) -> NDArray[np.uint32]:
-    """Return numbers `first` … of a stream of 32 random bits each, so that any stretch can be drawn by itself."""
+    """Return `count` numbers of 32 random bits each, from number `first` of their stream: any stretch can be drawn."""
     words = seed.words((first + count + 1) // 2 - first // 2, start=first // 2)
     return words.astype("<u8", copy=False).view("<u4")[first % 2 :][:count]
 
