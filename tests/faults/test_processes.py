@@ -205,7 +205,7 @@ def test_a_peer_that_is_killed_twice_in_a_row_comes_back(tmp_path: Path, method:
         made.start_all(**{name: Fault("chunk"), "amber": Fault("return", name, round=ROUND + 1)})
         made.wait_dead(name)
         made.start(name)
-        while made.log("coordinator").count(f"{name} is here") < 2:
+        while made.log("coordinator").count(f"{name} has joined") < 2:
             time.sleep(0.02)
         made.kill(name)
         made.start(name)
@@ -348,7 +348,7 @@ def test_after_the_death_of_all_the_run_ends_as_if_nothing_had_happened(
         made.start_all()
         pairs = made.check(*NAMES)
         assert not lost(pairs)
-        assert "the run goes on from round" in made.log("coordinator")
+        assert "the run continues from round" in made.log("coordinator")
         assert made.undisturbed() == made.events("amber", "end")[0]["model_digest"]
 
 
@@ -416,7 +416,7 @@ def test_who_kept_more_than_the_others_goes_back_with_them(tmp_path: Path, metho
         made.start_all()
         pairs = made.check(*NAMES)
         assert not lost(pairs)
-        assert "the run goes on from round 3" in made.log("coordinator")
+        assert "the run continues from round 3" in made.log("coordinator")
         assert "this peer continues from round 3" in made.log("amber")
         assert made.undisturbed() == made.events("amber", "end")[0]["model_digest"]
 

@@ -226,7 +226,7 @@ class Staging:
         if self._cut and member not in self._arriving and member not in self._folded:
             raise Refused(Reason.LATE, "the shard was cut before this contribution was complete", member=member)
         if expected not in (None, total) or not 0 <= start <= stop <= total:
-            what = f"bytes {start} to {stop} of {total} came, but {expected} are expected"
+            what = f"received bytes {start} to {stop} of {total}, but {expected} are expected"
             raise Refused(Reason.WRONG_SIZE, what, member=member)
         if self.limit is not None and total > self.limit:
             raise Refused(

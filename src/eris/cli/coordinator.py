@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
         begin_with: Annotated[
             int,
             typer.Option(
-                min=0, metavar="N", help="Begin when N listed peers are here; the others may come later. 0: all."
+                min=0, metavar="N", help="Begin when N listed peers have joined; the others may join later. 0: all."
             ),
         ] = 0,
         wait: Annotated[

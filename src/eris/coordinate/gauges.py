@@ -22,7 +22,7 @@ class CoordinatorGauges(ServedGauges):
         self._node = node
         self._make("Gauge", EXPIRY, EXPIRY_ABOUT).set_function(lambda: float(node.overview().expires))
         self._ask("rounds", "Rounds concluded.", lambda status: status.round)
-        self._ask("peers", "Peers that are here.", lambda status: sum(peer.here for peer in status.peers))
+        self._ask("peers", "Peers that are present.", lambda status: sum(peer.here for peer in status.peers))
         self._ask("lost_shards", "Shards lost so far.", lambda status: sum(status.lost.values()))
         self._ask("epoch", "Epoch of the next plan.", lambda status: status.epoch)
         self._ask("term", "How often another coordinator took over.", lambda status: term_of(status.epoch))

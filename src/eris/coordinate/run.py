@@ -468,7 +468,7 @@ class CoordinatorRun:
         resumption = Resumption(self._journal, requests, coordinator.round)
         target = resumption.goes_back_to(self._quorum(len(coordinator.roster)))
         if target is not None:
-            _LOG.warning("not all have round %d any more: the run goes on from round %d", coordinator.round, target)
+            _LOG.warning("not all have round %d any more: the run continues from round %d", coordinator.round, target)
             coordinator.rewind(target)
         elif resumption.aggregator_forgot(coordinator.in_flight):
             coordinator.rewind(coordinator.round)
@@ -492,7 +492,7 @@ class CoordinatorRun:
         if members and len(present) >= self._quorum(members) and waited > self.federation.settings.connect:
             self._begin()
         elif time.monotonic() > self._waits_until:
-            self.end(f"not enough members came in time: {self.waiting}")
+            self.end(f"not enough members joined in time: {self.waiting}")
 
     def _await_members(self, why: str) -> None:
         """Begin anew when the members are back, as after a restart of this process, within `patience` seconds.
@@ -594,7 +594,7 @@ class CoordinatorRun:
         needed = coordinator.rules.min_contributors
         self._waits = f"round {coordinator.round} needs {needed} contributors, waiting for {self._names(lacking)}"
         if now >= self._waits_until:
-            self.end(f"not enough members came back in {self._patience:g} s: {self._waits}")
+            self.end(f"not enough members returned within {self._patience:g} s: {self._waits}")
         return True
 
     def _initial(self, plan: RoundPlan) -> str:
@@ -620,7 +620,7 @@ class CoordinatorRun:
         self._looked = now
         for present in self.attendance.silent():
             if present.entry.peer not in coordinator.absent:
-                _LOG.warning("%s is gone: the round goes on without it", present.entry.name)
+                _LOG.warning("%s is away: the round continues without it", present.entry.name)
                 self._gone(coordinator, present.entry.peer)
 
     def _nobody_is_in_the_round(self, coordinator: Coordinator) -> bool:

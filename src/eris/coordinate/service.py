@@ -241,7 +241,7 @@ class CoordinatorService:
         with self._deciding():
             present = Present(entry, request.address, caller.certificate, request, request.relays, request.mask_key)
             intact, under_way, board = self._run.join(present)
-        _LOG.info("%s is here: %d of %d", caller.name, len(self._attendance.present), len(self.federation.peers))
+        _LOG.info("%s has joined: %d of %d", caller.name, len(self._attendance.present), len(self.federation.peers))
         return JoinAnswer(
             peer=number,
             intact=intact,
@@ -403,10 +403,10 @@ class CoordinatorService:
 
     def _give_up(self, error: Exception) -> None:
         """End the run for everybody: this process cannot store what it would have to announce."""
-        _LOG.exception("the coordinator cannot go on")
+        _LOG.exception("the coordinator cannot continue")
         if isinstance(error, ErisError):
             self.failure = error
-        self._run.end(f"the coordinator cannot go on: {error}")
+        self._run.end(f"the coordinator cannot continue: {error}")
 
     @contextmanager
     def _deciding(self) -> Iterator[None]:

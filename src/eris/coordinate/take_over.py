@@ -101,7 +101,7 @@ def take_over(
         log.align(lambda since: rounds[since:])
         log.journal.append(Rewind(log.rounds))  # a plan of ours without a verdict, from an earlier term
         log.note_mandates((*candidate.mandates.all, mandate))
-        _LOG.warning("term %d is ours: the run goes on at round %d", mandate.term, log.rounds)
+        _LOG.warning("term %d is ours: the run continues at round %d", mandate.term, log.rounds)
         return mandate
     finally:
         log.close()

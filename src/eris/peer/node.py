@@ -172,7 +172,7 @@ class Node:
         except (LinkClosed, LinkTimeout, RunStopped) as error:
             if self.member.round < self.events.rounds:
                 raise
-            self.events.note(f"nobody could be asked whether this is the end of the run: {error.what}")
+            self.events.note(f"the coordinator could not be asked whether this is the end of the run: {error.what}")
             return "finished"  # and nobody is left to serve the model to
         return ended
 

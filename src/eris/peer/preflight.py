@@ -223,7 +223,7 @@ def _version(theirs: str) -> CheckResult:
 def _progress(status: Overview) -> str:
     here = sum(peer.here for peer in status.peers)
     state = status.ended or (f"round {status.round} of {status.rounds}" if status.started else "not begun")
-    return f"{here} of {len(status.peers)} peers are there, {state}"
+    return f"{here} of {len(status.peers)} peers are present, {state}"
 
 
 class _NoJournal:

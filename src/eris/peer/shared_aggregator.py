@@ -206,12 +206,12 @@ class SharedAggregator:
         Args:
             plan: digest of the plan.
             deadline: on the monotonic clock.
-            gone: whether to stop waiting, because the peer that asked has gone.
+            gone: whether to stop waiting, because the peer that asked has left.
         """
         while True:
             with self._changed:
                 if gone():
-                    raise Refused(Reason.LATE, "the peer that asked has gone", shard=shard)
+                    raise Refused(Reason.LATE, "the peer that asked has left", shard=shard)
                 if (found := self._found(plan, shard)) is not None:
                     return found
                 wait = min(deadline, self._aggregator.next_due) - time.monotonic()

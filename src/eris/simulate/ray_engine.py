@@ -304,7 +304,7 @@ class RayEngine:
         self._hands.remove(hand)
         self._ray.kill(hand.actor)  # should it only have been out of reach
         lost, hand.doing, again = list(hand.doing.values()), {}, hand.in_sum
-        _LOG.warning("a Ray actor is gone; %d jobs start again", sum(map(len, (*lost, *again))))
+        _LOG.warning("a Ray actor has died; %d jobs start again", sum(map(len, (*lost, *again))))
         if lost:
             self._deaths[lost[0]] += 1
             if self._deaths[lost[0]] >= _MOST_DEATHS:

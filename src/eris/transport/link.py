@@ -60,7 +60,7 @@ _REFUSAL_FIXES: dict[Refusal, str] = {
     Refusal.NOT_ON_ROSTER: "join the run first; the roster of the next round will have this peer",
     Refusal.WRONG_VERSION: "update eris on the older side",
     Refusal.BUSY: "try again in a moment",
-    Refusal.BAD_CERTIFICATE: "make it anew with `eris certs`; the log of the refusing side says more",
+    Refusal.BAD_CERTIFICATE: "make a new one with `eris certs`; the log of the refusing side says more",
 }
 
 

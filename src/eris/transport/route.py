@@ -248,7 +248,7 @@ class RelayDoor:
         try:
             self._take(at_relay(self.relay, Verb.MEET, ticket, self._credentials, self._connect, self._proxy))
         except (ErisError, OSError) as error:
-            _LOG.info("relay %s: nobody was met: %s", address_text(self.relay), error)
+            _LOG.info("relay %s: no connection: %s", address_text(self.relay), error)
 
 
 def _require_welcome(answer: int, relay: Address, verb: Verb, argument: bytes) -> None:
