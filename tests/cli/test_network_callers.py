@@ -42,7 +42,7 @@ def who(grove: Path, name: str | None = None, given: str = "", *, coordinator: b
 
 
 def test_of_several_peers_none_is_taken_for_the_one_who_asks(grove: Path) -> None:
-    with pytest.raises(ConfigError, match=r"credentials of amber, birch, cedar .* --peer NAME"):
+    with pytest.raises(ConfigError, match=r"credentials of amber, birch, cedar; .* --peer NAME"):
         who(grove)
     assert who(grove, "birch") == "birch"
     assert who(grove, given="certs/peers/cedar") == "cedar"
