@@ -120,7 +120,7 @@ def run_defences(
     points: list[dict[str, Any]] = []
     for name in attacks or (size.defence_attack,):
         if name in _MODELS:
-            raise ConfigError(f"{name} attacks a different model from the others", fix="use idlg, boxed, …")
+            raise ConfigError(f"{name} attacks another model than the others", fix="use idlg, boxed, …")
         points += _attacked(size, name, defences, out / "runs" / name, notice)
     points.sort(key=lambda point: point["defence"] == RANDOM)
     _write(out / "sweep-defences.json", "defence", base, points)
