@@ -29,6 +29,7 @@ from eris.protocol.sums import Sums
 from eris.protocol.unmasker import Unmasker
 from tests.adversary import test_masking as adversary
 from tests.adversary import test_receipts as receipts
+from tests.adversary import test_replayed_noise as replayed
 from tests.peer import test_mask_keys as keys
 from tests.privacy import test_masking as pads
 from tests.protocol import test_liveness as liveness
@@ -200,6 +201,7 @@ def sums_are_combined_as_if_they_were_real_numbers(patch: pytest.MonkeyPatch) ->
 @noticed_by(partial(sums.test_a_lost_round_is_not_summed_again_without_a_few, 3, 1.0, 12, False))
 def three_are_enough_however_many_take_part(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RoundPlan, "least_apart", property(lambda self: self.min_contributors))
+    patch.setattr(sums_module, "_third", lambda sets: 0)
 
 
 @noticed_by(partial(sums.test_a_lost_round_is_not_summed_again_without_a_few, 3, 6.0, 9, False))
@@ -215,6 +217,32 @@ def unmaskers_do_not_report_what_they_gave_out(patch: pytest.MonkeyPatch) -> Non
 @noticed_by(adversary.test_p_alone_cannot_keep_a_sum_to_itself_and_take_it_off_the_next_one)
 def a_lost_round_makes_another_state(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("eris.protocol.sums._ENOUGH", 0.0)
+
+
+@noticed_by(partial(adversary.test_p_with_half_of_the_model_cannot_publish_zeros_and_sum_the_same_again, 1))
+def a_shard_of_zeros_counts_as_a_step(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(contributing.Member, "_moves", lambda self, verdict, shard: True)
+
+
+@noticed_by(sums.test_a_third_is_of_those_drawn_though_a_third_of_them_sits_out)
+def a_third_is_of_those_that_do_not_sit_out(patch: pytest.MonkeyPatch) -> None:
+    third = property(lambda self: max(self.min_contributors, len(self.participants) // 3))
+    patch.setattr(RoundPlan, "least_apart", third)
+
+
+@noticed_by(sums.test_no_combination_shows_fewer_than_a_third_of_the_largest_sum)
+def sums_are_held_to_the_last_plan_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sums_module, "_third", lambda sets: 0)
+
+
+@noticed_by(replayed.test_prevented_two_sums_of_a_round_that_share_their_noise)
+def shares_of_noise_stay_when_a_round_is_planned_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(steps, "noise_draw", lambda recipe, plan: 0)
+
+
+@noticed_by(replayed.test_prevented_a_member_that_changes_while_the_noise_of_all_others_stays)
+def only_who_changes_draws_its_share_anew(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(steps, "noise_draw", lambda recipe, plan: 0)
 
 
 @noticed_by(partial(adversary.test_another_term_of_a_coordinator_lets_q_answer_no_second_set, True))

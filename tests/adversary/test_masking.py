@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,12 +15,14 @@ from eris.aggregate.encoding import FixedPoint
 from eris.aggregate.fixed_point import RingScale
 from eris.aggregate.staging import Contents
 from eris.errors import FloorError, Reason, Refused
+from eris.local.task import LocalResult
 from eris.peer.framing import upload_header
 from eris.privacy import masking
 from eris.privacy.masking import MaskKey
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.floor import Floor
-from eris.protocol.messages import Published, Upload, Withheld
+from eris.protocol.member import Member
+from eris.protocol.messages import Published, Upload, Withheld, payload_hash
 from eris.protocol.pairs import share_of
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.sums import Sums
@@ -172,6 +175,45 @@ def test_what_p_would_learn_if_unmaskers_did_not_report(monkeypatch: pytest.Monk
     outcome, parts = second_try(scene, shard)
     assert isinstance(outcome, Published)
     assert np.array_equal(outcome.values - learned, parts[victim])
+
+
+def zeros_of(outcome: Published) -> Published:
+    """What p signs instead of its sum: one that moves nothing."""
+    nothing = np.zeros_like(outcome.values)
+    manifest = replace(outcome.manifest, hash=payload_hash(nothing, outcome.buffers), signature="")
+    signature = sign_as(manifest.aggregator)(manifest.signed_bytes)
+    return replace(outcome, manifest=replace(manifest, signature=signature), values=nothing)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_p_with_half_of_the_model_cannot_publish_zeros_and_sum_the_same_again(shards: int) -> None:
+    """It learns Σ over all but one, has nothing committed in its place, and takes it off the next sum."""
+    victim, train = 5, partial(_the_same, case=CASE.change(shards=shards))
+    scene = Round(CASE.change(shards=shards))
+    federation, plan = scene.federation, scene.plan
+    uploads = [u for u in scene.uploads if (u.shard, u.member) != (0, victim)]
+    federation.upload(plan, uploads)
+    outcomes = {o.manifest.shard: o for o in federation.cut(plan) if isinstance(o, Published)}
+    learned = outcomes[0].values.copy()
+    lost = [Withheld(plan.digest, shard, plan.assignment[shard], Reason.WRONG_PADS) for shard in range(1, shards)]
+    federation.publish(plan, [zeros_of(outcomes[0]), *lost])
+    verdict = federation.decide()
+    assert verdict.shards[0].committed
+    federation.conclude(verdict)
+    again = federation.plan()
+    federation.begin(again)
+    uploads = federation.contribute(again, train)
+    parts = {k: federation.members[k].uncovered([u for u in uploads if u.member == k]) for k in again.participants}
+    federation.upload(again, uploads)
+    found = {o.shard if isinstance(o, Withheld) else o.manifest.shard: o for o in federation.cut(again)}
+    if isinstance(found[0], Published):
+        assert not np.array_equal(found[0].values - learned, parts[victim][0].part.symbols)
+    assert isinstance(found[0], Withheld)
+
+
+def _the_same(member: Member, plan: RoundPlan, case: Case) -> LocalResult:
+    """Train as in the first round: a member whose batches are whole does so whenever the model stands still."""
+    return case.train(0, member.peer, member.look())
 
 
 def spoiled(scene: Round, shard: int, victim: int) -> tuple[int, Verdict]:

@@ -65,27 +65,6 @@ def test_noise_in_masked_rounds_is_that_of_plain_ones_bit_for_bit(shares: bool, 
     assert not np.array_equal(quiet.model, noisy.model)
 
 
-@pytest.mark.parametrize("shares", [False, True])
-def test_two_sums_never_show_fewer_members_than_their_noise_was_sized_for(shares: bool) -> None:
-    """The difference of two sums has the shares of those alone who are in one of them."""
-    case = MASKED.change(buffers=0, noise=RingNoise(0.8, 1.0, shares=shares))
-    federation, plan, uploads = opened(case)
-    federation.upload(plan, uploads)
-    home, [q] = federation.aggregators[plan.assignment[3]], plan.unmaskers_of(3)
-    home.tick(federation.now)
-    whole, unmasker = home.cut_of(3), federation.unmaskers[q]
-    assert whole is not None
-    assert (len(whole.contributors), plan.least_masked) == (7, 5)
-    unmasker._sums.note(Start.of(plan), whole.contributors, 3)  # of the lost round before
-    fewer = replace(whole, contributors=whole.contributors[:5], nonces=whole.nonces[:5])
-    late = federation.now + plan.deadlines.contribute
-    if shares:
-        with pytest.raises(Refused, match="summed from this state before"):
-            unmasker.unmask(fewer, late)
-    else:
-        assert unmasker.unmask(fewer, late) is not None
-
-
 def test_a_member_that_wants_noise_of_its_own_refuses_shares() -> None:
     for shares, enough in ((False, "gaussian_noise"), (True, "noise_shares")):
         federation = Federation(MASKED.change(buffers=0, noise=RingNoise(0.8, 1.0, shares=shares)))

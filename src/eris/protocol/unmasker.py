@@ -321,9 +321,8 @@ class Unmasker:
         """Record whose sum will be known; refuse one that, combined with earlier ones, would reveal few members."""
         if self._stands is not None:
             self._stands(plan)
-        members, noise = cut.contributors, self.recipe.noise
-        least = plan.least_masked if noise is not None and noise.shares else plan.least_apart  # as many as noise is for
-        if not self._sums.allows(Start.of(plan), cut.shard, members, least, self._hides(plan)):
+        members = cut.contributors
+        if not self._sums.allows(Start.of(plan), cut.shard, members, plan.least_apart, self._hides(plan)):
             what = "with what was summed from this state before, it would show few members' values"
             fix = "bring back the members that took part before, or begin a new run"
             raise Refused(Reason.SUMMED_BEFORE, what, fix=fix, **where)
