@@ -48,6 +48,13 @@ def test_masked_rounds_are_plain_ones_bit_for_bit(shards: int, dsc: bool, change
     same(case.change(unmaskers=1), case)
 
 
+@pytest.mark.parametrize("dsc", [{}, {"gamma": 0.25, "sparsifier": "rand_k"}])
+def test_ten_of_ten(dsc: dict) -> None:
+    """Ten members, each the aggregator of one shard and the unmasker of the next, as in the figures of the design."""
+    case = PLAIN.change(members=10, shards=10, lost_links=0.03, **dsc)
+    same(case.change(unmaskers=1), case)
+
+
 @pytest.mark.parametrize("change", [{"unmaskers": 3}, {"schedule": "redraw"}, {"schedule": "rotate"}])
 def test_more_unmaskers_and_moving_shards(change: dict) -> None:
     same(PLAIN.change(**{"unmaskers": 1, **change}), PLAIN.change(**{**change, "unmaskers": 0}))

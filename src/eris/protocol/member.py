@@ -474,13 +474,13 @@ class Member:
             )
 
     def _moves(self, verdict: Verdict, shard: int) -> bool:
-        """Whether a committed shard changed anything; one that we missed is taken to have.
+        """Whether a committed shard changed anything; one that we missed is taken to have, and one without values.
 
         An aggregator may publish zeros so that a new count begins while members send the same once more.
         """
         here = self.plan is not None and verdict.plan == self.plan.digest
         published = self.held.published.get(shard) if here else None
-        return published is None or bool((published.values if published.values.size else published.buffers).any())
+        return published is None or not published.values.size or bool(published.values.any())
 
     # ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────
 
