@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from eris.errors import Reason
+from eris.peer.node import Node
 from eris.privacy import masking
 from eris.privacy.masking import MaskKey
 from eris.protocol import aggregator, coordinator, steps, unmasker
@@ -60,6 +61,16 @@ def in_a_folder(check: Callable[[Path], None]) -> Check:
     def checked() -> None:
         with TemporaryDirectory() as folder:
             check(Path(folder))
+
+    return checked
+
+
+def with_a_patch(check: Callable[[Path, pytest.MonkeyPatch], None]) -> Callable[[Path], None]:
+    """Return a check that patches for itself."""
+
+    def checked(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            check(folder, patch)
 
     return checked
 
@@ -144,7 +155,8 @@ def a_restarted_unmasker_answers(patch: pytest.MonkeyPatch) -> None:
 
 @noticed_by(unmasking.test_a_forged_cut_is_refused)
 def cuts_without_signatures(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(unmasking, "verify", lambda *given: True)
+    init = Unmasker.__init__
+    patch.setattr(Unmasker, "__init__", lambda self, *given, verify=None, **options: init(self, *given, **options))
 
 
 @noticed_by(unmasking.test_with_two_aggregators_it_waits_for_both_and_for_equal_cuts)
@@ -284,6 +296,26 @@ def the_last_third_never_gets_its_turn(patch: pytest.MonkeyPatch) -> None:
 def wrong_pads_are_no_alarm(patch: pytest.MonkeyPatch) -> None:
     for module in (coordinator, contributing):
         patch.setattr(module, "is_alarm", lambda lost: Reason.OUT_OF_RANGE.value in lost)
+
+
+@noticed_by(liveness.test_a_pair_that_fails_moves_on_and_who_fails_in_three_pairs_has_neither_duty_any_more)
+def who_fails_in_three_pairs_keeps_its_duties(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(coordinator, "_MOST_FAILED_PAIRS", 10**9)
+
+
+@noticed_by(liveness.test_no_pair_that_failed_is_formed_again_while_there_are_others)
+def a_pair_that_failed_is_formed_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(coordinator.Coordinator, "_untried", lambda self, home, peers: peers)
+
+
+@noticed_by(liveness.test_wrong_pads_are_an_alarm_and_move_the_pair)
+def a_shard_that_was_not_unmasked_stays_with_its_pair(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(coordinator.Coordinator, "_note_pairs", lambda self, plan, verdict: None)
+
+
+@noticed_by(in_a_folder(with_a_patch(keys.test_over_the_network_plans_show_other_keys_and_the_model_is_that_of_fixed_point)))
+def keys_that_are_never_renewed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Node, "_renew_key", lambda self, plan: None)
 
 
 @noticed_by(unmasking.test_an_earlier_plan_shown_again_makes_nobody_forget_what_was_said)

@@ -26,7 +26,7 @@ from eris.protocol.messages import Published, Upload, Withheld, payload_hash
 from eris.protocol.pairs import share_of
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.sums import Sums
-from eris.protocol.unmasker import Cut, Unmasker, masked
+from eris.protocol.unmasker import Cut, Pads, Unmasker, masked
 from eris.protocol.verdict import UnmaskedSum, Verdict
 from eris.wire import Header, Kind
 from tests.adversary.parties import forge_plans
@@ -177,12 +177,11 @@ def test_what_p_would_learn_if_unmaskers_did_not_report(monkeypatch: pytest.Monk
     assert np.array_equal(outcome.values - learned, parts[victim])
 
 
-def zeros_of(outcome: Published) -> Published:
-    """What p signs instead of its sum: one that moves nothing."""
-    nothing = np.zeros_like(outcome.values)
-    manifest = replace(outcome.manifest, hash=payload_hash(nothing, outcome.buffers), signature="")
+def signed_with(outcome: Published, values: np.ndarray) -> Published:
+    """What p signs instead of its sum."""
+    manifest = replace(outcome.manifest, hash=payload_hash(values, outcome.buffers), signature="")
     signature = sign_as(manifest.aggregator)(manifest.signed_bytes)
-    return replace(outcome, manifest=replace(manifest, signature=signature), values=nothing)
+    return replace(outcome, manifest=replace(manifest, signature=signature), values=values)
 
 
 @pytest.mark.parametrize("shards", [1, 2])
@@ -196,7 +195,7 @@ def test_p_with_half_of_the_model_cannot_publish_zeros_and_sum_the_same_again(sh
     outcomes = {o.manifest.shard: o for o in federation.cut(plan) if isinstance(o, Published)}
     learned = outcomes[0].values.copy()
     lost = [Withheld(plan.digest, shard, plan.assignment[shard], Reason.WRONG_PADS) for shard in range(1, shards)]
-    federation.publish(plan, [zeros_of(outcomes[0]), *lost])
+    federation.publish(plan, [signed_with(outcomes[0], np.zeros_like(learned)), *lost])
     verdict = federation.decide()
     assert verdict.shards[0].committed
     federation.conclude(verdict)
@@ -447,6 +446,66 @@ def test_q_alone_holds_nothing_that_depends_on_values() -> None:
     again = stranger.unmask(cut, LATER)
     assert again is not None
     assert all(np.array_equal(one, two) for one, two in zip(said.pads, again.pads, strict=True))
+
+
+# ── what no mask prevents ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def parts_of(scene: Round, shard: int) -> dict[int, np.ndarray]:
+    """Return what each member sent to a shard, without its pad."""
+    mine = {k: [u for u in scene.uploads if (u.member, u.shard) == (k, shard)] for k in scene.plan.participants}
+    return {k: scene.federation.members[k].uncovered(sent)[0].part.symbols for k, sent in mine.items()}
+
+
+def test_p_and_q_together_see_a_members_shard_and_neither_does_alone() -> None:
+    """q knows the pad of each contribution, p has the contribution: hence the floor counts pairs."""
+    scene = Round()
+    [q] = scene.plan.unmaskers_of(2)
+    unmasker, honest = scene.federation.unmaskers[q], parts_of(scene, 2)
+    for upload in [u for u in scene.uploads if u.shard == 2]:
+        pads = unmasker._summed(scene.cut(2, (upload.member,)), scene.plan)
+        assert np.array_equal(upload.part.symbols - pads.values, honest[upload.member])
+        for alone in (upload.part.symbols, pads.values):
+            assert np.mean(alone == honest[upload.member]) < 0.05
+
+
+def test_all_contributors_but_one_see_the_last_one() -> None:
+    scene = Round()
+    scene.federation.upload(scene.plan, scene.uploads)
+    [published] = [o for o in scene.federation.cut(scene.plan) if o.manifest.shard == 2]
+    parts = parts_of(scene, 2)
+    for victim in scene.plan.participants:
+        others = sum((parts[k] for k in parts if k != victim), np.zeros_like(parts[victim]))
+        assert np.array_equal(published.values - others, parts[victim])
+
+
+@pytest.mark.parametrize("liar", ["p", "q"])
+def test_a_lie_about_the_sum_within_its_range_is_not_noticed(liar: str) -> None:
+    """Neither the check words nor the range tell a value from another one that members might have sent."""
+    scene = Round()
+    scene.federation.upload(scene.plan, scene.uploads)
+    [q] = scene.plan.unmaskers_of(2)
+    bent = np.uint32(1 << 16)
+    if liar == "q":
+        unmasker, honest = scene.federation.unmaskers[q], scene.federation.unmaskers[q]._summed
+
+        def lying(cut: Cut, plan: RoundPlan) -> Pads:
+            pads = honest(cut, plan)
+            pads.values[:] += bent
+            return pads
+
+        unmasker._summed = lying  # type: ignore[method-assign]
+    outcomes = scene.federation.cut(scene.plan)
+    if liar == "p":
+        [true] = [o for o in outcomes if o.manifest.shard == 2]
+        outcomes = [signed_with(true, true.values - bent) if o is true else o for o in outcomes]
+    scene.federation.publish(scene.plan, outcomes)
+    verdict = scene.federation.decide()
+    assert verdict.lost_shards == ()
+    true_sum = sum(parts_of(scene, 2).values(), np.uint32(0))
+    [found] = [o for o in outcomes if o.manifest.shard == 2]
+    assert np.array_equal(found.values, true_sum - bent)
+    scene.federation.conclude(verdict)  # every member steps by it
 
 
 # ── a hostile coordinator ────────────────────────────────────────────────────────────────────────────────────────────
