@@ -159,6 +159,11 @@ def cuts_without_signatures(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Unmasker, "__init__", lambda self, *given, verify=None, **options: init(self, *given, **options))
 
 
+@noticed_by(unmasking.test_a_plan_that_was_not_agreed_is_sat_out_with_every_key_kept)
+def an_unmasker_takes_any_plan(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("eris.protocol.unmasker.Agreement.check", lambda self, plan, recipe: None)
+
+
 @noticed_by(unmasking.test_with_two_aggregators_it_waits_for_both_and_for_equal_cuts)
 def two_aggregators_may_cut_differently(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(unmasker.Cut, "agrees", lambda self, other: True)
