@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,11 @@ import pytest
 from eris.aggregate.encoding import FixedPoint
 from eris.aggregate.fixed_point import RingScale
 from eris.aggregate.staging import Contents
+from eris.events import NO_PROGRESS
 from eris.errors import FloorError, Reason, Refused
 from eris.local.task import LocalResult
 from eris.peer.framing import upload_header
+from eris.peer.node import Node
 from eris.privacy import masking
 from eris.privacy.masking import MaskKey
 from eris.protocol.aggregator import Aggregator
@@ -26,7 +29,7 @@ from eris.protocol.messages import Published, Upload, Withheld, payload_hash
 from eris.protocol.pairs import share_of
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.sums import Sums
-from eris.protocol.unmasker import Cut, Pads, Unmasker, masked
+from eris.protocol.unmasker import Cut, Pads, Unmasker, Unmasking, masked
 from eris.protocol.verdict import UnmaskedSum, Verdict
 from eris.wire import Header, Kind
 from tests.adversary.parties import forge_plans
@@ -410,6 +413,64 @@ def test_nobody_is_believed_about_sums_of_shards_that_it_does_not_unmask() -> No
     assert verdict is not None
     assert verdict.lost_shards == tuple(range(7))
     assert verdict.unmasked == ()
+
+
+def test_refusals_that_go_on_end_the_run_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """p keeps the first sum to itself, and one member sends no more: no q unmasks, and the run does not pretend."""
+    refused: list[Reason] = []
+    unmask = Unmasker.unmask
+
+    def noting(self: Unmasker, cut: Cut, now: float) -> Unmasking | None:
+        try:
+            return unmask(self, cut, now)
+        except Refused as refusal:
+            refused.append(refusal.reason)
+            raise
+
+    monkeypatch.setattr(Unmasker, "unmask", noting)
+    config = settings("members=5", "rounds=100", "method=eris+masked", "aggregators=1")
+    with town(tmp_path, config, round=20.0) as place:
+        nodes = [place.node(name) for name in place.names]
+        keep_to_yourself(nodes[0])
+        send_once(nodes[4])
+        for node in nodes:
+            place.start(node.settings.name, node.run)
+        ended, run = place.coordinator.wait(60.0), place.coordinator.coordinator
+        place.wait()
+    assert ended is not None
+    assert ended.startswith(NO_PROGRESS)
+    assert Reason.UNMASK.value in ended
+    assert refused.count(Reason.SUMMED_BEFORE) >= 8
+    assert run.round < 20
+    assert not run.excluded
+    assert {node.member.round for node in nodes} == {run.round}
+    assert np.array_equal(nodes[0].member.replica.model, place.node(place.names[0]).member.replica.model)  # as it began
+
+
+def send_once(node: Node) -> None:
+    """Let a member contribute to the first round alone, and say from then on that it sends nothing."""
+    honest = node.member.contribute
+
+    def contribute(*given: Any) -> list[Upload]:
+        if node.member.round:
+            raise Refused(Reason.OUT_OF_RANGE, "nothing to send")
+        return honest(*given)
+
+    node.member.contribute = contribute  # type: ignore[method-assign]
+
+
+def keep_to_yourself(node: Node) -> None:
+    """Let p say of the first round's sum that it was not unmasked."""
+    role = node.links.aggregator._aggregator
+    honest = role._cut
+
+    def cut(shard: Any, plan: RoundPlan) -> Published | Withheld | None:
+        outcome = honest(shard, plan)
+        if plan.round or not isinstance(outcome, Published):
+            return outcome
+        return Withheld(plan.digest, outcome.manifest.shard, node.number, Reason.UNMASK)
+
+    role._cut = cut  # type: ignore[method-assign]
 
 
 # ── a hostile unmasker ───────────────────────────────────────────────────────────────────────────────────────────────
