@@ -274,7 +274,8 @@ def imported(path: str, kind: str) -> Any:
         ) from error
     except Exception as error:  # other people's modules may raise anything
         raise ConfigError(
-            f"{kind} {path!r} cannot be imported: {type(error).__name__}: {error}", fix="fix that module"
+            f"{kind} {path!r} cannot be imported: {type(error).__name__}: {error}",
+            fix="correct the error in that module, or name another",
         ) from error
     try:
         for part in attribute.split("."):

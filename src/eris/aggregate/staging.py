@@ -146,7 +146,9 @@ class Staging:
         entry.coverage.add(start, stop)
         if len(entry.coverage) > _MOST_STRETCHES:
             self.forget(member)
-            raise Refused(Reason.MALFORMED, "the chunks are too scattered", fix="send in order", member=member)
+            raise Refused(
+                Reason.MALFORMED, "the chunks are too scattered", fix="send the chunks in order", member=member
+            )
         if entry.coverage.complete:
             self._finish(member, entry)
         return entry.coverage.complete
@@ -256,7 +258,7 @@ class Staging:
         finally:
             self.forget(member)
         if before is not None and before != mark:
-            raise Refused(Reason.CONFLICT, "different bytes came before for the same contribution", member=member)
+            raise Refused(Reason.CONFLICT, "this contribution was sent before with different bytes", member=member)
         if before is not None:
             raise Refused(Reason.DUPLICATE, "this contribution is already complete", member=member)
 
@@ -289,6 +291,6 @@ def _merge(entry: _Arriving, chunk: Bytes, start: int, stop: int, member: int) -
     there = entry.coverage.common(start, stop)
     for begin, end in there:
         if not np.array_equal(chunk[begin - start : end - start], entry.payload[begin:end]):
-            raise Refused(Reason.CONFLICT, "different bytes came before for the same contribution", member=member)
+            raise Refused(Reason.CONFLICT, "this contribution was sent before with different bytes", member=member)
     if there and not entry.coverage.complete:
         entry.payload[start:stop] = chunk

@@ -306,12 +306,7 @@ def _apart(
     first = _opened(jobs[0])
     notice(first.memory_need)
     processes = min(processes, len(jobs), affordable(first.memory_need))
-    trials = []
-    for trial, (config, *_) in zip(side_by_side(_audited, jobs, processes), jobs, strict=True):
-        trials.append(trial)
-        for listener in listeners:
-            listener(RunEnded(config.rounds, True, "", 0.0))
-    return trials
+    return side_by_side(_audited, jobs, processes, listeners)
 
 
 def _audited(job: _Job) -> MethodAudit:

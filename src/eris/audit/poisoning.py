@@ -136,12 +136,7 @@ def _all_trained(
     """
     if min(processes, len(jobs)) < 2:
         return [_trained(*job, listeners=listeners, stopped=stopped) for job in jobs]
-    found = []
-    for result, (config, *_) in zip(side_by_side(_trained_apart, jobs, min(processes, len(jobs))), jobs, strict=True):
-        found.append(result)
-        for listener in listeners:
-            listener(RunEnded(config.rounds, True, "", 0.0))
-    return found
+    return side_by_side(_trained_apart, jobs, min(processes, len(jobs)), listeners)
 
 
 def _trained_apart(job: _Job) -> _Found:

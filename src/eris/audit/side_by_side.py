@@ -7,19 +7,35 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from eris.events import Listener, RunEnded
 
 __all__ = ["side_by_side"]
 
-_Job = TypeVar("_Job")
+_Job = TypeVar("_Job", bound=tuple[Any, ...])
 _Done = TypeVar("_Done")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-def side_by_side(work: Callable[[_Job], _Done], jobs: Sequence[_Job], processes: int) -> Iterator[_Done]:
-    """Yield what `work` makes of each job, in the order of the jobs, with up to so many at once."""
+def side_by_side(
+    work: Callable[[_Job], _Done], jobs: Sequence[_Job], processes: int, listeners: Sequence[Listener]
+) -> list[_Done]:
+    """Return what `work` makes of each job, in their order; a job is a tuple that begins with a training's `Config`.
+
+    Args:
+        work: trains, in a process of its own: a function of a module.
+        jobs: what it is called with.
+        processes: how many trainings run at once.
+        listeners: hear that a training is done, but not what happens in it.
+    """
+    made = []
     with _one_thread_each(), multiprocessing.get_context("spawn").Pool(processes, _leave_interrupts) as pool:
-        yield from pool.imap(work, jobs)
+        for done, (config, *_) in zip(pool.imap(work, jobs), jobs, strict=True):
+            made.append(done)
+            for listener in listeners:
+                listener(RunEnded(config.rounds, True, "", 0.0))
+    return made
 
 
 @contextmanager

@@ -172,7 +172,7 @@ class Attendance:
             present.lost = time.monotonic()
 
     def forgive(self, seconds: float) -> None:
-        """Do not hold against anybody a time in which we could hear nobody."""
+        """Do not count time in which this process could hear no peer."""
         for present in self.present.values():
             present.heard += seconds
             present.lost = None if present.lost is None else present.lost + seconds

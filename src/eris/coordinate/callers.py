@@ -88,7 +88,9 @@ class Callers:
         place, signature = encode(request.place(caller.name)), bytes.fromhex(request.place_signature)
         somewhere = request.address is not None or bool(request.relays)
         if somewhere and not verify_message(caller.certificate, PLACE_PURPOSE, place, signature):
-            raise Refused(Reason.BAD_SIGNATURE, f"{caller.name} did not sign where it is", peer=caller.name)
+            raise Refused(
+                Reason.BAD_SIGNATURE, f"{caller.name}'s address is not signed by {caller.name}", peer=caller.name
+            )
         return replace(entry, can_aggregate=self._may_aggregate(caller.name, request))
 
     def dial(self, caller: PeerIdentity, request: DialRequest) -> DialAnswer:

@@ -192,7 +192,7 @@ class CoordinatorRun:
             self._gone(self.coordinator, peer)
 
     def sit_out(self, peer: int, plan: str) -> None:
-        """Tell everybody, once, not to wait for a member that sends nothing in this round, however often it says so."""
+        """Announce once per round that a member sends nothing; ignore repeats."""
         said, in_flight = (plan, peer), self.running.in_flight
         if said in self._idle or in_flight is None or in_flight.digest != plan:
             return
@@ -224,7 +224,7 @@ class CoordinatorRun:
         return self.coordinator
 
     def decide(self) -> None:
-        """Do what is due: begin again without those who stay away, go on without the silent, write the verdict."""
+        """Do what is due: restart without absent peers, continue without silent ones, write the verdict."""
         if self.coordinator is None:
             self._begin_again()
             return
@@ -242,12 +242,14 @@ class CoordinatorRun:
             self._take_back(self.coordinator)
             return
         if self.coordinator.is_futile(time.monotonic()):
-            _LOG.warning("round %d is taken back: too few were there to publish anything", self.coordinator.round)
+            _LOG.warning(
+                "round %d is cancelled: too few members were present to publish a shard", self.coordinator.round
+            )
             self.coordinator.rewind(self.coordinator.round)
             self._announce_plan(self.coordinator)
             return
         if self.coordinator.is_unheard(time.monotonic()):
-            what = "round %d is taken back: fewer than %d of the listed peers reported"
+            what = "round %d is cancelled: fewer than %d of the listed peers reported"
             _LOG.warning(what, self.coordinator.round, self.federation.majority)
             self.coordinator.rewind(self.coordinator.round)
             self._announce_plan(self.coordinator)
@@ -333,7 +335,7 @@ class CoordinatorRun:
         return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} others" if len(names) > _NAMED else "")
 
     def forgive(self, seconds: float) -> None:
-        """Do not hold against anybody the time in which this process stood still (frozen or starved)."""
+        """Extend all deadlines by the time this process was frozen or starved, a few times in a round at most."""
         self.attendance.forgive(seconds)
         self._stood_still += 1
         if self.coordinator is not None and self._stood_still <= _MOST_STANDSTILLS:
@@ -460,7 +462,7 @@ class CoordinatorRun:
         return False
 
     def _go_back(self, coordinator: Coordinator, requests: Mapping[int, JoinRequest]) -> None:
-        """Continue from a round that the members have, under a plan under which none of them can contradict itself."""
+        """Continue from a round that the members have, with a plan that makes no member contradict what it sent."""
         if any(self._has_model(request, self._last_verdict()) for request in requests.values()):
             return  # the others get it from there
         resumption = Resumption(self._journal, requests, coordinator.round)

@@ -192,7 +192,7 @@ class CoordinatorService:
             self._lock.wait_for(lambda: all(peer.lost for peer in self._attendance.present.values()), seconds)
 
     def close(self) -> None:
-        """End server and clock; an unfinished run goes on when a coordinator starts again in this folder."""
+        """Stop the server and the clock; restarting in this folder resumes the run."""
         with self._lock:
             self._closed = True
             self._lock.notify_all()
@@ -360,11 +360,11 @@ class CoordinatorService:
         return Done()
 
     def heard(self, caller: PeerIdentity, *, waits: bool) -> None:
-        """Note that a peer asks for news: it is there, or there again."""
+        """Note that a peer asks for news: it is present, or back."""
         with self._lock:
             present = self._attendance.heard(caller, waits=waits)
             if present and self.coordinator is not None and present.entry.peer in self.coordinator.absent:
-                _LOG.info("%s is there again", present.entry.name)
+                _LOG.info("%s is back", present.entry.name)
                 self.coordinator.heard_again(present.entry.peer)
 
     def lost(self, caller: PeerIdentity) -> None:

@@ -247,7 +247,7 @@ class TakeOver:
         return Wanted()
 
     def _learn(self, mandate: Mandate) -> None:
-        """Note who was voted in before; a term that is not below ours is lost to us."""
+        """Note who was voted in before; if its term is ours or higher, we have lost."""
         if self.mandates.learn(mandate) and mandate.term >= self._candidacy.term and self._mandate is None:
             self._candidacy, self._since = self._ask_for(mandate.term + 1), None
             self._votes.clear()
@@ -270,7 +270,7 @@ class TakeOver:
         )
 
     def join(self, caller: PeerIdentity, request: JoinRequest) -> JoinAnswer:
-        """Refuse: nobody is taken in yet."""
+        """Refuse: peers cannot join before the vote."""
         del caller, request
         self._refuse()
 
@@ -301,20 +301,20 @@ class TakeOver:
         )
 
     def leave(self, caller: PeerIdentity, request: LeaveRequest) -> Done:
-        """Refuse: nobody is here who could leave."""
+        """Refuse: peers cannot leave before the vote."""
         del caller, request
         self._refuse()
 
     def stop(self, caller: PeerIdentity, request: StopRequest) -> Done:
-        """Refuse: nothing has begun that could be ended."""
+        """Refuse: there is no run to end before the vote."""
         del caller, request
         self._refuse()
 
     def heard(self, caller: PeerIdentity, *, waits: bool) -> None:
-        """Ignore it: there is no news yet."""
+        """Ignore: there is no news yet."""
 
     def lost(self, caller: PeerIdentity) -> None:
-        """Ignore it: nobody is missed yet."""
+        """Ignore: no round has begun."""
 
     def healthy(self) -> bool:
         """Return whether we can be asked."""

@@ -319,7 +319,10 @@ class AggregatorClient:
         self._end()
 
     def _end(self) -> None:
-        """Finish the errand and release its parts: they are as long as our update, and its room is needed next."""
+        """Finish the errand and free its parts.
+
+        Together they are as long as the update, and the next round needs that memory.
+        """
         if self._errand is not None:
             self._errand = None
             self._turn.release()
@@ -468,7 +471,7 @@ class AggregatorClient:
         """Answer a cut with the sum of the pads that we know, or say why not."""
         try:
             if self._unmask is None or cut.aggregator != self.peer:
-                raise Refused(Reason.WRONG_SHARD, "this peer unmasks nothing", shard=cut.shard)
+                raise Refused(Reason.WRONG_SHARD, "this peer is not an unmasker in this round", shard=cut.shard)
             framing.send_unmasking(link, self._unmask(cut, delivery.deadline), delivery.deadline)
         except Refused as refusal:
             _LOG.warning("round %d: peer %d: its cut is refused: %s", delivery.plan.round, self.peer, refusal)
@@ -581,7 +584,7 @@ class ShardInbox:
         self._changed, self._enough, self._stirred = threading.Condition(), 1, False
 
     def put(self, result: ShardResult) -> None:
-        """Add a result; a long one is looked at while others are on their way."""
+        """Add a result; a long one is processed while others are still arriving."""
         long = result.published is not None and result.published.values.nbytes > SHORT
         with self._changed:
             self._waiting.append(result)
@@ -589,7 +592,7 @@ class ShardInbox:
                 self._stir()
 
     def stir(self) -> None:
-        """Make whoever waits look again, because something else has happened."""
+        """Wake the waiting thread."""
         with self._changed:
             self._stir()
 
@@ -637,20 +640,20 @@ class AggregatorClients:
         """Return the client for a peer."""
         if peer not in self._clients:
             self._clients[peer] = AggregatorClient(
-                peer,
-                self.book,
-                self._security,
-                self._recipe,
-                self._limits,
-                self.results.put,
-                self._fault_points,
-                self._pool,
-                self.under_way,
-                self._proxy,
-                self._compare,
-                self._unmask,
-                self._loop,
-                self._dials,
+                peer=peer,
+                book=self.book,
+                security=self._security,
+                recipe=self._recipe,
+                limits=self._limits,
+                deliver=self.results.put,
+                fault_points=self._fault_points,
+                pool=self._pool,
+                under_way=self.under_way,
+                proxy=self._proxy,
+                compare=self._compare,
+                unmask=self._unmask,
+                loop=self._loop,
+                dials=self._dials,
             )
         return self._clients[peer]
 
@@ -676,7 +679,7 @@ class AggregatorClients:
         try:
             self.to(peer).accuse(proof, until)
         except (LinkError, Refused) as error:
-            _LOG.info("peer %d could not be shown the proof: %s", peer, error)
+            _LOG.info("the proof could not be sent to peer %d: %s", peer, error)
         finally:
             self._clients[peer].close()
 

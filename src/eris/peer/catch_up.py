@@ -241,7 +241,7 @@ class CatchUp:
                 self._emit(VerdictWritten(verdict.round, plan, verdict))
 
     def _replay(self, plan: RoundPlan, verdict: Verdict) -> bool:
-        """Follow a verdict; False if nobody has its shards, or it continues from another state than ours."""
+        """Follow a verdict; return False if no peer has its shards, or if it starts from a different state."""
         if verdict.state and verdict.state != self._member.replica.digest():
             _LOG.info("round %d cannot be followed: most others began it with another model", plan.round)
             return False

@@ -126,7 +126,7 @@ class CoordinatorWatch:
         return last is not None and all(known.term < last.term for known in answer.mandates)
 
     def _vote(self, other: ControlClient, answer: StandingAnswer) -> None:
-        """Vote, and send the rounds we keep as far as they are wanted."""
+        """Vote, and send the rounds the candidate asks for."""
         candidacy = answer.candidacy
         assert candidacy is not None
         known = {mandate.term for mandate in answer.mandates}

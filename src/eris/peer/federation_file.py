@@ -221,7 +221,7 @@ class FederationFile:
 
     @property
     def floor(self) -> Floor:
-        """The floor of a member that names none of its own."""
+        """The default floor, for members that set none."""
         least = self.settings.min_aggregators or min(2, self.config.aggregators)
         return Floor(least, self.settings.max_share, min_contributors=self.config.server.min_contributors)
 

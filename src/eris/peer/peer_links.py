@@ -66,16 +66,16 @@ class PeerLinks:
         self._loop = LinkLoop(f"eris-links {settings.name}")
         self.aggregator = SharedAggregator(roles.aggregator, self._tell_in_thread, emit)
         self.clients = AggregatorClients(
-            book,
-            credentials,
-            roles.member.recipe,
-            federation.link_limits,
-            fault_points,
-            roles.pool,
-            settings.proxy,
-            self._compare,
-            self.unmasker.unmask if self.unmasker is not None else None,
-            self._loop,
+            book=book,
+            security=credentials,
+            recipe=roles.member.recipe,
+            limits=federation.link_limits,
+            fault_points=fault_points,
+            pool=roles.pool,
+            proxy=settings.proxy,
+            compare=self._compare,
+            unmask=self.unmasker.unmask if self.unmasker is not None else None,
+            loop=self._loop,
         )
         self.server = ShardServer(
             self.aggregator,
@@ -122,7 +122,7 @@ class PeerLinks:
         self.aggregator.without(peers, away=away)
 
     def _tell_in_thread(self, outcome: Published | Withheld, round: int) -> None:
-        """Tell the coordinator how a shard ended, in a thread: whoever cut it has others to serve meanwhile."""
+        """Tell the coordinator how a shard ended, so that the thread that cut it can keep serving others."""
         self._fault_points("cut", round=round)
         self._loop.hand_over(partial(self._tell, outcome, round))
 

@@ -157,7 +157,7 @@ def _listening(client: ControlClient, host: str, port: int) -> CheckResult:
 def _relayed(
     client: ControlClient, credentials: Credentials, relay: Address, listener: LinkListener, proxy: Proxy | None
 ) -> CheckResult:
-    """Wait at a relay for a moment; if this very peer is running already, its place there is left alone."""
+    """Wait at a relay for a moment; if this peer is already running, do not displace it."""
     where = f"relay {address_text(relay)}"
     if proxy is not None and proxy.is_for(relay[0]):
         where += f", through the proxy {proxy}"

@@ -263,7 +263,7 @@ class SharedAggregator:
         self.tick()
 
     def deny(self, shard: int, sender: int) -> None:
-        """Note that an unmasker refuses a shard's cut for good."""
+        """Record that an unmasker has permanently refused a shard's cut."""
         with self._changed:
             self._aggregator.deny(shard, sender)
         self.tick()

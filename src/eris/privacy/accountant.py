@@ -60,7 +60,7 @@ class Epsilon:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """So many rounds of Gaussian noise with one multiplier, each on a Poisson sample of rate q (1: everybody)."""
+    """A number of rounds of Gaussian noise, all with one multiplier, each on a Poisson sample of rate q (1: all)."""
 
     multiplier: float
     rounds: int = 1

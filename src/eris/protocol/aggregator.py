@@ -150,7 +150,9 @@ class Aggregator:
         with self._counted():
             shard = self._admit(header, sender)
             if shard.headers.get(header.member, header) != header:
-                raise Refused(Reason.CONFLICT, "a different header came before", **_place(header))
+                raise Refused(
+                    Reason.CONFLICT, "this contribution's header differs from its first chunk's", **_place(header)
+                )
             memory = shard.staging.room(header.member, start, stop, total=header.total)
             shard.headers[header.member] = header
             return memory
@@ -253,7 +255,7 @@ class Aggregator:
             np.subtract(total, pads, out=total)
 
     def deny(self, shard: int, sender: int) -> None:
-        """Note that an unmasker refuses a shard's cut for good: nobody waits for its pads until the deadline."""
+        """Record that an unmasker has permanently refused a shard's cut, so that it is not waited for."""
         found = self._shards.get(shard)
         if self.plan is not None and found is not None and found.cut and sender in self.plan.unmaskers_of(shard):
             found.denied = True

@@ -100,7 +100,7 @@ class Coordinator:
         if entry.peer in self.roster and entry.counter < self.roster[entry.peer].counter:
             raise Refused(
                 Reason.DUPLICATE,
-                f"{entry.name} signed another entry later than this one",
+                f"this roster entry of {entry.name} is older than the one on record",
                 fix="correct its clock: entries are numbered by it",
                 peer=entry.peer,
             )
@@ -481,7 +481,7 @@ class Coordinator:
             self.unreached[peer] = self.unreached[peer] + 1 if peer in unreached else 0
 
     def _note_pairs(self, plan: RoundPlan, verdict: Verdict) -> None:
-        """Give a shard whose pads stayed on another pair next time; nobody is excluded for it.
+        """Assign a new pair to each shard that was not unmasked; exclude no peer for it.
 
         Which of the two failed is not known. Absent peers do not count: the next plan does without them anyway.
         """

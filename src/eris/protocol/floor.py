@@ -55,7 +55,7 @@ class Floor:
         self._check_share("organisation", _by_organisation(plan, others, me), self.max_organisation_share, where)
         if plan.min_contributors < self.min_contributors:
             raise FloorError(
-                f"the plan publishes with {plan.min_contributors} contributors, but this member requires "
+                f"the plan would publish means of {plan.min_contributors} contributors, but this member requires "
                 f"{self.min_contributors}",
                 fix="raise min_contributors of the run: a mean of fewer would reveal single members' values",
                 **where,

@@ -100,7 +100,7 @@ class Recipe:
         return KeptValues(n if mask is None else mask.size, factor, isinstance(self.chain.transforms[-1], Shift))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is only kept: whoever reads this works it out again."""
+        """Leave caches out when pickling; they are rebuilt."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property

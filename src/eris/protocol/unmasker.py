@@ -239,7 +239,7 @@ class Unmasker:
         self._gone, self._away = set(), set()
 
     def without(self, peers: Iterable[int], *, away: bool = True) -> None:
-        """Do not hold it against aggregators in this round that these peers are missing: nobody could reach them.
+        """Accept cuts without these peers in this round: they were unreachable.
 
         With `away` they cannot be reached at all; without it they merely send nothing, and their own cuts may still
         come.
@@ -270,7 +270,9 @@ class Unmasker:
         earlier = cuts.setdefault(cut.aggregator, cut)
         if not earlier.agrees(cut):
             raise Refused(
-                Reason.CONFLICT, "a different set was cut before, and a second one is never unmasked", **where
+                Reason.CONFLICT,
+                "this shard was cut with a different set before; only one per round is unmasked",
+                **where,
             )
         if missing := set(plan.aggregators_of(cut.shard)) - cuts.keys():
             if missing & self._away:
@@ -318,7 +320,7 @@ class Unmasker:
             raise Refused(Reason.TOO_FEW, what, fix="use server.weights = 'uniform'", **where)
 
     def _hides(self, plan: RoundPlan) -> Hides:
-        """Return the test of whether members hide one another by weight; one that has left the roster hides nobody."""
+        """Return a test of whether members hide one another by weight; those no longer on the roster do not count."""
 
         def hides(members: tuple[int, ...]) -> bool:
             here = [member for member in members if member in plan.weights]

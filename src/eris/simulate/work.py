@@ -265,7 +265,19 @@ def code_of(job: Job) -> Ring32:
 def _begin_epoch(at_hand: _AtHand, recipe: Recipe, public: State) -> Work:
     recipe.chain.new_epoch(at_hand.private, public)
     nothing = np.empty(0, np.float32)
-    return Work(at_hand.job, nothing, None, nothing, at_hand.state, 0, 1.0, math.nan, None, (), 0.0)
+    return Work(
+        job=at_hand.job,
+        values=nothing,
+        support=None,
+        buffers=nothing,
+        state=at_hand.state,
+        samples=0,
+        steps=1.0,
+        loss=math.nan,
+        payload=None,
+        not_finite=(),
+        seconds=0.0,
+    )
 
 
 def _keep(kept: Memory, memory: Mapping[str, Vector]) -> None:

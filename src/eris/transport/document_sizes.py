@@ -179,7 +179,17 @@ def _verdict(plan: RoundPlan, sets: list[tuple[int, ...]], late: tuple[int, ...]
         for shard, owner in enumerate(plan.assignment)
     )
     figures = _FIGURES if late else ()  # of the longest one
-    return Verdict(plan.run, plan.epoch, plan.round, plan.digest, GENESIS, shards, late, _DIGEST, figures)
+    return Verdict(
+        run=plan.run,
+        epoch=plan.epoch,
+        round=plan.round,
+        plan=plan.digest,
+        previous=GENESIS,
+        shards=shards,
+        late=late,
+        state=_DIGEST,
+        figures=figures,
+    )
 
 
 def _lost(plan: RoundPlan, sets: list[tuple[int, ...]]) -> Verdict:

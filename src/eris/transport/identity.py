@@ -14,7 +14,7 @@ __all__ = ["PeerIdentity", "Refusal", "refusal_of"]
 
 
 class Refusal(StrEnum):
-    """Why a link was refused: one word each, told to the other side; who it was stays in the log."""
+    """Why a link was refused: a one-word reason sent to the other side; the log also names the peer."""
 
     NOT_TLS = "not-tls"  # plain text, or a TLS version below 1.3
     NO_CERTIFICATE = "no-certificate"

@@ -149,10 +149,10 @@ class LinkListener:
         except LinkRefused as refused:
             _LOG.warning("link from %s: %s", remote, refused)
         except LinkError as error:
-            _LOG.info("link from %s was not made: %s", remote, error)
+            _LOG.info("connection from %s failed: %s", remote, error)
         except Exception:  # noqa: BLE001 - one link that fails must not end the others
             wire.shut()
-            _LOG.exception("link from %s was not made", remote)
+            _LOG.exception("connection from %s failed", remote)
         finally:
             self._half_open.leave(wire)
 
