@@ -58,7 +58,10 @@ def test_a_member_that_comes_back_has_another_key_and_sends_nothing_until_a_plan
     assert len(set(keys)) == 2
     assert not lost(pairs)
     assert all(not missing(pairs, NAMES.index(name)) for name in others("elder"))
-    assert set(missing(pairs, me)) <= set(range(ROUND, made.config.rounds))
+    missed = sorted(missing(pairs, me))
+    # It takes seconds to come back and a round a fraction of one, so at least the next round's plan shows its old key.
+    assert missed[:1] in ([ROUND], [ROUND + 1])
+    assert missed == list(range(missed[0], missed[-1] + 1))  # and once a plan shows the new one, it takes part
 
 
 @pytest.mark.parametrize("moment", [pytest.param(each, marks=slow) for each in ("cut", "manifest", "served")])
