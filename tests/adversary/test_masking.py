@@ -15,8 +15,8 @@ import pytest
 from eris.aggregate.encoding import FixedPoint
 from eris.aggregate.fixed_point import RingScale
 from eris.aggregate.staging import Contents
-from eris.events import NO_PROGRESS
 from eris.errors import FloorError, Reason, Refused
+from eris.events import NO_PROGRESS
 from eris.local.task import LocalResult
 from eris.peer.framing import upload_header
 from eris.peer.node import Node
