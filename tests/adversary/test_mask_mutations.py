@@ -318,7 +318,9 @@ def a_shard_that_was_not_unmasked_stays_with_its_pair(patch: pytest.MonkeyPatch)
     patch.setattr(coordinator.Coordinator, "_note_pairs", lambda self, plan, verdict: None)
 
 
-@noticed_by(in_a_folder(with_a_patch(keys.test_over_the_network_plans_show_other_keys_and_the_model_is_that_of_fixed_point)))
+@noticed_by(
+    in_a_folder(with_a_patch(keys.test_over_the_network_plans_show_other_keys_and_the_model_is_that_of_fixed_point))
+)
 def keys_that_are_never_renewed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Node, "_renew_key", lambda self, plan: None)
 

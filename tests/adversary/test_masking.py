@@ -15,8 +15,8 @@ import pytest
 from eris.aggregate.encoding import FixedPoint
 from eris.aggregate.fixed_point import RingScale
 from eris.aggregate.staging import Contents
-from eris.events import NO_PROGRESS
 from eris.errors import FloorError, Reason, Refused
+from eris.events import NO_PROGRESS
 from eris.local.task import LocalResult
 from eris.peer.framing import upload_header
 from eris.peer.node import Node
@@ -462,15 +462,15 @@ def send_once(node: Node) -> None:
 def keep_to_yourself(node: Node) -> None:
     """Let p say of the first round's sum that it was not unmasked."""
     role = node.links.aggregator._aggregator
-    honest = role._cut
+    honest = role._unmasked
 
-    def cut(shard: Any, plan: RoundPlan) -> Published | Withheld | None:
-        outcome = honest(shard, plan)
+    def withheld(shard: Any, plan: RoundPlan, now: float) -> Published | Withheld | None:
+        outcome = honest(shard, plan, now)
         if plan.round or not isinstance(outcome, Published):
             return outcome
-        return Withheld(plan.digest, outcome.manifest.shard, node.number, Reason.UNMASK)
+        return Withheld(plan.digest, shard.number, node.number, Reason.UNMASK)
 
-    role._cut = cut  # type: ignore[method-assign]
+    role._unmasked = withheld  # type: ignore[method-assign]
 
 
 # ── a hostile unmasker ───────────────────────────────────────────────────────────────────────────────────────────────

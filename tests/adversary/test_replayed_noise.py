@@ -193,7 +193,7 @@ def test_prevented_a_member_that_changes_while_the_noise_of_all_others_stays() -
 
 
 def test_a_round_planned_once_is_sent_once_whoever_asks_again() -> None:
-    """Within a plan the same values have the same noise: a member that sends again, after a broken link, spends nothing."""
+    """Within a plan the same values have the same noise: who sends again after a broken link spends nothing."""
     scene = PlayedAgain()
     scene.federation.begin(scene.plan)
     for _ in range(3):

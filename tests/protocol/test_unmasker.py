@@ -234,7 +234,7 @@ def test_a_plan_that_was_not_agreed_is_sat_out_with_every_key_kept() -> None:
         scene.unmasker = scene.restarted(agreement)
         shared = SharedUnmasker(scene.unmasker, FaultPoints())
         scene.plan = forged
-        with pytest.raises(Refused, match="participants|min_contributors|run"):
+        with pytest.raises(Refused, match=r"participants|min_contributors|run"):
             scene.unmasker.begin(forged, 0.0)
         shared.begin(forged)
         assert scene.refused(scene.cut(forged.participants)) is Reason.RESTARTED

@@ -328,7 +328,7 @@ def _require_choice(data: Mapping[str, Any], config: Config, path: Path) -> None
     if not (isinstance(privacy, dict) and "masking" in privacy) and could_be_masked(config):
         raise ConfigError(
             "it does not say whether shards are masked; if not, each aggregator sees its part of your update",
-            fix='under [privacy] write masking = "pairs" (aggregators see only sums), or masking = "none" to accept that',
+            fix='under [privacy] write masking = "pairs" (aggregators see sums), or masking = "none" to accept that',
             key="privacy.masking",
             path=path,
         )

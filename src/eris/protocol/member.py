@@ -370,7 +370,9 @@ class Member:
         self._require_finite_model(verdict.round)
         self.held.note_step(verdict)
         self._settle(verdict)
-        self.shown.committed(plan.draw, (e.shard for e in verdict.shards if e.committed and self._moves(verdict, e.shard)))
+        self.shown.committed(
+            plan.draw, (e.shard for e in verdict.shards if e.committed and self._moves(verdict, e.shard))
+        )
         self.held.conclude(committed)
         self._alarms.append(is_alarm(entry.lost for entry in verdict.shards))
         self.round, self.chain = verdict.round + 1, verdict.digest
