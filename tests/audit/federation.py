@@ -63,8 +63,9 @@ def problem_of(
     lr: float = 0.5,
     momentum: float = 0.0,
     seed: int = 1,
+    heeding: bool = True,
 ) -> tuple[Config, PlantedTask]:
-    """Return settings and softmax regression with canaries."""
+    """Return settings and softmax regression with canaries; unless `heeding` coins, all canaries are trained on."""
     few = [
         "data.name=synthetic-clouds",
         f"members={MEMBERS}",
@@ -79,7 +80,8 @@ def problem_of(
     config = with_defaults(load_config(changes=[*few, f"method={method}", *changes]), method)
     rows = [_noise(samples, features, 100 * seed + member) for member in range(config.members)]
     task = LogisticTask(rows, _noise(60, features, 7), classes=3, descent=Descent(lr, momentum))
-    return config, plant_in(task, config.seed)
+    planted = plant_in(task, config.seed)
+    return config, planted if heeding else replace(planted, task=task)
 
 
 def play(folder: Path, config: Config, problem: PlantedTask) -> Audited:
