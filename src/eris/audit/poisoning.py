@@ -50,10 +50,12 @@ def _rules(attackers: int, members: int) -> dict[str, tuple[str, ...]]:
         "median": ("server.rule=median",),
         "trimmed mean": ("server.rule=trimmed_mean", f"server.rule_options.beta={beta:.4f}"),
         "fixed point": ("server.encoding=fixed",),
+        "masked": ("privacy.masking=pairs",),
     }
 
 
 RULES = tuple(_rules(1, 4))
+USUAL_RULES = tuple(rule for rule in RULES if rule != "masked")  # its bits are those of fixed point
 
 _Job = tuple[Config, Path, "PoisoningPlan", str, str, int]  # with rule, attack and seed
 _Found = dict[str, float | None]
@@ -64,7 +66,7 @@ class PoisoningPlan:
     """Which attacks to try against which rules, and with how many attackers."""
 
     attacks: tuple[str, ...] = ("none", "sign-flip", "label-flip", "scaled", "backdoor")
-    rules: tuple[str, ...] = RULES
+    rules: tuple[str, ...] = USUAL_RULES
     attackers: int = 2
     target: int = 0  # the class that a backdoor opens to
 
