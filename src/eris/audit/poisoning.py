@@ -37,8 +37,8 @@ NOTES = (
     "backdoor rate: the share of test samples from other classes that are classified as the target once they carry the "
     "trigger; chance is the rate without an attack (first rows)",
     "fixed point stands for masked sums too (rule masked): they give the same bits. Attackers here stay within the "
-    "range of fixed point; one that does not harms the model as it would under a mean, and under masks nobody can tell who it "
-    "was",
+    "range of fixed point; one that does not harms the model as it would under a mean, and under masks nobody can "
+    "tell who it was",
     "attackers are drawn anew for every seed; they know only their own data and do not adapt to the rule",
     "intervals are Student's t over the seeds",
 )
