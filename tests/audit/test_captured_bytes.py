@@ -84,8 +84,12 @@ class Tapped(InProcess):
 
         role._read, role.take_off = reading, taking_off
 
-    def run(self, rounds: int = 3, lost: Place | None = LOST) -> Tapped:
-        """Play the rounds; one shard is cut, unmasked and folded, and then reaches nobody."""
+    def run(self, rounds: int = 3, lost: Place | None = LOST, absent: tuple[int, int] | None = None) -> Tapped:
+        """Play the rounds.
+
+        One shard is cut, unmasked and folded, and then reaches nobody (`lost`). In one round a member sends nothing
+        (`absent`, round and member).
+        """
         for _ in range(rounds):
             plan = self.plan()
             self.begin(plan)
@@ -95,7 +99,7 @@ class Tapped(InProcess):
             self.events.append(
                 RoundStarted(plan.round, plan.participants, plan.assignment, model, unmaskers=plan.unmaskers)
             )
-            uploads = self.contribute(plan, self._train)
+            uploads = [u for u in self.contribute(plan, self._train) if (plan.round, u.member) != absent]
             self.events += [self._sent(plan, k, [u for u in uploads if u.member == k]) for k in plan.participants]
             self.upload(plan, uploads)
             outcomes = [outcome for outcome in self.cut(plan) if isinstance(outcome, Published)]
