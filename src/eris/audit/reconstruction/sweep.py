@@ -73,7 +73,11 @@ RECONSTRUCTION_SIZES = {
         attacks=("rank-one", "gauss-newton", "boxed", "idlg", "inverting-gradients"),
         shares=(1, 2, 4, 8),
         defence_attack="gauss-newton",
-        options={"boxed": {"restarts": 1}, "inverting-gradients": {"steps": 400}},  # a minute or two, not hours
+        options={  # a minute or two, not hours
+            "boxed": {"restarts": 1},
+            "gauss-newton": {"restarts": 2, "before": (0, 300)},
+            "inverting-gradients": {"steps": 400},
+        },
         tiny=True,
     ),
     "paper": ReconstructionSize(
