@@ -104,7 +104,9 @@ SETTINGS = {
     "progan": Setting(
         "scrapshots", _FACES, "ggl", {"generator": "progan-128", "generations": 20}, classes=30, people=True
     ),
-    "newton": Setting("mnist-sample", SigmoidLeNet, "gauss-newton", {"restarts": 2}, dtype=torch.float64),
+    "newton": Setting(
+        "mnist-sample", SigmoidLeNet, "gauss-newton", {"restarts": 2, "before": (200, 600)}, dtype=torch.float64
+    ),
     "lfw": Setting("lfw", partial(LeNet5, classes=2, size=25), "ggl", {"generator": "dcgan-64"}, classes=2, label=1),
 }
 USUAL = ["idlg", "rog", "ggl", "faces"]
@@ -325,7 +327,7 @@ class BatchCase:
 
 
 BATCHES = [
-    *(BatchCase(batch, aggregators) for batch in (1, 2, 4, 8) for aggregators in (1, 4, 8)),
+    *(BatchCase(batch, aggregators) for batch in (1, 2, 4, 8) for aggregators in (1, 8)),
     *(BatchCase(batch, 8, rounds=3) for batch in (1, 2, 4, 8)),
     *(BatchCase(batch, 8, rounds=3, momentum=0.9) for batch in (1, 2, 4, 8)),
     BatchCase(4, 1, chance=True),
@@ -479,14 +481,15 @@ def masked(seeds: int, folder: Path) -> list[dict[str, Any]]:
     """Attack what every observer of plain and masked shards has; return a row for each, with intervals over seeds."""
     rows: dict[str, list[NDArray[np.float64]]] = {}
     for seed in range(31, 31 + seeds):
-        path = folder / "masked" / f"{seed}.npz"
-        if not path.exists():
-            still_time()
-            path.parent.mkdir(parents=True, exist_ok=True)
-            np.savez(path, **masked_once(seed))
-        with np.load(path) as kept:
-            for name in kept.files:
-                rows.setdefault(name, []).append(kept[name])
+        for told in (False, True):
+            path = folder / "masked" / f"{seed}{'-told' * told}.npz"
+            if not path.exists():
+                still_time()
+                path.parent.mkdir(parents=True, exist_ok=True)
+                np.savez(path, **(masked_told(seed) if told else masked_once(seed)))
+            with np.load(path) as kept:
+                for name in kept.files:
+                    rows.setdefault(name, []).append(kept[name])
         print(f"seed {seed}", file=sys.stderr, flush=True)
     return [{"observer": name, **over_seeds(errors)} for name, errors in rows.items()]
 
@@ -509,6 +512,26 @@ def masked_once(seed: int) -> dict[str, NDArray[np.float64]]:
                 images = found_once(once, observation, setup.public, seed)
                 errors.setdefault(name, []).append(float(errors_of(images, setup.originals[seen.victim])[0]))
     return {name: np.array(values) for name, values in errors.items()}
+
+
+def masked_told(seed: int) -> dict[str, NDArray[np.float64]]:
+    """Return the errors where an attacker of the broadcast is told which labels there are.
+
+    Labels are what a search for a batch fails by: this is what it would get if it tried further ones.
+    """
+    changes = ["method=eris+masked", "aggregators=8", f"seed={seed}", f"data.fold={seed}"]
+    config = load_config(changes=TINY.settings("gauss-newton", changes))
+    found = {}
+    for watcher in WATCHERS[-2:]:
+        setup = attack_setup(config, [watcher], pictures=8)
+        seen = next(each.observation for each in setup.observations if each.victim in VICTIMS)
+        own = watcher.where.peers
+        labels = np.sort(np.concatenate([setup.labels[member] for member in range(8) if member not in own]))
+        attack, chosen = reconstruction_attack("gauss-newton"), public_root(seed).child("attack")
+        images = attack.recover(seen, setup.public, seed=chosen, labels=labels).images
+        errors = [errors_of(images, setup.originals[victim])[0] for victim in VICTIMS]
+        found[f"eris+masked, {watcher}, labels told"] = np.array(errors)
+    return found
 
 
 def found_once(
