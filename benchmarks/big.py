@@ -1,7 +1,7 @@
 """A model too long for memory: GPT-Neo-1.3B trained whole by 3 peers, shared-reference DSC 1 %, mutual TLS, loopback.
 
     python benchmarks/big.py [--model gpt-neo-1.3b] [--peers 3] [--rounds 1] [--folder DIR] [--check]
-    python benchmarks/big.py --model made-up [--n 1300000000] [--peers 4] [--rounds 3]
+    python benchmarks/big.py --model made-up [--n 1300000000] [--peers 4] [--rounds 3] [--cut]
 
 The network has GPT-Neo-1.3B's architecture and begins at random, as transformers builds it; it learns a text's letters,
 one step of plain SGD a round. Weights are windows on the peer's mapped model, gradients are added up in one mapped
@@ -11,8 +11,11 @@ updates of any length that cost nothing to make.
 Model and reference lie in mapped files of DIR, the update is made in blocks and never whole. It says first how much
 disk it needs and refuses if that is not there; `--check` ends then. Prints one JSON object; progress goes to stderr.
 
-Seconds of a round, bytes a peer from the kernel's counters. Memory of a peer: its peak in all, which counts pages of
-mapped files that the kernel may take back at any time, and what of it is its own (anonymous); also the most that all
+Seconds of a round. Bytes are the kernel's count of all links of a peer, closed ones included (`LinkAccount`), from the
+end of the first round to the end of the run; handshakes are counted, calls to the coordinator are not. If there is but
+one round, it is counted from the start. With `--cut` the first peer cuts a link after every round, which must not lose
+a byte of the count: what all have sent is what all have received. Memory of a peer: its peak in all, which counts pages
+of mapped files that the kernel may take back at any time, and what of it is its own (anonymous); also the most that all
 processes had of their own at one time. Loss on a fixed held-out batch, before and after.
 """
 
@@ -23,6 +26,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import random
 import stat
 import statistics
 import sys
@@ -36,7 +40,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from network import acknowledged, hear, machine, process, resident, say
+from network import hear, machine, process, resident, say
+from soak import cut_a_link
 
 from eris.compose import compose
 from eris.config import load_config
@@ -83,6 +88,7 @@ class Case:
     peers: int
     rounds: int
     spill_above: int
+    cut: bool = False  # whether a link is cut after every round
 
     @property
     def names(self) -> list[str]:
@@ -207,12 +213,14 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="a disk with room")
     parser.add_argument("--spill-above", type=int, default=SPILL_ABOVE, help="bytes; longer vectors lie in files")
     parser.add_argument("--seconds", type=float, default=7200.0, help="given up after so many")
+    parser.add_argument("--cut", action="store_true", help="let the first peer cut a link after every round")
     parser.add_argument("--check", action="store_true", help="say what is needed and whether it is there, then end")
     options = parser.parse_args()
     made_up = options.model == "made-up"
     case = Case(
         options.model, options.n if made_up else length_of(options.model),
         options.peers or (4 if made_up else 3), options.rounds or (3 if made_up else 1), options.spill_above,
+        options.cut,
     )  # fmt: skip
     disk, total = case.need(), case.disk()
     say(f"{case.peers} peers, n = {case.n:,}: {total / 1e9:.1f} GB of disk at {options.folder}, a peer {disk}")
@@ -252,9 +260,9 @@ def play(case: Case, folder: Path, deadline: float) -> dict[str, Any]:
         ends = [hear(pipe, deadline, "peers did not leave") for pipe in peers]
         control.send("end")
     through = [max(ready), *(max(report["time"] for report in reports) for reports in rounds)]
-    first = rounds[0] if case.rounds > 2 else [{"sent": 0}] * case.peers
-    sent = sum(b["sent"] - a["sent"] for a, b in zip(first, rounds[max(0, case.rounds - 2)], strict=True))
-    sent /= case.rounds - 2 if case.rounds > 2 else max(1, case.rounds - 1)
+    before = rounds[0] if case.rounds > 1 else [{"sent": 0}] * case.peers
+    sent = sum(end["sent"] - report["sent"] for end, report in zip(ends, before, strict=True))
+    sent /= max(1, case.rounds - 1)
     return {
         "model": case.model, "K": case.peers, "n": case.n, "rounds": case.rounds,
         "loss before": ends[0]["before"], "loss after": ends[0]["after"],
@@ -263,6 +271,8 @@ def play(case: Case, folder: Path, deadline: float) -> dict[str, Any]:
         "seconds to be ready": round(max(ready) - began, 1),
         "GB of disk taken": round(files.value / 1e9, 2),
         "MB sent a peer and round": round(sent / case.peers / 1e6, 2),
+        "MB sent and received by all": [round(sum(end[way] for end in ends) / 1e6, 3) for way in ("sent", "received")],
+        "links": sum(end["links"] for end in ends) // 2,
         "ideal MB": round(8 * (case.peers - 1) * int(case.n * KEEP) / case.peers / 1e6, 2),
         "peak MB of a peer": [round((end["peak"] - rest) / 1e6) for end, rest in zip(ends, idle, strict=True)],
         "own MB of a peer": [max(round(r[k]["own"] / 1e6) for r in rounds) for k in range(case.peers)],
@@ -299,11 +309,11 @@ def run_peer(pipe: Connection, case: Case, folder: Path, number: int, address: t
             return
         assert isinstance(event, RoundEnded)
         missing = sum(case.peers - len(shard.contributors) for shard in decided[0].verdict.shards)
-        sent = sum(acknowledged(int(entry.name)) for entry in Path("/proc/self/fd").iterdir())
         now = time.monotonic()
-        pipe.send(
-            {"time": now, "seconds": event.seconds["round"], "sent": sent, "missing": missing, "own": highest.value}
-        )
+        told = {"time": now, "seconds": event.seconds["round"], "missing": missing, "own": highest.value}
+        pipe.send({**told, **carried(node)})
+        if case.cut and number == 0:
+            cut_a_link(node, random.Random(event.round))
 
     settings = NodeSettings(
         name, listen=("127.0.0.1", 0), advertise="127.0.0.1", patience=7200.0, folder=folder,
@@ -318,7 +328,15 @@ def run_peer(pipe: Connection, case: Case, folder: Path, number: int, address: t
     pipe.send(time.monotonic())
     node.run()
     after = task.evaluate(node.member.replica.model).get("loss") if number == 0 else None
-    pipe.send({"peak": resident("VmHWM"), "digest": node.model_digest(), "before": before, "after": after})
+    told = {"peak": resident("VmHWM"), "digest": node.model_digest(), "before": before, "after": after}
+    pipe.send({**told, **carried(node)})
+
+
+def carried(node: Node) -> dict[str, int]:
+    """Return what all links of a peer have carried by the kernel's count, open or closed, and how many they are."""
+    accounts = [*node.links.clients.accounts(node.federation.peers), *node.links.server.accounts()]
+    counts = {"sent": "kernel_sent", "received": "kernel_received", "links": "links"}
+    return {name: sum(getattr(account, field) for account in accounts) for name, field in counts.items()}
 
 
 def own_of_all() -> int:

@@ -1,6 +1,6 @@
 """A federation of real processes in which somebody is killed every second round.
 
-    python benchmarks/chaos.py [--peers 10] [--rounds 50] [--every 2] [--deadline 30] [--seed 1]
+    python benchmarks/chaos.py [--peers 10] [--rounds 50] [--every 2] [--deadline 30] [--seed 1] [--keep FOLDER]
 
 Every process is an ordinary `eris coordinator` or `eris join`. After every second round one of them, drawn at random,
 gets SIGKILL; a peer is started again a round later, the coordinator at once (no round ends without it). Members train
@@ -8,12 +8,14 @@ three epochs a round, so that a round lasts about as long as a process takes to 
 rounds, so that all can be back for the end. Prints one JSON object: what was killed when, and whether all of this held:
 every round ended within its deadline and two seconds; all peers came to one model; no more shards were lost than peers
 were killed (a shard dies with its aggregator); the accuracy is within a point of the undisturbed run's; a replay of the
-verdicts ends in the same digest. Ends with 1 if one of them did not.
+verdicts ends in the same digest. Ends with 1 if one of them did not. `--keep` keeps everybody's folders and logs, those
+of the replay and of the undisturbed run included.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import queue
@@ -25,6 +27,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -166,13 +169,16 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=2)
     parser.add_argument("--deadline", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where to leave logs, verdicts and metrics")
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE")
     given = parser.parse_args()
     changes = [f"members={given.peers}", f"rounds={given.rounds}", "method=eris", "workers=1"]
     changes += ["local.epochs=3", *given.changes]
     config = load_config(changes=changes)
-    with tempfile.TemporaryDirectory() as folder:
-        result = judge(Path(folder), config, given)
+    with contextlib.ExitStack() as stack:
+        folder = given.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
+        result = judge(folder, config, given)
     sys.stdout.write(json.dumps(result, indent=2) + "\n")
     return 0 if all(result["held"].values()) else 1
 
@@ -193,6 +199,7 @@ def judge(folder: Path, config: Config, given: argparse.Namespace) -> dict[str, 
     furthest = max(chaos.ends, key=lambda name: chaos.ends[name]["rounds"])
     written = folder / furthest / "verdicts.jsonl"
     shards = [entry for verdict in verdicts(written) for entry in verdict["shards"]]
+    lost_in = {each["round"]: sum(bool(entry["lost"]) for entry in each["shards"]) for each in verdicts(written)}
     lost, killed = sum(bool(entry["lost"]) for entry in shards), sum(k["killed"] != COORDINATOR for k in chaos.kills)
     committed = 1 - lost / len(shards)
     replayed = run(config, folder / "replay", replay=written).summaries[0]
@@ -211,7 +218,8 @@ def judge(folder: Path, config: Config, given: argparse.Namespace) -> dict[str, 
         "lost_shards": lost,
         "killed_peers": killed,
         "back_too_late": sorted(set(troupe.peers) - there.keys()),  # their run was over before they had started
-        "lost": sorted({entry["lost"] for entry in shards if entry["lost"]}),
+        "lost_in_round": {round: lost for round, lost in lost_in.items() if lost},
+        "lost": dict(Counter(entry["lost"] for entry in shards if entry["lost"])),
         "accuracy": accuracy[0],
         "undisturbed_accuracy": accuracy[1],
         "held": {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import socket
+import struct
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +27,7 @@ class Timed(FedAvg):
         everybody: dict[str, Any] = {"fraction_fit": 1.0, "min_fit_clients": peers, "min_available_clients": peers}
         start = ndarrays_to_parameters([np.zeros(n, np.float32)])
         super().__init__(fraction_evaluate=0.0, initial_parameters=start, **everybody)
-        self._marks: list[tuple[float, float]] = []  # when a round begins, by the clock and by the processor
+        self._marks: list[tuple[float, float, int]] = []  # when a round begins: clock, processor, bytes so far
 
     def configure_fit(self, *arguments: Any, **named: Any) -> Any:
         """Begin a round."""
@@ -39,14 +41,14 @@ class Timed(FedAvg):
         return super().aggregate_fit(server_round, results, failures)
 
     def mark(self) -> None:
-        """Note the time, and what server and clients have spent so far."""
-        self._marks.append((time.monotonic(), processor_seconds()))
+        """Note the time, and what server and clients have spent and sent each other so far."""
+        self._marks.append((time.monotonic(), processor_seconds(), carried()))
 
     def print_rounds(self) -> None:
         """Print what every round took after the first, which also warms up."""
-        spent = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(self._marks[1:])]
-        print("seconds:", *(seconds for seconds, _ in spent))
-        print("processor:", *(processor for _, processor in spent))
+        spent = [[after - before for before, after in zip(*pair, strict=True)] for pair in pairwise(self._marks[1:])]
+        for what, values in zip(("seconds", "processor", "bytes"), zip(*spent, strict=True), strict=True):
+            print(f"{what}:", *values)
 
 
 class Fixed(NumPyClient):
@@ -68,6 +70,20 @@ def processor_seconds() -> float:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])  # user and system
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def carried() -> int:
+    """Return what has arrived over this process's open TCP sockets, both ways, by the kernel's count."""
+    return sum(_carried(int(entry.name)) for entry in Path("/proc/self/fd").iterdir())
+
+
+def _carried(descriptor: int) -> int:
+    try:
+        with socket.socket(fileno=os.dup(descriptor)) as copy:
+            info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        return sum(struct.unpack_from("<QQ", info, 120))  # acknowledged by the other side, received
+    except (OSError, struct.error):  # no TCP socket
+        return 0
 
 
 def be_quiet() -> None:

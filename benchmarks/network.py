@@ -21,8 +21,9 @@ up. Beside each case, in the same run and of the same number of bytes or values:
 A case NAME-fixed is NAME in fixed point, NAME-masked with masked shards (fixed point too): plain and masked in one run.
 A case NAME-relay is NAME with peers that open no port: every link goes through one relay, another process.
 
-Bytes come from the kernel's counters (TCP_INFO) of all sockets of a peer. Memory is a peer's peak over what it had when
-everything was imported and nothing built. The authors' C++ in plain text is what was measured on two idle cores before.
+Bytes come from the kernel's counters (TCP_INFO) of all sockets of a peer, or of Flower's server. Memory is a peer's
+peak over what it had when everything was imported and nothing built. The authors' C++ in plain text is what was
+measured on two idle cores before.
 """
 
 from __future__ import annotations
@@ -417,9 +418,10 @@ def acknowledged(descriptor: int) -> int:
 
 
 def bare_links(case: Case, folder: Path) -> dict[str, Any]:
-    """Send the messages of a round over links, and nothing else."""
+    """Send the messages of a round over links, and nothing else; handshakes are spread over the rounds' bytes."""
     took = links.a_round(folder / "ca", links.Bare(case.peers, case.aggregators, case.n), min(case.rounds, 10))
-    return {"seconds": took["seconds"], "processor seconds": took["processor seconds"]}
+    sent = round(took["bytes / ideal"] * case.round_bytes)
+    return {"seconds": took["seconds"], "processor seconds": took["processor seconds"], "bytes": sent}
 
 
 def grpc_stream(case: Case, folder: Path, seconds: float) -> dict[str, Any]:
@@ -507,7 +509,7 @@ def say_nothing(pipe: Connection, folder: Path, name: str, port: int) -> None:
 
 
 def flower_server(case: Case, authority: Authority, seconds: float) -> dict[str, Any]:
-    """Let Flower's server do the same rounds."""
+    """Let Flower's server do the same rounds; bytes are those of its sockets, both ways."""
     certificates = authority.issue("flower", hosts=["localhost"])
     return flower("flower_server.py", case, min(case.rounds, 6), seconds, str(certificates))
 
@@ -522,14 +524,15 @@ def flower(program: str, case: Case, rounds: int, seconds: float, *arguments: st
     numbers = [str(number) for number in (case.peers, case.n, rounds)]
     command = [flower_python(), str(Path(__file__).with_name(program)), *arguments, *numbers]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=True)
-    seconds_of, processor_of = (
-        [float(number) for number in done.stdout.rpartition(f"{what}:")[2].splitlines()[0].split()]
-        for what in ("seconds", "processor")
+    seconds_of, processor_of, bytes_of = (
+        statistics.median(float(number) for number in done.stdout.rpartition(f"{what}:")[2].splitlines()[0].split())
+        for what in ("seconds", "processor", "bytes")
     )
-    median = statistics.median
+    over_sockets = {"bytes": round(bytes_of)} if bytes_of else {}
     return {
-        "seconds": round(median(seconds_of), 4),
-        "processor seconds": round(median(processor_of), 3),
+        "seconds": round(seconds_of, 4),
+        "processor seconds": round(processor_of, 3),
+        **over_sockets,
         "version": FLOWER,
     }
 

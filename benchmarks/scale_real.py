@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from network import Case, FixedTask, bare_links, beside, bytes_sent, flower_server, process
+from network import Case, FixedTask, bare_links, beside, flower_server, process
 
 from eris.cli.networking.allocator import keep_few_arenas
 from eris.config import load_config
@@ -35,11 +35,14 @@ from eris.transport.credentials import Credentials
 PEERS_IN_A_PROCESS = 125
 ROUND_SECONDS = 900.0  # the longest a round may last: the first one dials everybody
 SWITCH = 0.2  # seconds; hundreds of threads wait for an interpreter here, and each wakes up that often to ask for it
+LEAST_ROUNDS = 4
 AIMS = {"start_seconds": 300.0, "round_seconds": 30.0, "memory_bytes": 12e9}
 
 
 def main(options: argparse.Namespace) -> None:
     """Measure the points that are asked for, and keep them."""
+    if options.rounds < LEAST_ROUNDS:
+        sys.exit(f"--rounds: at least {LEAST_ROUNDS}, since two to warm up and the last one are not counted")
     points = json.loads(options.out.read_text()) if options.out and options.out.exists() else []
     for text in filter(None, options.points.split(",")):
         peers, aggregators = map(int, text.split("x"))
@@ -73,76 +76,158 @@ def measure(peers: int, aggregators: int, options: argparse.Namespace) -> dict[s
         return point
 
 
+SERIES_A = 10  # aggregators of the series against peers
+SERIES_K = 50  # peers of the series against aggregators
+IDEAL, FLOWER, BARE = "lower bound: 8 n (K − 1)", "Flower's server", "bare messages"
+
+
 def plot(points: list[dict[str, Any]], path: Path) -> None:
-    """Draw what grows with the peers, the aggregators and the model; grey dashes grow in proportion."""
+    """Draw what grows with the peers, the aggregators and the model.
+
+    The series against K has A = 10 throughout; a point with other aggregators stands beside it, with its A. Grey dashes
+    grow in proportion from the first point of a series. Of a point that was measured twice the later one is drawn.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    measured = [point for point in points if "notice" not in point and not point["masked"]]
+    plain = [point for point in points if "notice" not in point and not point["masked"]]
+    measured = list({(point["peers"], point["aggregators"], point["n"]): point for point in plain}.values())
     smallest = min(point["n"] for point in measured)
-    crowds = sorted((point for point in measured if point["n"] == smallest), key=_size)
-    one_each = {point["peers"]: point for point in crowds if point["aggregators"] in (10, point["peers"] // 10)}
-    one_each |= {point["peers"]: point for point in crowds if point["peers"] == max(map(_peers, crowds))}
-    by_peers = [one_each[peers] for peers in sorted(one_each)]
-    by_aggregators = [point for point in crowds if point["peers"] == 50]
-    by_length = sorted((p for p in measured if (p["peers"], p["aggregators"]) == (10, 10)), key=lambda p: int(p["n"]))
-    figure, axes = pyplot.subplots(2, 3, figsize=(14, 7.5))
-    _draw(axes[0, 0], by_peers, "peers", _seconds, "seconds of a round against peers K", others=True)
-    _draw(axes[0, 1], by_aggregators, "aggregators", _seconds, "seconds of a round against aggregators A, K = 50")
-    _draw(axes[0, 2], by_length, "n", _seconds, "seconds of a round against values n, K = A = 10", others=True)
-    _draw(
-        axes[1, 0], by_peers, "peers", lambda p: p["coordinator_sent"] / 1e3, "kB that the coordinator sends in a round"
+    crowds = [point for point in measured if point["n"] == smallest]
+    by_peers = _sorted(crowds, "peers", aggregators=SERIES_A)
+    loose = [point for point in crowds if point["aggregators"] != SERIES_A and point["peers"] != SERIES_K]
+    by_aggregators = _sorted(crowds, "aggregators", peers=SERIES_K)
+    by_length = _sorted(measured, "n", peers=10, aggregators=10)
+    figure, axes = pyplot.subplots(3, 3, figsize=(14, 12))
+    for row, (what, unit, value) in enumerate((("time", "s", _seconds), ("all bytes", "MB", _megabytes))):
+        against_k, against_a, against_n = (Panel(place, value, f"{what} of a round ({unit})") for place in axes[row])
+        furthest = max(point["peers"] for point in crowds) if value is _seconds else 0
+        against_k.series(by_peers, "peers", "eris, A = 10", furthest)
+        against_k.loose(loose)
+        against_a.series(by_aggregators, "aggregators", f"eris, K = {SERIES_K}")
+        against_n.series(by_length, "n", "eris, K = A = 10", by_length[-1]["n"] if value is _seconds else 0)
+        for panel, series, across in ((against_k, by_peers, "peers"), (against_n, by_length, "n")):
+            panel.others(series, across)
+        against_a.level(by_aggregators)
+        if row:
+            against_k.formula([*by_peers, *loose], "peers")
+            against_a.formula(by_aggregators, "aggregators")
+            against_n.formula(by_length, "n")
+        against_a.from_zero()
+        for panel, title in ((against_k, "peers K"), (against_a, "aggregators A"), (against_n, "values n")):
+            panel.finish(title)
+    quantities = (
+        ("the coordinator sends in a round (kB)", lambda point: point["coordinator_sent"] / 1e3),
+        ("processor of the coordinator in a round (s)", lambda point: point["coordinator_processor_seconds"]),
+        ("memory of all processes (GB)", lambda point: point["memory_bytes"] / 1e9),
     )
-    _draw(
-        axes[1, 1], by_peers, "peers", lambda p: p["coordinator_processor_seconds"],
-        "processor seconds of the coordinator in a round",
-    )  # fmt: skip
-    _draw(axes[1, 2], by_peers, "peers", lambda p: p["memory_bytes"] / 1e9, "GB in all")
+    for place, (what, value) in zip(axes[2], quantities, strict=True):
+        panel = Panel(place, value, what)
+        panel.series(by_peers, "peers", "eris, A = 10", max(point["peers"] for point in crowds))
+        panel.loose(loose)
+        panel.finish("peers K")
+    figure.suptitle(f"n = {smallest:,} unless n is the axis; {SERIES_A} aggregators unless marked; two cores", y=0.995)
     figure.tight_layout()
     figure.savefig(path, dpi=110, metadata={"Software": ""})
 
 
-def _draw(
-    place: Any,
-    points: list[dict[str, Any]],
-    across: str,
-    value: Callable[[dict[str, Any]], float],
-    title: str,
-    *,
-    others: bool = False,
-) -> None:
-    """Draw one quantity over a column of the points, with Flower's and the bare messages' beside it on request."""
-    columns, values = [point[across] for point in points], [value(point) for point in points]
-    place.loglog(columns, values, marker="o", label="eris")
-    place.loglog(columns, [values[0] * one / columns[0] for one in columns], linestyle="--", color="grey")
-    for name, label in (("flower", "Flower's server"), ("links", "bare messages")) if others else ():
-        there = [(point[across], point[name]["seconds"]) for point in points if "seconds" in point.get(name, {})]
-        if there:
-            place.loglog(*zip(*there, strict=True), marker="s", label=label)
-    for column, height, point in zip(columns, values, points, strict=True):
-        if across == "peers":
-            place.annotate(f"A = {point['aggregators']}", (column, height), textcoords="offset points", xytext=(6, -11))
-    place.set(title=title)
-    place.set_xticks(columns, [f"{one:,}" for one in columns])
-    place.xaxis.minorticks_off()
-    place.margins(x=0.15)
-    place.grid(alpha=0.3)
-    if others:
-        place.legend()
+class Panel:
+    """One quantity over one column of the points, both in logarithms."""
+
+    def __init__(self, place: Any, value: Callable[[dict[str, Any]], float | None], name: str) -> None:
+        self._place, self._value, self._name = place, value, name
+        self._ticks: set[int] = set()
+
+    def series(self, points: list[dict[str, Any]], across: str, label: str, furthest: int = 0) -> None:
+        """Draw a line through points and, up to a column, one that grows in proportion from the first of them."""
+        there = [(point[across], value) for point in points if (value := self._value(point)) is not None]
+        self._place.loglog(*zip(*there, strict=True), marker="o", color="C0", label=label, zorder=3)
+        self._ticks |= {column for column, _ in there}
+        if furthest:
+            left, low = there[0]
+            self._place.loglog(
+                [left, furthest], [low, low * furthest / left], "--", color="grey", label="in proportion"
+            )
+
+    def loose(self, points: list[dict[str, Any]]) -> None:
+        """Draw points with other aggregators, each with its A, against peers."""
+        for point in points:
+            if (value := self._value(point)) is not None:
+                self._place.loglog(point["peers"], value, marker="D", color="C0", markerfacecolor="white", zorder=4)
+                text = f"A = {point['aggregators']}"
+                self._place.annotate(
+                    text, (point["peers"], value), xytext=(-8, 4), ha="right", textcoords="offset points"
+                )
+                self._ticks.add(point["peers"])
+
+    def others(self, points: list[dict[str, Any]], across: str) -> None:
+        """Draw Flower and the bare messages where they were measured beside a point."""
+        for name, label, color in (("flower", FLOWER, "C1"), ("links", BARE, "C2")):
+            there = [(point[across], value) for point in points if (value := self._of(point, name)) is not None]
+            if there:
+                self._place.loglog(*zip(*there, strict=True), marker="s", color=color, label=label)
+
+    def level(self, points: list[dict[str, Any]]) -> None:
+        """Draw Flower, which has no aggregators, and the bare messages as they were with some, from side to side."""
+        for name, label, color in (("flower", FLOWER, "C1"), ("links", BARE, "C2")):
+            for point in points:
+                if (value := self._of(point, name)) is not None:
+                    of = f" (A = {point['aggregators']})" if name == "links" else ""
+                    self._place.axhline(value, linestyle="-.", color=color, label=f"{label}{of}")
+                    break
+
+    def formula(self, points: list[dict[str, Any]], across: str) -> None:
+        """Draw the least that any exchange of shards sends, and what a server sends and receives on paper."""
+        columns = sorted({point[across] for point in points})
+        of = {point[across]: point for point in points}
+        least = [8e-6 * of[column]["n"] * (of[column]["peers"] - 1) for column in columns]
+        server = [8e-6 * of[column]["n"] * of[column]["peers"] for column in columns]
+        self._place.loglog(columns, least, ":", color="black", label=IDEAL)
+        self._place.loglog(columns, server, ":", color="C1", label="Flower on paper: 8 n K")
+
+    def from_zero(self) -> None:
+        """Show the heights as they are: this quantity grows little."""
+        self._place.set_yscale("linear")
+        self._place.set_ylim(0, 1.5 * self._place.get_ylim()[1])
+
+    def finish(self, title: str) -> None:
+        """Write names and numbers."""
+        place, columns = self._place, sorted(self._ticks)
+        place.set(title=self._name, xlabel=title)
+        place.set_xticks(columns, [_short(column) for column in columns])
+        place.xaxis.minorticks_off()
+        place.margins(x=0.12, y=0.12)
+        place.grid(alpha=0.3)
+        place.legend(fontsize=8, loc="upper left")
+
+    def _of(self, point: dict[str, Any], name: str) -> float | None:
+        other = point.get(name, {})
+        if self._value is _seconds:
+            return other.get("seconds")
+        return other["bytes"] / 1e6 if "bytes" in other else None
 
 
-def _peers(point: dict[str, Any]) -> int:
-    return int(point["peers"])
+def _sorted(points: list[dict[str, Any]], across: str, **fixed: int) -> list[dict[str, Any]]:
+    """Return the points in which everything else is as given, in order."""
+    chosen = [point for point in points if all(point[name] == value for name, value in fixed.items())]
+    return sorted(chosen, key=lambda point: int(point[across]))
 
 
-def _size(point: dict[str, Any]) -> int:
-    return int(point["peers"] * point["aggregators"])
+def _short(number: int) -> str:
+    return f"{number / 1e6:g} M" if number >= 1e6 else f"{number / 1e3:g} k" if number >= 1e4 else f"{number:,}"
 
 
 def _seconds(point: dict[str, Any]) -> float:
     return float(point["round_seconds"])
+
+
+def _megabytes(point: dict[str, Any]) -> float | None:
+    """Return all bytes of a round: what peers send each other, what they tell the coordinator, and what it sends."""
+    if "bytes" not in point:
+        return None
+    return float(point["bytes"] + point["coordinator_sent"] + point["coordinator_received"]) / 1e6
 
 
 def shared_out(peers: int, processes: int) -> list[list[int]]:
@@ -201,10 +286,15 @@ def summary(
     ends: Any,
     memory: int,
 ) -> dict[str, Any]:
-    """Return the point: the median round after the first two, and what a round adds to everything that is counted."""
+    """Return the point: the median round, and what a round adds to everything that is counted.
+
+    Left out are the first two rounds and the last: whoever is through a round begins the next at once, so what is read
+    at the end of a round has some of the next in it, except in the last. Bytes between peers are therefore those of the
+    whole run, handshakes and all, divided by its rounds.
+    """
     times = [each["time"] for each in told]
-    rounds = [after - before for before, after in pairwise(times[1:])]
-    first, last, count = told[1], told[-1], len(told) - 2
+    rounds = [after - before for before, after in pairwise(times[1:-1])]
+    first, last, count = told[1], told[-2], len(told) - 3
 
     def grown(key: str) -> float:
         pairs = zip(first["peers"], last["peers"], strict=True)
@@ -221,7 +311,7 @@ def summary(
         "coordinator_processor_seconds": round(control["processor"], 4),
         "coordinator_sent": round(control["sent"]), "coordinator_received": round(control["received"]),
         "coordinator_calls": round(control["calls"], 1),
-        "bytes": round(grown("bytes")),
+        "bytes": round(sum(end["bytes"] for end in ends) / len(told)),
         "memory_bytes": memory,
         "one_digest": len({digest for end in ends for digest in end["digests"]}) == 1,
         "endings": sorted({ending for end in ends for ending in end["endings"]}),
@@ -267,7 +357,7 @@ def run_peers(
                 return
         told = {"time": time.monotonic(), "processor": time.process_time(), "pid": os.getpid()}
         told |= {"missing": lacking, "threads": threading.active_count()}
-        pipe.send({**told, "bytes": bytes_sent() if event.round in (1, rounds - 1) else 0})
+        pipe.send(told)
         if event.round == rounds - 1:
             last.set()
 
@@ -288,7 +378,17 @@ def run_peers(
     pipe.recv()
     for thread in threads:
         thread.join()
-    pipe.send({"digests": [node.model_digest() for node in nodes], "endings": endings})
+    pipe.send({"digests": [node.model_digest() for node in nodes], "endings": endings, "bytes": sent_by(nodes)})
+
+
+def sent_by(nodes: list[Node]) -> int:
+    """Return what these peers have sent to others over links by the kernel's count, over closed ones too."""
+    accounts = (
+        account
+        for node in nodes
+        for account in (*node.links.clients.accounts(node.federation.peers), *node.links.server.accounts())
+    )
+    return sum(account.kernel_sent for account in accounts)
 
 
 def hear(pipe: Connection, deadline: float) -> Any:

@@ -99,7 +99,7 @@ def play(number: int, name: str, credentials: Path, place: str, given: argparse.
         done, every = event.round + 1, max(1, given.rounds // max(1, given.reconnects))
         lost += len(event.verdict.lost_shards)
         if done % every == 0 and done // every % given.peers == number and done // every <= given.reconnects:
-            cuts += _cut_a_link(node, chance)
+            cuts += cut_a_link(node, chance)
         scales.after(done)
         main.send(done)
 
@@ -144,7 +144,8 @@ def soak(folder: Path, given: argparse.Namespace) -> tuple[list[Outcome], dict[i
     return outcomes, scales.measured
 
 
-def _cut_a_link(node: Node, chance: random.Random) -> int:
+def cut_a_link(node: Node, chance: random.Random) -> int:
+    """Cut a link that a peer dialled, without a goodbye; return how many were cut."""
     clients = list(node.links.clients._clients.values())
     links = [client._link for client in clients if client._link is not None]
     if links:

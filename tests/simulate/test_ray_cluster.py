@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from tests.simulate.test_ray_engine import KEPT, refused, source
 ray = pytest.importorskip("ray")
 FIXED = [KEPT, "server.encoding=fixed"]
 GOSSIP = [KEPT, "rounds=3", "members=4"]
+MEMBERS = 20
 BOTH = [("eris+dsc", [KEPT]), ("eris+dsc", FIXED)]
 
 
@@ -38,23 +41,32 @@ def two_nodes():
 
 
 @pytest.mark.slow
-def test_a_node_that_dies_costs_its_rounds_jobs_and_nothing_else(two_nodes, tmp_path):
+def test_a_node_that_dies_costs_its_rounds_jobs_and_nothing_else(two_nodes, tmp_path, caplog):
     """Digests of the local engine: floats and whole numbers, with states and sums on the node that is killed."""
     from eris.simulate.ray_engine import RayEngine
 
     nodes, workers = two_nodes
     for number, (method, changes) in enumerate(BOTH):
-        config = settings(*changes, "members=20", "rounds=6", "faults.link_failure=0.1", method=method)
+        config = settings(*changes, f"members={MEMBERS}", "rounds=6", "faults.link_failure=0.1", method=method)
         alone = play(config, tmp_path / f"a{number}")
         wait_for_room(nodes, 4)
-        engine = RayEngine(source(*changes, "members=20", "rounds=6"), 0, nodes.address, gpus=0.5)
+        engine = RayEngine(source(*changes, f"members={MEMBERS}", "rounds=6"), 0, nodes.address, gpus=0.5)
         assert len(engine._hands) == 4
-        assert len({hand.node for hand in engine._hands}) == 2
+        before = {hand.node for hand in engine._hands}
+        assert len(before) == len(working()) == 2
+        asked = jobs_asked_for(engine)
         together = prepare(config, tmp_path / f"b{number}", engine=engine)
-        together.simulation.listen((Killing(nodes, workers, together),), lambda: False)
+        killing = Killing(nodes, workers[1])
+        caplog.clear()
+        together.simulation.listen((killing,), lambda: False)
         together.simulation.play(config.rounds)
+        assert killing.in_round == 2
         assert together.digest == alone.digest
-        assert len({hand.node for hand in engine._hands}) == 1 or number
+        assert {hand.node for hand in engine._hands} < before
+        assert len(working()) == 1
+        again = asked - Counter(set(asked))
+        assert {job.round for job in again} == {killing.in_round}
+        assert 0 < again.total() == started_again(caplog.messages) <= MEMBERS
         engine.close()
         workers[:] = [workers[0], nodes.add_node(num_cpus=2, num_gpus=1, object_store_memory=100 << 20)]
 
@@ -69,19 +81,60 @@ def wait_for_room(nodes, processors):
     ray.shutdown()
 
 
+def working():
+    """The nodes that live and have processors, as Ray says."""
+    return [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+
+
+def jobs_asked_for(engine):
+    """Count how often each job is given to an actor, but not when one asks for a state that it has let go."""
+    asked, ask = Counter(), engine._ask
+
+    def counted(hand, cohort, current, *, send=False):
+        asked.update(() if send else cohort)
+        ask(hand, cohort, current, send=send)
+
+    engine._ask = counted
+    return asked
+
+
+def started_again(messages):
+    """The jobs that the log says start again."""
+    return sum(int(found[1]) for each in messages if (found := re.search(r"(\d+) jobs start again", each)))
+
+
 class Killing:
     """Ends a node in the middle of a round: when some members are trained and others are not."""
 
     views = False
 
-    def __init__(self, nodes, workers, played) -> None:
-        self._nodes, self._workers, self._trained, self._played = nodes, workers, 0, played
+    def __init__(self, nodes, victim) -> None:
+        self._nodes, self._victim, self._trained, self.in_round = nodes, victim, 0, None
 
     def __call__(self, event) -> None:
         self._trained += type(event).__name__ == "MemberTrained"
-        if self._trained == 45:
-            self._trained += 1000
-            self._nodes.remove_node(self._workers[1], allow_graceful=False)
+        if self._trained == 2 * MEMBERS + 5 and self.in_round is None:
+            self.in_round = event.round
+            self._nodes.remove_node(self._victim, allow_graceful=False)
+
+
+@pytest.mark.slow
+def test_a_node_with_another_version_of_eris_is_refused_by_name(two_nodes, tmp_path):
+    """What is installed on a third node says that it is another version; nobody is left working afterwards."""
+    from eris.simulate.ray_engine import _VERSION, RayEngine
+
+    nodes, _ = two_nodes
+    other = tmp_path / "eris_fl-0.0.9.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: eris-fl\nVersion: 0.0.9\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    nodes.add_node(num_cpus=2, object_store_memory=100 << 20, env_vars={"PYTHONPATH": path})
+    wait_for_room(nodes, 6)
+    with pytest.raises(ConfigError, match=f"has eris 0.0.9, but this machine has {_VERSION}") as caught:
+        RayEngine(source(), 0, nodes.address)
+    assert caught.value.where["key"] == "network.ray"
+    assert "install the same version on all nodes" in str(caught.value.fix)
+    wait_for_room(nodes, 6)
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from eris.errors import InputError
 from eris.simulate.spread import t_quantile
 
-__all__ = ["area_interval", "epsilon_lower_bound", "mean_over_seeds", "placements", "rate_interval"]
+__all__ = ["area_interval", "epsilon_lower_bound", "guesses_interval", "mean_over_seeds", "placements", "rate_interval"]
 
 _LARGEST_EPSILON = 64.0
 
@@ -92,10 +92,27 @@ def area_interval(
         low, high = rate_interval(min(inside, outside), min(inside, outside), level=level)
         return (low, high) if area else (1 - high, 1 - low)
     pull = (placements - area) / np.where(coins, inside, outside)
-    variance, freedom = _variance(pull, members)
-    reach = t_quantile(1 - level / 2, freedom) * math.sqrt(variance) / (area * (1 - area))
-    middle = math.log(area / (1 - area))
-    return _expit(middle - reach), _expit(middle + reach)
+    return _on_logits(area, *_variance(pull, members), level)
+
+
+def guesses_interval(hits: Sequence[int], counts: Sequence[int], *, level: float = 0.05) -> tuple[float, float]:
+    """Return an interval for the share of right guesses.
+
+    Members may differ in how much they leak, and guesses about one of them belong together: the variance is summed by
+    member, as that of `area_interval` is. From a single member, or if all guesses or none are right, there is no
+    spread to judge by, and the interval is that of independent guesses.
+
+    Args:
+        hits: the right guesses about each member.
+        counts: all guesses about each member.
+        level: one minus the coverage.
+    """
+    right, all_guesses = sum(hits), sum(counts)
+    if sum(count > 0 for count in counts) < 2 or right in (0, all_guesses):
+        return rate_interval(right, all_guesses, level=level)
+    rate = right / all_guesses
+    pull = (np.asarray(hits) - rate * np.asarray(counts))[np.asarray(counts) > 0] / all_guesses
+    return _on_logits(rate, *_variance(pull, np.arange(len(pull))), level)
 
 
 def placements(scores: NDArray[np.float64], coins: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -122,6 +139,13 @@ def _midranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks: NDArray[np.float64] = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     return ranks
+
+
+def _on_logits(value: float, variance: float, freedom: int, level: float) -> tuple[float, float]:
+    """Return Student's interval on the logit scale, which keeps it inside (0, 1)."""
+    reach = t_quantile(1 - level / 2, freedom) * math.sqrt(variance) / (value * (1 - value))
+    middle = math.log(value / (1 - value))
+    return _expit(middle - reach), _expit(middle + reach)
 
 
 def _expit(value: float) -> float:

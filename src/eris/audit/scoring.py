@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.audit.canaries import Coins
-from eris.audit.intervals import area_interval, epsilon_lower_bound, placements, rate_interval
+from eris.audit.intervals import area_interval, epsilon_lower_bound, guesses_interval, placements
 from eris.seeds import Seed
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "guess",
     "guess_counts",
     "guessing",
+    "interval_of_accuracy",
     "interval_of_area",
     "pooled",
     "standardised",
@@ -170,7 +171,7 @@ def figures(sheet: ScoreSheet, coins: Sequence[Coins], seed: Seed, *, tosses: in
     """
     values = {name: float(value[0]) for name, value in _statistics(sheet, [part[None] for part in coins]).items()}
     null = _null(sheet, coins, seed.child("null"), tosses)
-    bounds = {"auc": interval_of_area(sheet.last, coins), "accuracy": rate_interval(*guessing(sheet, coins))}
+    bounds = {"auc": interval_of_area(sheet.last, coins), "accuracy": interval_of_accuracy(sheet, coins)}
     found = {}
     for name, value in values.items():
         chance = null[name]
@@ -199,12 +200,20 @@ def pooled(last: Sequence[Scores]) -> list[Scores]:
 
 def guessing(sheet: ScoreSheet, coins: Sequence[Coins]) -> tuple[int, int]:
     """Return the number of right guesses and of all guesses, at the last round and from the view chosen beforehand."""
-    right = count = 0
-    for guesses, toss in zip(sheet.guesses, coins, strict=True):
-        last = guesses[-1, 0]
-        right += int((last == np.where(toss, 1, -1)).sum())
-        count += int((last != 0).sum())
-    return right, count
+    right, counts = _guessed_of(sheet, coins)
+    return sum(right), sum(counts)
+
+
+def interval_of_accuracy(sheet: ScoreSheet, coins: Sequence[Coins]) -> tuple[float, float]:
+    """Return the interval of the share of right guesses (`guessing`)."""
+    return guesses_interval(*_guessed_of(sheet, coins))
+
+
+def _guessed_of(sheet: ScoreSheet, coins: Sequence[Coins]) -> tuple[list[int], list[int]]:
+    """Return the right guesses about each member and all guesses about it, as `guessing` counts them."""
+    last = [guesses[-1, 0] for guesses in sheet.guesses]
+    right = [int((part == np.where(toss, 1, -1)).sum()) for part, toss in zip(last, coins, strict=True)]
+    return right, [int((part != 0).sum()) for part in last]
 
 
 def by_round(sheet: ScoreSheet, coins: Sequence[Coins]) -> list[float]:

@@ -186,8 +186,12 @@ class RunBudget:
     hears = (RoundStarted, RoundEnded, RunEnded)
 
     def __init__(self, budget: MemberBudget, node: Node, *, most: float = 0.0) -> None:
-        """Record that the run begins; refuse it if all runs together might spend more than ε = `most` (0: no limit)."""
-        self._budget, self._number, self._written = budget, node.number, 0.0
+        """Record that the run begins; refuse it if all runs together might spend more than ε = `most` (0: no limit).
+
+        A run in which rounds are played again may come to more rounds than were counted beforehand: it is left before
+        the one that would spend more.
+        """
+        self._budget, self._number, self._most, self._written = budget, node.number, most, 0.0
         self._key = f"{node.federation.name}-{node.federation.digest[:16]}"
         known, noise, config = budget.runs().get(self._key), node.composition.noise, node.federation.config
         counts = noise is not None and not node.reproducible
@@ -215,6 +219,8 @@ class RunBudget:
         match event:
             case RoundStarted(participants=participants) if self._number in participants:
                 self.spent = replace(self.spent, sent=self.spent.sent + 1)
+                if self._most > 0 and self.spent.sent > self.spent.rounds:
+                    self._require_within(self._most)
             case RoundEnded(metrics=metrics):
                 share = max(self.spent.largest_share, float(metrics.get("largest_share") or 0.0))
                 self.spent = replace(self.spent, largest_share=share)

@@ -87,6 +87,7 @@ def build_roles(
         least = max(2.0, agreement.min_effective)
         known: dict[str, Any] = {
             "knows_key": book.knows_key,
+            "agreement": agreement,
             "sums": sums,
             "stands": partial(_require_standing, member),
         }

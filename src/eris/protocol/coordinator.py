@@ -425,7 +425,7 @@ class Coordinator:
         able = present & self.mask_keys.keys() if self.mask_keys else present
         for shard, home in enumerate(assignment if count else ()):
             owners = (home, *witnesses[shard : shard + 1])
-            untried = {peer for peer in able if not self._failed.get(peer, set()) & self._failed.get(home, set())}
+            untried = self._untried(home, able)
             found = choose_unmaskers(self.roster, owners, count, untried if len(untried - {*owners}) >= count else able)
             if len(found) < count:
                 raise RunStopped(
@@ -435,6 +435,10 @@ class Coordinator:
                 )
             chosen += found
         return tuple(chosen)
+
+    def _untried(self, home: int, peers: set[int]) -> set[int]:
+        """Return those of the peers that were in no pair with an aggregator that unmasked nothing."""
+        return {peer for peer in peers if not self._failed.get(peer, set()) & self._failed.get(home, set())}
 
     def _participants(self) -> tuple[int, ...]:
         """Draw who trains; if too few of the draw are here but enough others, draw again among those here."""

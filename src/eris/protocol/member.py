@@ -370,7 +370,9 @@ class Member:
         self._require_finite_model(verdict.round)
         self.held.note_step(verdict)
         self._settle(verdict)
-        self.shown.committed(plan.draw, (entry.shard for entry in verdict.shards if entry.committed))
+        self.shown.committed(
+            plan.draw, (e.shard for e in verdict.shards if e.committed and self._moves(verdict, e.shard))
+        )
         self.held.conclude(committed)
         self._alarms.append(is_alarm(entry.lost for entry in verdict.shards))
         self.round, self.chain = verdict.round + 1, verdict.digest
@@ -470,7 +472,18 @@ class Member:
         if self._sums is not None and self.recipe.unmaskers:
             layout = self.recipe.layout(verdict.round)
             draw = self.recipe.policy.draw(verdict.round)
-            self._sums.judged(verdict, draw, lambda shard: layout.size(shard) / max(layout.n, 1))
+            self._sums.judged(
+                verdict, draw, lambda shard: self._moves(verdict, shard) * layout.size(shard) / max(layout.n, 1)
+            )
+
+    def _moves(self, verdict: Verdict, shard: int) -> bool:
+        """Whether a committed shard changed anything; one that we missed is taken to have, and one without values.
+
+        An aggregator may publish zeros so that a new count begins while members send the same once more.
+        """
+        here = self.plan is not None and verdict.plan == self.plan.digest
+        published = self.held.published.get(shard) if here else None
+        return published is None or not published.values.size or bool(published.values.any())
 
     # ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from eris.errors import ConfigError, Reason
 from eris.seeds import Seed
 
-__all__ = ["ALARMS", "draw_participants", "is_alarm", "without_a_third"]
+__all__ = ["ALARMS", "draw_participants", "drawn_count", "is_alarm", "without_a_third"]
 
 ALARMS = 2  # rounds in a row with an impossible sum, after which a third of the participants sits out
 
@@ -22,9 +22,13 @@ def draw_participants(peers: Sequence[int], fraction: float, public: Seed, round
     if not 0 < fraction <= 1:
         raise ConfigError(f"participation is {fraction}", fix="use 0 < participation ≤ 1")
     peers = peers if isinstance(peers, range) else sorted(peers)
-    count = max(1, int(fraction * len(peers) + 0.5))
-    chosen = public.child("round", round, "participants").subset(len(peers), count)
+    chosen = public.child("round", round, "participants").subset(len(peers), drawn_count(len(peers), fraction))
     return tuple(peers[index] for index in chosen)
+
+
+def drawn_count(peers: int, fraction: float) -> int:
+    """Return how many of so many peers are drawn for a round."""
+    return max(1, int(fraction * peers + 0.5))
 
 
 def is_alarm(lost: Iterable[str]) -> bool:

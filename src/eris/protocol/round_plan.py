@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from eris.errors import InputError
+from eris.protocol.participation import drawn_count
 from eris.protocol.roster import Cited, Roster, cited
 from eris.wire.schema import MOST_PEERS, Digest, Number, Numbers, Peers, Real, Text, decode, digest_of, document, encode
 
@@ -127,9 +128,11 @@ class RoundPlan:
     def least_apart(self) -> int:
         """The smallest number of members that combined sums from one state may show.
 
-        A third of the participants, as many as an aggregator can leave out: fewer could be its friends but for one.
+        A third of those drawn, as many as an aggregator can leave out: fewer could be its friends but for one. Who sits
+        out after alarms counts: with nine of nine, then six, then another six, two ninths would be shown otherwise.
         """
-        return max(self.min_contributors, len(self.participants) // 3)
+        drawn = drawn_count(len(self.roster), self.participation)
+        return max(self.min_contributors, max(drawn, len(self.participants)) // 3)
 
     @cached_property
     def weights(self) -> dict[int, np.float32]:

@@ -58,6 +58,7 @@ __all__ = [
     "mean_steps",
     "members_figures",
     "noise_deviations",
+    "noise_draw",
     "possible",
     "possible_figures",
     "scored",
@@ -162,6 +163,7 @@ def in_fixed_point(
     pool: BufferPool | None = None,
     *,
     noise: float = 0.0,
+    draw: int = 0,
     own: Seed | None = None,
 ) -> Weighed:
     """Write what leaves a member as whole numbers; refuse what is not finite, or too often beyond a configured R.
@@ -171,6 +173,7 @@ def in_fixed_point(
         code: how values are written: the round's limit R and the member's weight.
         pool: memory for the whole numbers.
         noise: deviation, in grid steps, of the noise that is then added.
+        draw: which draw of it (`noise_draw`).
         own: the member's private seed of this round, from which noise is drawn for exactly these values and this
             deviation: under another deviation the same draws would reveal the values.
     """
@@ -185,6 +188,7 @@ def in_fixed_point(
     if noise:
         assert own is not None
         address = own.child("ring noise", float(noise).hex(), float(code.limit).hex())
+        address = address.child("draw", draw) if draw else address
         add_discrete_gaussian(symbols, noise, address.for_values(symbols))
     ring = replace(packed, symbols=symbols, code=code)
     return Weighed(Outgoing((*_as_taken(outgoing.stages[:-1], ring), ring), ring), weighed, limited)
@@ -236,6 +240,17 @@ def noise_deviations(recipe: Recipe, plan: RoundPlan, scale: RingScale | None) -
     found = recipe.noise.deviations(weights, plan.least_masked, recipe.kept(plan.round), scale)
     recipe.noise.check_grid(min(found, default=math.inf))
     return dict(zip(plan.participants, found, strict=True))
+
+
+def noise_draw(recipe: Recipe, plan: RoundPlan) -> int:
+    """Return which draw of its noise a member adds to the same values when a round is planned again: shares, another.
+
+    Noise of a member's own stays, for what it sends is then the same, whatever becomes of it. Shares protect only the
+    sum that they are in. If a round is played again over others, or with another update of a single member, two sums
+    with the same shares leave less noise than both have: their difference may have hardly any. With shares of its own
+    each plan is a release of its own (`Releases`), and ε adds up as if rounds had nothing to do with each other.
+    """
+    return plan.epoch if recipe.noise is not None and recipe.noise.shares else 0
 
 
 def _covering(values: Vector) -> float:

@@ -15,7 +15,8 @@ what it learned from them. So an unmasker also looks for its own answers in ever
 
 Sums are counted by the round in which a *stretch* of rounds began, whatever happened since: a round that moves less
 than half of the model makes another state but hardly another update, so the next one belongs to its stretch; and a
-round that is played again has another chain of verdicts before it, but the same model, or nearly.
+round that is played again has another chain of verdicts before it, but the same model, or nearly. A shard whose sum is
+all zeros moves nothing, whoever says that it was committed.
 """
 
 from __future__ import annotations
@@ -95,6 +96,11 @@ def _independent(sets: Sequence[Collection[int]]) -> int:
     return _rank([tuple(member in each for member in members) for each in sets])
 
 
+def _third(sets: Sequence[Collection[int]]) -> int:
+    """Return a third of the largest set."""
+    return max(map(len, sets)) // 3
+
+
 def _rank(patterns: Sequence[tuple[bool, ...]]) -> int:
     return int(np.linalg.matrix_rank(np.array(patterns, float))) if patterns else 0
 
@@ -131,7 +137,8 @@ class Sums:
 
         Args:
             start: where their updates began.
-            least: smallest number of members that may be left in a combination.
+            least: smallest number of members that may be left in a combination; a third of the largest sum in any case,
+                since peers may have left since then.
             hides: says whether a set of members is enough by weight too: many of them may weigh next to nothing.
         """
         known = self._overlapping(start, shard)
@@ -140,7 +147,7 @@ class Sums:
         sums = [*known, contributors]
         if _independent(sums) > MOST_SUMS:
             return False
-        enough = min(least, len(contributors))
+        enough = min(max(least, _third(sums)), len(contributors))
         return all(len(group) >= enough and (hides is None or hides(group)) for group in shown_by(sums))
 
     def answer(self, start: Start, shard: int, contributors: _Set, plan: str) -> None:
@@ -199,7 +206,8 @@ class Sums:
     def judged(self, verdict: Verdict, draw: int, share: Callable[[int], float]) -> None:
         """Follow a verdict: note what is known of its shards, and how much of the model has moved.
 
-        `draw` is the draw of the shard plan in that round; `share` gives a shard's share of the model.
+        `draw` is the draw of the shard plan in that round; `share` gives a shard's share of the model, 0 for one that
+        was committed but moves nothing.
         """
         start = Start(verdict.round, verdict.previous, draw)
         for members, shards in _committed(verdict):
@@ -207,14 +215,13 @@ class Sums:
         for told in verdict.unmasked:
             self.note(start, told.contributors, told.shard)
         self.keep(sync=bool(verdict.unmasked))
-        if verdict.lost_shards:
-            self._follow(start, verdict, share)
+        self._follow(start, verdict, share)
 
     def _follow(self, start: Start, verdict: Verdict, share: Callable[[int], float]) -> None:
         """Count the next round with this one if the model has hardly moved."""
         first, before = self._course.get(start.chain, (start.round, {}))
-        moved = {(start.draw, entry.shard): share(entry.shard) for entry in verdict.shards if entry.committed}
-        moved = {**before, **moved}
+        sizes = {(start.draw, entry.shard): share(entry.shard) for entry in verdict.shards if entry.committed}
+        moved = {**before, **{place: size for place, size in sizes.items() if size}}
         if _part(moved) < _ENOUGH:
             spelled = [[*place, size] for place, size in sorted(moved.items())]
             if self._known.get(first):

@@ -34,7 +34,7 @@ from eris.privacy.masking import (
     pad_seed,
     spelled,
 )
-from eris.protocol.agreement import effective_contributors
+from eris.protocol.agreement import Agreement, effective_contributors
 from eris.protocol.messages import Upload, payload_hash
 from eris.protocol.pairs import check_pairs
 from eris.protocol.recipe import Recipe
@@ -187,6 +187,8 @@ class Unmasker:
         knows_key: says whether a peer itself signed a mask key.
         least_effective: smallest effective number of members in a sum: if one outweighs all others, the sum is nearly
             that member's own update.
+        agreement: what every plan is held to; None accepts any. Members and aggregators check it too: q by itself must
+            not be shown a plan of which nobody else has heard.
         sums: knows whose updates from a state were summed before.
         stands: refuses a plan that starts from a state other than this peer's, for then it could not judge the sums.
         pool: memory that is used again from round to round.
@@ -202,13 +204,14 @@ class Unmasker:
         verify: Verify = trust_everybody,
         knows_key: KnowsKey = believe_keys,
         least_effective: float = 2.0,
+        agreement: Agreement | None = None,
         sums: Sums | None = None,
         stands: Callable[[RoundPlan], None] | None = None,
         pool: BufferPool | None = None,
     ) -> None:
         self.peer, self.recipe, self._key, self._knows_key = peer, recipe, key, knows_key
         self._sign, self._verify, self._least_effective = sign, verify, least_effective
-        self._pool = pool or BufferPool()
+        self._pool, self._agreement = pool or BufferPool(), agreement
         self._sums, self._stands = sums or Sums(), stands
         self.plan: RoundPlan | None = None
         self.whole_until = math.inf  # before then only the whole set is unmasked
@@ -226,6 +229,8 @@ class Unmasker:
         if self.plan is not None and plan.when <= self.plan.when:
             raise Refused(Reason.WRONG_ROUND, "a later plan was open here", **where)
         check_pairs(plan, self.recipe)
+        if self._agreement is not None:
+            self._agreement.check(plan, self.recipe)
         self._key.follow(plan.keys.get(self.peer))
         if plan.keys.get(self.peer) != self._key.public:
             raise Refused(Reason.WRONG_PLAN, "the plan shows a mask key that is not this peer's current one", **where)
@@ -327,9 +332,8 @@ class Unmasker:
         """Record whose sum will be known; refuse one that, combined with earlier ones, would reveal few members."""
         if self._stands is not None:
             self._stands(plan)
-        members, noise = cut.contributors, self.recipe.noise
-        least = plan.least_masked if noise is not None and noise.shares else plan.least_apart  # as many as noise is for
-        if not self._sums.allows(Start.of(plan), cut.shard, members, least, self._hides(plan)):
+        members = cut.contributors
+        if not self._sums.allows(Start.of(plan), cut.shard, members, plan.least_apart, self._hides(plan)):
             what = "with what was summed from this state before, it would show few members' values"
             fix = "bring back the members that took part before, or begin a new run"
             raise Refused(Reason.SUMMED_BEFORE, what, fix=fix, **where)

@@ -18,7 +18,7 @@ from eris.protocol import steps
 from eris.protocol.messages import Published, Withheld
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
-from eris.protocol.steps import noise_deviations
+from eris.protocol.steps import noise_deviations, noise_draw
 from eris.simulate.faults import Outages
 from eris.simulate.fold import Fold, begin_fold
 from eris.simulate.partial_sum import Total
@@ -195,7 +195,7 @@ def jobs_of(plan: RoundPlan, outages: Outages, recipe: Recipe, scale: RingScale 
     if nowhere or any(silent.values()):
         silent = {member: tuple(sorted({*shards, *nowhere})) for member, shards in silent.items()}
     limit, weights, among = 0.0 if scale is None else scale.limit, plan.weights, len(plan.roster)
-    noise = noise_deviations(recipe, plan, scale)
+    noise, draw = noise_deviations(recipe, plan, scale), noise_draw(recipe, plan)
     return [
         Job(
             plan.round,
@@ -205,6 +205,7 @@ def jobs_of(plan: RoundPlan, outages: Outages, recipe: Recipe, scale: RingScale 
             weight=float(weights[member]),
             among=among,
             noise=noise.get(member, 0.0),
+            draw=draw,
         )
         for member, missing in silent.items()
     ]

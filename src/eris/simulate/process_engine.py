@@ -196,6 +196,7 @@ class ProcessEngine:
         return {
             "round": job.round, "member": job.member, "missing": job.missing, "reset": job.reset,
             "limit": job.limit, "weight": job.weight, "among": job.among, "noise": job.noise,
+            "draw": job.draw,
             "slot": slot, "state": 0 if state is None else state.size,
         }  # fmt: skip
 

@@ -276,13 +276,14 @@ class RayEngine:
         try:
             total = self._get(parts[0] if len(hands) == 1 else hands[0].actor.added.remote(*parts))
         except _Gone:
-            cohorts = [cohort for hand in hands for cohort in hand.in_sum]
             for hand in hands:
-                hand.in_sum.clear()
                 if not self._lives(hand):
                     self._bury(hand)
-            for cohort in cohorts:
-                self._queue(current, cohort)
+                    continue
+                again, hand.in_sum = hand.in_sum, []
+                _LOG.warning("the sum of a Ray node is lost; %d jobs start again", sum(map(len, again)))
+                for cohort in again:
+                    self._queue(current, cohort)
             return []
         for hand in hands:
             hand.in_sum.clear()

@@ -57,6 +57,7 @@ class Job:
     weight: float = 1.0  # w_k, which a member needs itself in fixed point
     among: int = 1  # members on the roster
     noise: float = 0.0  # deviation of what it adds there, in grid steps
+    draw: int = 0  # of that noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +232,7 @@ def _contributed(at_hand: _AtHand, recipe: Recipe, public: State, result: LocalR
     if job.limit:
         try:
             outgoing, _, limited = steps.in_fixed_point(
-                recipe, outgoing, buffers, code_of(job), noise=job.noise, own=at_hand.own
+                recipe, outgoing, buffers, code_of(job), noise=job.noise, draw=job.draw, own=at_hand.own
             )
         except Refused as refusal:  # a real member would send nothing, and say why
             _LOG.warning("round %d: member %d sends nothing: %s", job.round, job.member, refusal)

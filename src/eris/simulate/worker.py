@@ -115,7 +115,7 @@ class Worker:
 
 
 def _job(request: Message) -> Job:
-    missing, rest = tuple(request["missing"]), ("reset", "limit", "weight", "among", "noise")
+    missing, rest = tuple(request["missing"]), ("reset", "limit", "weight", "among", "noise", "draw")
     return Job(request["round"], request["member"], missing, *(request[name] for name in rest))
 
 

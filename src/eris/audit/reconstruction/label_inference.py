@@ -21,7 +21,7 @@ from eris.errors import InputError
 from eris.local.spec import Vector
 from eris.seeds import Seed
 
-__all__ = ["infer_labels"]
+__all__ = ["infer_labels", "open_labels"]
 
 Numbers = NDArray[np.float64]
 
@@ -47,6 +47,16 @@ def infer_labels(observation: UpdateObservation, public: PublicModel, count: int
     base, drop = _expected(last, public, observation, seed)
     counts = np.where(drop > 0, count * (base - rows) / np.where(drop > 0, drop, 1.0), np.nan)
     return _rounded(counts, count)
+
+
+def open_labels(observation: UpdateObservation, public: PublicModel) -> Labels:
+    """Return the labels that one sample may have, the likeliest first: one, unless nothing of its row was seen."""
+    last = _LastLayer.of(public)
+    observation = observation.earlier[0] if observation.earlier else observation
+    rows = last.rows(observation.seen, observation.gradient)
+    if rows.min() < 0:
+        return np.array([int(np.argmin(rows))], np.int64)
+    return np.flatnonzero(rows == 0)
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,8 @@ class ROG:
         name = enhancer_for(public.shape) if self.enhancer is None else self.enhancer
         if name is None:
             raise ConfigError(
-                f"no enhancer is trained for pictures of {public.shape}", fix='give one, or enhancer="" to do without'
+                f"no enhancer is trained for pictures of {public.shape}",
+                fix='pass an enhancer, or enhancer="" for none',
             )
         return load_enhancer(name) if name else None
 

@@ -5,6 +5,7 @@ A search never learns how good its picture is, only how well it matches; of seve
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -12,14 +13,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eris.audit.reconstruction.attack import Labels, Recovered
-from eris.audit.reconstruction.label_inference import infer_labels
+from eris.audit.reconstruction.attack import Labels, Mode, Recovered
+from eris.audit.reconstruction.label_inference import infer_labels, open_labels
+from eris.audit.reconstruction.matching import Matching
 from eris.audit.reconstruction.observation import UpdateObservation
 from eris.audit.reconstruction.public_model import PublicModel
 from eris.local.torch_module import one_thread
 from eris.seeds import Seed
 
-__all__ = ["SearchResult", "best_of", "descend", "labels_for", "noise_like"]
+__all__ = [
+    "LabelledSearch",
+    "SearchProblem",
+    "SearchResult",
+    "best_of",
+    "descend",
+    "labels_for",
+    "noise_like",
+]
 
 _PAUSE = 20  # steps between two checks of the loss
 
@@ -38,6 +48,61 @@ class SearchResult:
         images = self.pictures.detach().clamp(0, 1).to(torch.float32).numpy()
         found = labels if self.labels is None else self.labels
         return Recovered(images, found, self.loss, tuple(self.trace))
+
+
+@dataclass(frozen=True, eq=False)
+class SearchProblem:
+    """What a search is given once the labels are settled: what was seen, and the match that it improves."""
+
+    observation: UpdateObservation
+    public: PublicModel
+    mode: Mode
+    labels: Labels
+    matching: Matching
+    enough: float  # a match this good ends the search
+
+    @property
+    def targets(self) -> Tensor:
+        """The labels, as the loss takes them."""
+        return torch.from_numpy(self.labels)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of all pictures together."""
+        return (len(self.labels), *self.public.shape)
+
+
+class LabelledSearch(ABC):
+    """An attack that settles the labels first, then searches for pictures from one start after the other."""
+
+    restarts: int
+    enough: float  # a match this good needs no further start
+
+    def recover(
+        self,
+        observation: UpdateObservation,
+        public: PublicModel,
+        *,
+        mode: Mode = "mask-aware",
+        seed: Seed,
+        labels: Labels | None = None,
+    ) -> Recovered:
+        """Recover the samples behind an observation."""
+        matching = Matching(observation, public, mode=mode)
+        enough = max(self.enough, matching.floor)
+
+        def attempt(known: Labels, restarts: int) -> SearchResult:
+            problem = SearchProblem(observation, public, mode, known, matching, enough)
+            return best_of(self.searching(problem, seed), seed, restarts=restarts, enough=enough)
+
+        likely = labels_for(observation, public, labels, seed)
+        if labels is None and mode == "mask-aware" and len(likely) == 1:
+            likely = _best_label(open_labels(observation, public), attempt, enough)
+        return attempt(likely, self.restarts).recovered(likely)
+
+    @abstractmethod
+    def searching(self, problem: SearchProblem, seed: Seed) -> Callable[[Seed], SearchResult]:
+        """Return the search from one start; it is called with the seed of each, `seed` is that of the attack."""
 
 
 def best_of(search: Callable[[Seed], SearchResult], seed: Seed, *, restarts: int, enough: float) -> SearchResult:
@@ -60,6 +125,20 @@ def labels_for(observation: UpdateObservation, public: PublicModel, labels: Labe
         return labels
     with one_thread():
         return infer_labels(observation, public, observation.local.samples, seed=seed.child("labels"))
+
+
+def _best_label(several: Labels, attempt: Callable[[Labels, int], SearchResult], enough: float) -> Labels:
+    """Return, of the labels that one sample may have, that with the best match from one start."""
+    if len(several) == 1:
+        return several
+    best, loss = several[:1], np.inf
+    for place in range(len(several)):
+        known = several[place : place + 1]
+        if (found := attempt(known, 1).loss) < loss:
+            best, loss = known, found
+        if loss <= enough:
+            break
+    return best
 
 
 def noise_like(public: PublicModel, count: int, seed: Seed) -> Tensor:
