@@ -410,6 +410,9 @@ def differenced(name: str, seed: int) -> dict[str, Any]:
     """Train once with masked shards; attack differences of sums with and without a member, and the broadcasts."""
     began = time.process_time()
     config, planted, composition = prepared(name, seed)
+    assert planted.public is not None
+    probe, public = Remembering(planted.probe, "canaries"), Remembering(planted.public, "public")
+    planted = replace(planted, probe=probe, public=public)
     records: list[RoundTranscript] = []
     looker = Looker("broadcast", "broadcast", (ATTACKS[STRONGEST],), {}, seed)
     audit = MembershipAudit(composition, planted, [looker.observer], views=1, attacks=looker.attacks)
